@@ -5,6 +5,8 @@
 
 #[path = "tidy/modules.rs"]
 mod modules;
+#[path = "tidy/predecessors.rs"]
+mod predecessors;
 #[path = "tidy/source.rs"]
 mod source;
 

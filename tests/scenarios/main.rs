@@ -33,6 +33,7 @@ mod known_answer;
 mod large_records;
 mod memory;
 mod poison;
+mod predecessors;
 mod removal;
 mod rollout;
 mod several;

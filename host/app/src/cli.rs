@@ -13,7 +13,9 @@ mod consumers;
 mod dev;
 mod doctor;
 mod explain;
+mod export;
 mod groups;
+mod import;
 mod leases;
 mod new;
 mod plan;
@@ -37,6 +39,8 @@ pub(crate) use consumers::ConsumersArgs;
 pub(crate) use dev::{DevArgs, PLUGINS};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
+pub(crate) use export::ExportArgs;
+pub(crate) use import::ImportArgs;
 pub(crate) use leases::LeasesArgs;
 pub(crate) use new::NewArgs;
 pub(crate) use plan::PlanArgs;
@@ -106,6 +110,15 @@ pub(crate) enum Command {
     /// Shows what a lease table holds, who is alive, what to fix, and how a host may use the table.
     /// Writes nothing.
     Doctor(DoctorArgs),
+    /// Continue where another library stopped.
+    ///
+    /// Shows where each shard would start and why; with --apply or --watch, writes that into the
+    /// application's lease table. The library's own tables are not touched.
+    Import(ImportArgs),
+    /// Write checkpoints as another library keeps them.
+    ///
+    /// The way back: shows which checkpoints the library can hold; with --apply, writes them.
+    Export(ExportArgs),
     /// Show who holds which shard, and how far each is.
     Leases(LeasesArgs),
     /// Show why a shard moves or does not.

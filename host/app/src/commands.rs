@@ -4,7 +4,9 @@ use crate::author::{bench, capture, check, new, put};
 #[cfg(feature = "local")]
 use crate::author::{dev, test};
 use crate::cli::{Cli, Command};
-use crate::operate::{consumers, doctor, explain, leases, plan, plugins, replay, run, state};
+use crate::operate::{
+    consumers, doctor, explain, export, import, leases, plan, plugins, replay, run, state,
+};
 use crate::tools::{completions, man, version};
 
 /// Runs the command. The runtime is there; the exit code is the caller's.
@@ -23,6 +25,8 @@ pub(crate) async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Consumers(args) => Box::pin(consumers::execute(&args)).await,
         Command::Leases(args) => Box::pin(leases::execute(&args)).await,
         Command::Doctor(args) => Box::pin(doctor::execute(&args)).await,
+        Command::Import(args) => Box::pin(import::execute(&args)).await,
+        Command::Export(args) => Box::pin(export::execute(&args)).await,
         Command::Plan(args) => Box::pin(plan::execute(&args)).await,
         Command::Plugins(args) => Box::pin(plugins::execute(&args)).await,
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,

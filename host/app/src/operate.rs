@@ -3,7 +3,10 @@
 pub(crate) mod consumers;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod export;
+pub(crate) mod import;
 pub(crate) mod leases;
+mod old_fleet;
 pub(crate) mod plan;
 pub(crate) mod plugins;
 mod reading;

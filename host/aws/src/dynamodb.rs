@@ -8,6 +8,7 @@ mod errors;
 mod inspection;
 mod lease_item;
 mod lease_table;
+mod library_tables;
 mod mail_item;
 pub(crate) mod meter;
 mod row;
@@ -22,5 +23,6 @@ mod version_item;
 
 pub use coordinator_table::CoordinatorTable;
 pub use inspection::TableInspector;
-pub use lease_table::LeaseTable;
+pub use lease_table::{LeaseTable, Placed};
+pub use library_tables::{LibraryTables, RowWritten};
 pub use siblings::{applications_of_streams, served_applications};

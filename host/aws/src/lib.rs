@@ -21,7 +21,8 @@ mod sdk_error;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
 pub use dynamodb::{
-    CoordinatorTable, LeaseTable, TableInspector, applications_of_streams, served_applications,
+    CoordinatorTable, LeaseTable, LibraryTables, Placed, RowWritten, TableInspector,
+    applications_of_streams, served_applications,
 };
 pub use kinesis::{
     AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome,

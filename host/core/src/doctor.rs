@@ -11,12 +11,16 @@ mod facts;
 mod finding;
 mod keys;
 mod mode;
+mod next;
+mod predecessor;
+mod schema;
 mod stream;
 
 pub use census::{Census, OwnerCensus};
 pub use diagnosis::{Diagnosis, diagnose};
 pub use facts::{
-    Companions, Facts, LeaseFacts, LeaseTableFacts, SecondLook, StreamFacts, TableFacts,
+    Companions, Facts, LeaseFacts, LeaseTableFacts, PredecessorFacts, SecondLook, StreamFacts,
+    TableFacts,
 };
 pub use finding::{Finding, Severity, Topic};
 pub use mode::Mode;

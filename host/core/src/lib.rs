@@ -20,6 +20,7 @@ pub mod fleet;
 pub mod hash;
 pub mod kpl;
 pub mod lease;
+pub mod migration;
 pub mod pipeline;
 pub mod plan;
 pub mod plugin;

@@ -15,8 +15,8 @@ use super::{OutputArgs, PlaceArgs, WatchArgs, values};
     shardmill doctor orders --watch-for 0s --json"
 )]
 pub(crate) struct DoctorArgs {
-    /// The application: its lease table's name, as for a KCL application.
-    #[arg(value_parser = values::application)]
+    /// The application: its lease table's name, as for a KCL application; or another library's
+    /// table.
     pub(crate) application: String,
     /// The stream, by name or ARN; leases are then compared with its shards.
     #[arg(long, value_name = "STREAM")]

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use clap::Command;
 
 /// Every command that is shown, but `help`.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Write a plugin", &["dev", "new", "test", "bench", "check"]),
     (
         "Operate hosts",
@@ -22,6 +22,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "replay",
         ],
     ),
+    ("Come from another library", &["import", "export"]),
     ("Move records", &["put", "capture"]),
     ("About shardmill", &["completions", "man", "version"]),
 ];

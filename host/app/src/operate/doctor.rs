@@ -1,5 +1,6 @@
 //! `shardmill doctor`: facts from AWS, the verdict from core, a page for people or programs.
 
+mod progress;
 mod report;
 
 use std::fmt::Write;
@@ -7,21 +8,27 @@ use std::time::Duration;
 
 use anyhow::bail;
 use shardmill_aws::{
-    AwsClients, KinesisReader, StreamAdmin, TableInspector, applications_of_streams,
+    AwsClients, KinesisReader, LibraryTables, StreamAdmin, TableInspector, applications_of_streams,
 };
-use shardmill_core::doctor::{Diagnosis, Facts, StreamFacts, TableFacts, diagnose};
-use shardmill_core::ports::StreamReader;
+use shardmill_core::doctor::{
+    Diagnosis, Facts, PredecessorFacts, StreamFacts, TableFacts, diagnose,
+};
+use shardmill_core::migration::{FleetWatch, Library};
+use shardmill_core::plugin::check_ending;
+use shardmill_core::ports::{Clock, StreamReader};
 use shardmill_core::stream::StreamRef;
+use shardmill_serve::BootClock;
 use shardmill_worker::LeaseOptions;
 
 use self::report::{Report, lease_table, open_shards};
-use super::reading::{age, watch_past};
+use super::reading::{WATCH_MAX, age, watch_past};
 use crate::cli::DoctorArgs;
 use crate::output::{print, print_json};
 
 pub(crate) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     let stream = args.stream.as_deref().map(StreamRef::parse).transpose()?;
     let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    refuse_companion(args, &clients).await?;
     let facts = read(args, &clients, stream).await?;
     let diagnosis = diagnose(&facts);
     if args.output.json {
@@ -45,6 +52,24 @@ pub(crate) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     )
 }
 
+/// A table beside a lease table is none itself; but the default name of lifion-kinesis' table ends
+/// like one.
+async fn refuse_companion(args: &DoctorArgs, clients: &AwsClients) -> anyhow::Result<()> {
+    let name = &args.application;
+    let Err(taken) = check_ending(name) else {
+        return Ok(());
+    };
+    let is_of_stream = name.contains('.');
+    if is_of_stream
+        || LibraryTables::find(&clients.dynamodb, name)
+            .await?
+            .is_some()
+    {
+        return Ok(());
+    }
+    bail!("{name} is no application: {taken}")
+}
+
 async fn read(
     args: &DoctorArgs,
     clients: &AwsClients,
@@ -57,13 +82,71 @@ async fn read(
         None => None,
     };
     let table = inspector.table(companions, watch_for(args)).await?;
+    let predecessor = match &table {
+        TableFacts::Leases(_) => None,
+        TableFacts::Missing | TableFacts::OtherKey { .. } => predecessor(args, clients).await?,
+    };
     Ok(Facts {
         application: args.application.clone(),
         table,
         companions,
         stream,
+        predecessor,
         failover_time: args.failover_time,
     })
+}
+
+/// What another library keeps under this name, and who of it lives, by two looks.
+async fn predecessor(
+    args: &DoctorArgs,
+    clients: &AwsClients,
+) -> anyhow::Result<Option<PredecessorFacts>> {
+    let Some(tables) = LibraryTables::find(&clients.dynamodb, &args.application).await? else {
+        return Ok(None);
+    };
+    let library = tables.library();
+    let failover_time = args
+        .failover_time
+        .unwrap_or_else(|| library.failover_time());
+    let mut places = tables.places().await?;
+    let mut watches: Vec<FleetWatch> = vec![FleetWatch::default(); places.len()];
+    let mut observe = |places: &[_]| {
+        for (watch, place) in watches.iter_mut().zip(places) {
+            watch.observe(place, BootClock.now());
+        }
+    };
+    observe(&places);
+    let has_workers = places.iter().any(|place| place.workers().next().is_some());
+    let watch_for = predecessor_watch(args, library, failover_time);
+    if has_workers && !watch_for.is_zero() {
+        tokio::time::sleep(watch_for).await;
+        let later = tables.places().await?;
+        // A place that came or went between the looks: the second look alone tells.
+        if later.len() == places.len() {
+            observe(&later);
+        }
+        places = later;
+    }
+    let now = BootClock.now();
+    let workers = watches
+        .iter()
+        .map(|watch| watch.lives(now, failover_time))
+        .collect();
+    Ok(Some(PredecessorFacts {
+        library,
+        places,
+        workers,
+    }))
+}
+
+/// Long enough to know who is dead, but for libraries whose workers may be silent for minutes:
+/// there, long enough to see a live one write.
+fn predecessor_watch(args: &DoctorArgs, library: Library, failover_time: Duration) -> Duration {
+    let long_enough = watch_past(failover_time);
+    let bound = watch_past(library.writes_at_least_every()).max(WATCH_MAX);
+    args.watch
+        .watch_for
+        .unwrap_or_else(|| long_enough.min(bound))
 }
 
 /// The failover time of a KCL is what the lease duration is to hosts of shardmill.
@@ -109,6 +192,12 @@ fn as_text(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> String {
         status
     };
     let _ = writeln!(text, "table     {}, {status}", args.application);
+    if !diagnosis.writer.is_empty() {
+        let _ = writeln!(text, "rows      of {}", diagnosis.writer);
+    }
+    if let Some(predecessor) = &facts.predecessor {
+        progress::write_places(&mut text, predecessor);
+    }
     if let Some(table) = lease_table(facts) {
         write_census(&mut text, diagnosis);
         let watched = table
@@ -121,6 +210,7 @@ fn as_text(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> String {
             .iter()
             .map(|(kind, count)| format!("{count} {kind}"));
         write_list(&mut text, "others", other_rows);
+        progress::write_leases(&mut text, table);
     }
     write_list(&mut text, "beside", companions(args, facts));
     if let Some(stream) = &facts.stream {
@@ -151,6 +241,7 @@ fn as_text(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> String {
         "fix first"
     };
     let _ = writeln!(text, "verdict   {verdict}");
+    let _ = writeln!(text, "next      {}", diagnosis.next);
     text
 }
 

@@ -9,7 +9,7 @@ use shardmill_config::{AwsConfig, Config};
 use shardmill_core::fleet::{
     FleetRows, Incarnation, LeaderStep, Leadership, StreamIdentity, StreamRow, StreamVerdict,
 };
-use shardmill_core::lease::{Lease, LeaseObserver, WorkerId};
+use shardmill_core::lease::{Lease, LeaseObserver, Pulse, WorkerId};
 use shardmill_core::plan::{
     GoneShards, MissingShards, OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList,
     alive_workers,
@@ -26,7 +26,7 @@ use crate::cli::ReadingArgs;
 
 /// The longest look without `--watch-for`: a row says how long its host's leases last, and anybody
 /// may have written it.
-const WATCH_MAX: Duration = Duration::from_mins(1);
+pub(super) const WATCH_MAX: Duration = Duration::from_mins(1);
 
 /// The part of a lease duration by which watching is longer, unless it is said: beats come a little
 /// late, and whoever writes nothing for longer than the duration is dead.
@@ -352,6 +352,16 @@ impl Reading {
         self.outlook(&nobody, &alive)
             .foreign(&self.listing.leases, &self.fleet.workers)
             .is_some()
+    }
+
+    /// Owners of leases and registered hosts that may live.
+    pub(super) fn may_live(&self) -> BTreeSet<WorkerId> {
+        let owners = self.listing.leases.iter().filter(|lease| {
+            let pulse = self.observer.pulse(lease, self.now, self.lease_duration);
+            pulse.is_some_and(Pulse::may_live)
+        });
+        let owners = owners.filter_map(|lease| lease.owner.clone());
+        owners.chain(self.alive()).collect()
     }
 
     /// Workers that live and are not on their way out.

@@ -20,6 +20,9 @@ const UNCHANGED_AND_OWNED: &str = "leaseCounter = :seen AND leaseOwner = :seenOw
 /// (`DynamoUtils`): asked for by its absence alone, such a row could never be taken.
 const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null))";
 
+/// Place: nobody holds or ever held the lease, and nobody wrote to it since.
+const UNCHANGED_AND_NEVER_HELD: &str = "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null)) AND attribute_not_exists(heldSinceMillis)";
+
 /// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the
 /// counter alone.
 const STILL_MINE: &str = "leaseCounter = :seen AND leaseOwner = :me";
@@ -90,6 +93,27 @@ pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> Conditiona
     ConditionalUpdate {
         condition,
         update: "SET claimedBy = :me".to_owned(),
+        values,
+    }
+}
+
+/// Another checkpoint for a lease that nobody ever held: an import that runs again.
+pub(super) fn place(seen: &Lease, to: &Lease) -> ConditionalUpdate {
+    let (mut values, mut sets) = checkpoint_values(&to.checkpoint);
+    values.insert(":seen".to_owned(), number(seen.counter.0));
+    values.insert(":next".to_owned(), number(seen.counter.next().0));
+    values.insert(":null".to_owned(), text("NULL"));
+    let mut removed = "";
+    match shard_set(&to.children) {
+        Some(children) => {
+            values.insert(":children".to_owned(), children);
+            sets.push("childShardIds = :children");
+        }
+        None => removed = " REMOVE childShardIds",
+    }
+    ConditionalUpdate {
+        condition: UNCHANGED_AND_NEVER_HELD,
+        update: format!("SET leaseCounter = :next, {}{removed}", sets.join(", ")),
         values,
     }
 }

@@ -25,8 +25,6 @@ const STATE_KEY: &str = "key";
 const WORKER_METRICS: &str = "WorkerMetricStats";
 const COORDINATOR_STATE: &str = "CoordinatorState";
 const OWN_COORDINATOR: &str = "coordinator";
-/// What kinsumer puts behind its application's name.
-const KINSUMER: &str = "_checkpoints";
 
 /// Reads; never writes.
 #[derive(Debug, Clone)]
@@ -115,14 +113,7 @@ impl TableInspector {
             worker_metrics: self.has_companion(WORKER_METRICS).await?,
             coordinator_state: self.has_companion(COORDINATOR_STATE).await?,
             own_coordinator: self.has_companion(OWN_COORDINATOR).await?,
-            kinsumer: self.has_kinsumer().await?,
         })
-    }
-
-    async fn has_kinsumer(&self) -> Result<bool, StoreError> {
-        let found =
-            table::describe(&self.client, &format!("{}{KINSUMER}", self.application)).await?;
-        Ok(found.is_some_and(|found| table::key_of(&found) == [table::KINSUMER_KEY]))
     }
 
     async fn has_companion(&self, name: &str) -> Result<bool, StoreError> {

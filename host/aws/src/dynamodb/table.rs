@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
     TableDescription, TableStatus,
 };
+use shardmill_core::migration::Library;
 use shardmill_core::ports::StoreError;
 
 use super::errors::store_error;
@@ -135,32 +136,14 @@ pub(super) fn check_key(
     })
 }
 
-/// Libraries whose tables have these keys: their checkpoints are not to be lost.
-const OTHER_LIBRARIES: [(&[&str], &str); 4] = [
-    (&["HASH ShardID S"], "vmware-go-kcl"),
-    (&[KINSUMER_KEY], "kinsumer"),
-    (
-        &["HASH consumerGroup S", "RANGE streamName S"],
-        "lifion-kinesis",
-    ),
-    (&["HASH shard_id S"], "kcl-rb"),
-];
-/// The key of the table in which kinsumer keeps checkpoints, beside no table of the application's
-/// own name.
-pub(super) const KINSUMER_KEY: &str = "HASH Shard S";
-
 /// Nobody is told to delete a table: what is in it this program does not know.
 fn wrong_key(key: &[String], expected: &[String]) -> String {
-    let library = OTHER_LIBRARIES
-        .iter()
-        .find(|(theirs, _)| key == *theirs)
-        .map(|(_, library)| library);
+    let library = Library::of_key(key);
     let (found, expected) = (key.join(", "), expected.join(", "));
     match library {
         Some(library) => format!(
             "it holds checkpoints of {library} (its key is [{found}], a lease table's is [{expected}]): keep it, and name \
-             another application; docs/how-to/migrate-from-another-library.md says how that one continues where {library} \
-             stopped"
+             another application, which continues where {library} stopped once `shardmill import` has filled its table"
         ),
         None => {
             format!("its key is [{found}], and should be [{expected}]: name another application")
@@ -187,6 +170,15 @@ pub(super) fn key_of(found: &TableDescription) -> Vec<String> {
 }
 
 impl Key {
+    /// Out of `HASH name S` or `RANGE name S`.
+    pub(super) fn of_part(part: &'static str) -> Option<Self> {
+        match part.split(' ').collect::<Vec<_>>()[..] {
+            ["HASH", name, "S"] => Some(Self::Hash(name)),
+            ["RANGE", name, "S"] => Some(Self::Range(name)),
+            _ => None,
+        }
+    }
+
     fn parts(self) -> (&'static str, KeyType) {
         match self {
             Self::Hash(name) => (name, KeyType::Hash),
@@ -210,6 +202,11 @@ mod tests {
                 Some("lifion-kinesis"),
             ),
             (vec!["HASH shard_id S"], Some("kcl-rb")),
+            (vec!["HASH lease_key S"], Some("ruststream-kinesis")),
+            (
+                vec!["HASH StreamID S", "RANGE ShardID S"],
+                Some("redpanda-connect"),
+            ),
             (vec!["HASH id N"], None),
         ] {
             let key: Vec<String> = key.into_iter().map(str::to_owned).collect();

@@ -29,6 +29,8 @@ pub struct StreamAdmin {
 /// What `DescribeStreamSummary` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamDescription {
+    /// Its ARN.
+    pub arn: String,
     /// `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`.
     pub status: String,
     /// Shards that take records.
@@ -98,6 +100,7 @@ impl StreamAdmin {
             },
         };
         Ok(summary.map(|summary| StreamDescription {
+            arn: summary.stream_arn.clone(),
             status: summary.stream_status.as_str().to_owned(),
             open_shards: u32::try_from(summary.open_shard_count).unwrap_or(0),
             created_at: summary.stream_creation_timestamp.secs(),

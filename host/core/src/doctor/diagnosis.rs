@@ -7,7 +7,7 @@ use super::finding::{Findings, some_of};
 use super::mode::traces_of_kcl3;
 use super::{
     Census, Companions, Facts, Finding, LeaseTableFacts, Mode, Severity, TableFacts, Topic, keys,
-    stream,
+    next, predecessor, schema, stream,
 };
 use crate::lease::{Checkpoint, Pulse, WorkerId};
 use crate::rollout::{WhyNot, untaken};
@@ -24,8 +24,12 @@ pub struct Diagnosis {
     pub mode: Mode,
     /// The leases in numbers; all zero without a lease table.
     pub census: Census,
+    /// Whose rows they are, and of which versions, as far as rows tell; empty if there are none.
+    pub writer: String,
     /// The worst first.
     pub findings: Vec<Finding>,
+    /// The one command that comes next.
+    pub next: String,
 }
 
 impl Diagnosis {
@@ -48,15 +52,6 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
                 "there is no table of this name",
                 "",
             );
-            if facts.companions.kinsumer {
-                findings.add(
-                    Severity::Warning,
-                    Topic::OtherLibrary,
-                    "kinsumer keeps checkpoints under this name, in a table that ends in _checkpoints: a host \
-                     ignores them, and would start at initial-position",
-                    "to continue where kinsumer stopped, copy its checkpoints first: see docs/how-to/migrate-from-another-library.md",
-                );
-            }
             (Mode::NoTable, Census::default())
         }
         TableFacts::OtherKey { problem } => {
@@ -75,13 +70,19 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
             (mode, census)
         }
     };
+    if let Some(predecessor) = &facts.predecessor {
+        predecessor::judge(predecessor, &facts.application, &mut findings);
+    }
     stream::judge(&facts.table, facts.stream.as_ref(), &mut findings);
     let mut findings = findings.0;
     findings.sort_by_key(|finding| (finding.severity, finding.topic));
+    let next = next::command(facts, &findings);
     Diagnosis {
         mode,
         census,
+        writer: schema::writer(facts),
         findings,
+        next,
     }
 }
 
@@ -112,7 +113,7 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
             Severity::FixFirst,
             Topic::BadRows,
             format!("{} cannot be read; no host touches such a row, so its shard is not read", some_of("row", rows)),
-            "correct the attribute; if the row is deleted instead, the shard starts over at initial-position",
+            "correct the attribute, and keep the row: it is the only place that knows how far the shard is",
         );
     }
     let pending: Vec<&LeaseKey> = table

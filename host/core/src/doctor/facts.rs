@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::fleet::{FleetRows, StreamIdentity};
 use crate::lease::Lease;
+use crate::migration::{Found, Library, WorkerLife};
 use crate::ports::BadRow;
 use crate::stream::{Shard, StreamName};
 
@@ -19,9 +20,22 @@ pub struct Facts {
     pub companions: Companions,
     /// The stream, if one was named.
     pub stream: Option<StreamFacts>,
+    /// What another library keeps under this name, if it does.
+    pub predecessor: Option<PredecessorFacts>,
     /// The KCL's failover time, if somebody said what it is: no row tells, so that without it no
     /// worker of a KCL counts as dead.
     pub failover_time: Option<Duration>,
+}
+
+/// What another library keeps under the application's name.
+#[derive(Debug, Clone)]
+pub struct PredecessorFacts {
+    /// Which.
+    pub library: Library,
+    /// Its places, as they were last seen: one for each application and stream.
+    pub places: Vec<Found>,
+    /// Its workers, place by place, as far as they were watched.
+    pub workers: Vec<Vec<WorkerLife>>,
 }
 
 /// What lies under the application's name.
@@ -87,7 +101,6 @@ pub struct SecondLook {
 }
 
 /// Tables that go with a lease table; `true` if there is one.
-#[expect(clippy::struct_excessive_bools, reason = "each is a table of its own")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Companions {
     /// `APPLICATION-WorkerMetricStats`, of KCL 3.0 to 3.4.
@@ -96,8 +109,6 @@ pub struct Companions {
     pub coordinator_state: bool,
     /// `APPLICATION-coordinator`, shardmill's own.
     pub own_coordinator: bool,
-    /// `APPLICATION_checkpoints` with kinsumer's key.
-    pub kinsumer: bool,
 }
 
 /// The stream that the application reads.

@@ -13,7 +13,7 @@ use crate::time::Moment;
 
 /// The fix of [`Topic::OtherStream`].
 const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and created again, \
-                            delete the application's tables, and hosts start at initial-position";
+                            name another application, which starts at initial-position";
 
 /// Where rows would start, and how leases would be shared out, is not asked here.
 const ANY_LIMITS: PlanLimits = PlanLimits {

@@ -10,6 +10,7 @@ use super::Severity::{FixFirst, Note, Warning};
 use super::*;
 use crate::fleet::{ApplicationStart, StreamIdentity, StreamRow, WorkerRow};
 use crate::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
+use crate::migration::{Library, Tables, Value, read};
 use crate::plugin::PluginDigest;
 use crate::ports::BadRow;
 use crate::stream::{
@@ -143,6 +144,7 @@ fn facts(table: LeaseTableFacts) -> Facts {
     let table = TableFacts::Leases(Box::new(table));
     let application = "orders".to_owned();
     Facts {
+        predecessor: None,
         application,
         table,
         companions: Companions::default(),

@@ -43,8 +43,8 @@ pub enum WorkerError {
     /// The table is that of a KCL in multi-stream mode.
     #[error(
         "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two streams have the same \
-         ids, and would be confused; copy the rows of this stream into a table of another name, with the shard id \
-         alone as leaseKey, and name that application"
+         ids, and would be confused; `shardmill import {application} --stream STREAM --to {application}.STREAM` \
+         copies the rows of a stream into the table that a plugin with this stream under `streams` uses"
     )]
     MultiStream {
         /// The application.

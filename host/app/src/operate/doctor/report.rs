@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use shardmill_core::doctor::{
-    Census, Companions, Diagnosis, Facts, Finding, LeaseTableFacts, OwnerCensus, StreamFacts,
-    TableFacts,
+    Census, Companions, Diagnosis, Facts, Finding, LeaseFacts, LeaseTableFacts, OwnerCensus,
+    PredecessorFacts, StreamFacts, TableFacts,
 };
 use shardmill_core::lease::WorkerId;
+use shardmill_core::migration::{Found, FoundShard, WorkerLife};
 use shardmill_core::ports::BadRow;
 
 use crate::cli::DoctorArgs;
@@ -21,10 +22,45 @@ pub(super) struct Report<'a> {
     usable: bool,
     leases: LeasesReport<'a>,
     kcl2_leader: Option<&'a str>,
+    writer: &'a str,
+    shards: Vec<ShardReport<'a>>,
     table: Option<TableReport<'a>>,
+    predecessor: Option<PredecessorReport<'a>>,
     companions: CompanionsReport,
     stream: Option<StreamReport<'a>>,
     findings: Vec<FindingReport<'a>>,
+    next: &'a str,
+}
+
+#[derive(Serialize)]
+struct PredecessorReport<'a> {
+    library: &'static str,
+    versions: &'static str,
+    places: Vec<PlaceReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct PlaceReport<'a> {
+    group: Option<&'a str>,
+    stream: Option<&'a str>,
+    workers: Vec<WorkerReport<'a>>,
+    shards: Vec<ShardReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct WorkerReport<'a> {
+    worker: &'a str,
+    shards: usize,
+    life: &'static str,
+}
+
+/// How far a shard is.
+#[derive(Serialize)]
+struct ShardReport<'a> {
+    /// Its id, or the key of its row where that says more.
+    shard: &'a str,
+    checkpoint: Option<String>,
+    owner: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -93,11 +129,55 @@ impl<'a> Report<'a> {
             usable: diagnosis.is_usable(),
             leases: LeasesReport::of(&diagnosis.census),
             kcl2_leader: diagnosis.census.kcl2_leader.as_ref().map(WorkerId::as_str),
+            writer: &diagnosis.writer,
+            shards: lease_table(facts).map_or_else(Vec::new, ShardReport::of_leases),
             table: lease_table(facts).map(TableReport::of),
+            predecessor: facts.predecessor.as_ref().map(PredecessorReport::of),
             companions: CompanionsReport::of(facts.companions),
             stream: facts.stream.as_ref().map(StreamReport::of),
             findings: diagnosis.findings.iter().map(FindingReport::of).collect(),
+            next: &diagnosis.next,
         }
+    }
+}
+
+impl<'a> PredecessorReport<'a> {
+    fn of(facts: &'a PredecessorFacts) -> Self {
+        let worker = |life: &'a WorkerLife| WorkerReport {
+            worker: &life.worker,
+            shards: life.shards,
+            life: life.pulse.word(),
+        };
+        let place = |(place, workers): (&'a Found, &'a Vec<WorkerLife>)| PlaceReport {
+            group: place.group.as_deref(),
+            stream: place.stream.as_deref(),
+            workers: workers.iter().map(worker).collect(),
+            shards: place.shards.iter().map(ShardReport::of_found).collect(),
+        };
+        Self {
+            library: facts.library.code(),
+            versions: facts.library.versions(),
+            places: facts.places.iter().zip(&facts.workers).map(place).collect(),
+        }
+    }
+}
+
+impl<'a> ShardReport<'a> {
+    fn of_found(found: &'a FoundShard) -> Self {
+        Self {
+            shard: found.shard.as_str(),
+            checkpoint: found.checkpoint.as_ref().map(ToString::to_string),
+            owner: found.owner.as_deref(),
+        }
+    }
+
+    fn of_leases(table: &'a LeaseTableFacts) -> Vec<Self> {
+        let shard = |facts: &'a LeaseFacts| Self {
+            shard: facts.lease.key.as_str(),
+            checkpoint: Some(facts.lease.checkpoint.to_string()),
+            owner: facts.lease.owner.as_ref().map(WorkerId::as_str),
+        };
+        table.leases.iter().map(shard).collect()
     }
 }
 

@@ -21,10 +21,11 @@ fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
         (
             "a kinsumer's name",
             Facts {
-                companions: Companions {
-                    kinsumer: true,
-                    ..Default::default()
-                },
+                predecessor: Some(PredecessorFacts {
+                    library: Library::Kinsumer,
+                    places: Vec::new(),
+                    workers: Vec::new(),
+                }),
                 ..missing.clone()
             },
             Mode::NoTable,
@@ -302,4 +303,63 @@ fn a_client_version_says_whose_rules_a_fleet_goes_by() {
             ],
         ),
     ]);
+}
+
+#[test]
+fn the_command_that_comes_next_is_one_that_a_person_may_paste_whatever_a_table_says() {
+    let of_lifion = |group: &str, stream: &str| {
+        let item = [
+            ("consumerGroup", Value::text(group)),
+            ("streamName", Value::text(stream)),
+        ];
+        let item = item.map(|(name, value)| (name.to_owned(), value));
+        let tables = Tables {
+            checkpoints: vec![item.into_iter().collect()],
+            workers: Vec::new(),
+        };
+        let predecessor = PredecessorFacts {
+            library: Library::Lifion,
+            places: read(Library::Lifion, &tables),
+            workers: vec![Vec::new()],
+        };
+        let facts = Facts {
+            table: TableFacts::Missing,
+            predecessor: Some(predecessor),
+            ..facts(table(vec![]))
+        };
+        diagnose(&facts).next
+    };
+    assert_eq!(
+        of_lifion("billing", "clicks"),
+        "shardmill import orders --group billing --stream clicks --to PLUGIN"
+    );
+    assert_eq!(
+        of_lifion("x; rm -rf ~", "$(reboot)"),
+        "shardmill import orders --group GROUP --stream STREAM --to PLUGIN"
+    );
+}
+
+#[test]
+fn what_comes_next_follows_from_the_table() {
+    let multi = change(lease(&low(), None), |lease| {
+        lease.key = LeaseKey::new("123456789012:clicks:17:s-0").unwrap();
+    });
+    for (facts, next) in [
+        (
+            facts(table(vec![multi])),
+            "shardmill import orders --stream clicks --to orders.clicks",
+        ),
+        (
+            facts(of_kcl()),
+            "shardmill doctor orders --failover-time 10s",
+        ),
+        (facts(watched(of_shardmill(), &["a", "b"])), "shardmill run"),
+        (
+            facts(watched(version(of_kcl(), "CLIENT_VERSION_3X"), &["kcl"])),
+            "shardmill doctor orders, once that is fixed",
+        ),
+    ] {
+        let found = diagnose(&facts).next;
+        assert!(found.starts_with(next), "{found}, not {next}");
+    }
 }

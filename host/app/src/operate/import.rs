@@ -1,0 +1,204 @@
+//! `shardmill import`: facts from the library's tables and the stream, the decision from core,
+//! conditional writes into the application's lease table.
+
+mod outcome;
+mod report;
+
+use anyhow::{anyhow, bail};
+use shardmill_aws::{AwsClients, KinesisReader, LeaseTable, LibraryTables, Placed};
+use shardmill_core::fleet::StreamIdentity;
+use shardmill_core::lease::Checkpoint;
+use shardmill_core::migration::{ImportRequest, ImportStep, ShardImport, blocks, plan_import};
+use shardmill_core::ports::{Created, LeaseStore, ReadError, StreamReader};
+use shardmill_core::stream::{ReadFrom, Shard, StreamRef};
+
+use self::outcome::{Import, Written};
+use self::report::Report;
+use super::old_fleet::OldFleet;
+use crate::cli::ImportArgs;
+use crate::output::{no_stream, print, print_json};
+
+pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
+    let stream = StreamRef::parse(&args.stream)?;
+    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let tables = find(&clients, args).await?;
+    let (identity, shards) = read_stream(&clients, &stream).await?;
+    let group = args.group.as_deref();
+    let mut fleet = OldFleet::look(&tables, stream.name(), group, args.failover_time).await?;
+    refuse_blocked(args, &fleet, identity, &shards)?;
+    if args.watch {
+        fleet.until_stopped().await?;
+    } else {
+        fleet.judge().await?;
+    }
+    // The shards may have split while the fleet was waited for.
+    let (identity, shards) = read_stream(&clients, &stream).await?;
+    refuse_blocked(args, &fleet, identity, &shards)?;
+    let target = LeaseTable::new(clients.dynamodb.clone(), args.to.as_str());
+    let mut import = plan(args, &fleet, &shards, &target, tables.checkpoints_table()).await?;
+    refuse_foreign_checkpoints(
+        args,
+        &KinesisReader::new(clients.kinesis.clone(), &stream),
+        &import.shards,
+    )
+    .await?;
+    if (args.apply || args.watch) && import.alive == 0 {
+        import.written = write(&target, &import.shards).await?;
+    }
+    let report = Report::of(args, tables.library(), &import);
+    if args.output.json {
+        print_json(&report)?;
+    } else {
+        print(&report.as_text());
+    }
+    conclude(args, &import)
+}
+
+async fn find(clients: &AwsClients, args: &ImportArgs) -> anyhow::Result<LibraryTables> {
+    let found = LibraryTables::find(&clients.dynamodb, &args.from).await?;
+    let found = found.ok_or_else(|| {
+        anyhow!(
+            "{} is no table of a library that shardmill knows, nor is {}_checkpoints: `shardmill doctor {}` says what \
+             it is. A lease table of the KCL with one stream needs no import: name it as the plugin's application",
+            args.from,
+            args.from,
+            args.from
+        )
+    })?;
+    if found.checkpoints_table() == args.to {
+        bail!(
+            "--to names the library's own table {}: name another application",
+            args.to
+        );
+    }
+    Ok(found)
+}
+
+async fn read_stream(
+    clients: &AwsClients,
+    stream: &StreamRef,
+) -> anyhow::Result<(StreamIdentity, Vec<Shard>)> {
+    let reader = KinesisReader::new(clients.kinesis.clone(), stream);
+    let Some(identity) = reader.identity().await? else {
+        return Err(no_stream(stream.name().as_str()));
+    };
+    Ok((identity, reader.list_shards().await?))
+}
+
+fn refuse_blocked(
+    args: &ImportArgs,
+    fleet: &OldFleet<'_>,
+    identity: StreamIdentity,
+    shards: &[Shard],
+) -> anyhow::Result<()> {
+    let blocks = blocks(&fleet.found, identity, shards);
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+    bail!(
+        "nothing is imported from {}: {}",
+        args.from,
+        told.join("; ")
+    )
+}
+
+/// All streams have shards of the same ids, so only Kinesis can tell that a checkpoint is another
+/// stream's.
+async fn refuse_foreign_checkpoints(
+    args: &ImportArgs,
+    reader: &KinesisReader,
+    shards: &[ShardImport],
+) -> anyhow::Result<()> {
+    for import in shards.iter().filter(|import| import.step.writes()) {
+        let Some(Checkpoint::At(position)) = import.step.starts_at() else {
+            continue;
+        };
+        let from = ReadFrom::AtSequenceNumber(position.sequence.clone());
+        match reader.iterator(&import.shard, &from).await {
+            Ok(_) => {}
+            Err(ReadError::Refused { message }) => bail!(
+                "nothing is imported from {}: Kinesis refuses the checkpoint {position} of {}, which may be another \
+                 stream's: {message}",
+                args.from,
+                import.shard
+            ),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+async fn plan(
+    args: &ImportArgs,
+    fleet: &OldFleet<'_>,
+    shards: &[Shard],
+    target: &LeaseTable,
+    table: String,
+) -> anyhow::Result<Import> {
+    let rows = if target.exists().await? {
+        target.list_consistently().await?.leases
+    } else {
+        Vec::new()
+    };
+    let shards = plan_import(&ImportRequest {
+        found: &fleet.found,
+        shards,
+        rows: &rows,
+        initial: args.initial_position.into(),
+    });
+    Ok(Import {
+        table,
+        workers: fleet.lives(),
+        alive: fleet.alive().len(),
+        shards,
+        written: Written::default(),
+    })
+}
+
+/// Parents before children, so that a host that starts in the middle of it finds no child without
+/// its parent's row.
+async fn write(target: &LeaseTable, shards: &[ShardImport]) -> anyhow::Result<Written> {
+    target.ensure_table().await?;
+    let mut written = Written::default();
+    for shard in shards {
+        let is_written = match &shard.step {
+            ImportStep::Create(lease) => target.create(lease).await? == Created::New,
+            ImportStep::Move { seen, to } => target.place(seen, to).await? == Placed::Moved,
+            ImportStep::Keep(_) | ImportStep::Served(_) | ImportStep::Leave => continue,
+        };
+        written.rows += usize::from(is_written);
+        written.lost += usize::from(!is_written);
+    }
+    Ok(written)
+}
+
+fn conclude(args: &ImportArgs, import: &Import) -> anyhow::Result<()> {
+    let is_applied = args.apply || args.watch;
+    if is_applied && import.alive > 0 {
+        bail!(
+            "nothing was written: {} worker(s) of the old fleet may be alive, and what they do from now on would be \
+             done twice. Stop them; --watch waits for that",
+            import.alive
+        );
+    }
+    if import.written.lost > 0 {
+        bail!(
+            "{} row(s) changed meanwhile and were left alone: run it again",
+            import.written.lost
+        );
+    }
+    let behind = import
+        .shards
+        .iter()
+        .filter(|shard| shard.is_behind())
+        .count();
+    if behind > 0 {
+        bail!(
+            "{behind} shard(s) of {} are held by its own workers at checkpoints before the library's: it began without \
+             the import, and its own checkpoints count. Import into another application",
+            args.to
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The one command that comes next.
+
+use super::{Facts, Finding, PredecessorFacts, Severity, TableFacts, Topic};
+use crate::migration::of_multi_stream;
+use crate::stream::StreamRef;
+
+/// Whole, but for what nobody has said yet, which is in capitals.
+pub(super) fn command(facts: &Facts, findings: &[Finding]) -> String {
+    let application = &facts.application;
+    if let Some(predecessor) = &facts.predecessor {
+        return import(facts, predecessor);
+    }
+    if let TableFacts::Leases(table) = &facts.table {
+        let leases: Vec<_> = table
+            .leases
+            .iter()
+            .map(|facts| facts.lease.clone())
+            .collect();
+        if let Some(place) = of_multi_stream(&leases).first() {
+            let stream = named_stream(facts).or(place.stream.clone());
+            let stream = stream.filter(|stream| StreamRef::parse(stream).is_ok());
+            let stream = stream.unwrap_or_else(|| "STREAM".to_owned());
+            return format!(
+                "shardmill import {application} --stream {stream} --to {application}.{stream}"
+            );
+        }
+    }
+    let has = |topic| findings.iter().any(|finding| finding.topic == topic);
+    if findings
+        .iter()
+        .any(|finding| finding.severity == Severity::FixFirst)
+    {
+        return format!(
+            "shardmill doctor {application}{}, once that is fixed",
+            stream_flag(facts)
+        );
+    }
+    if has(Topic::NotWatched) {
+        return format!(
+            "shardmill doctor {application}{} --failover-time 10s, with the KCL's failoverTimeMillis",
+            stream_flag(facts)
+        );
+    }
+    "shardmill run --config shardmill.toml".to_owned()
+}
+
+fn import(facts: &Facts, predecessor: &PredecessorFacts) -> String {
+    let application = &facts.application;
+    let place = predecessor.places.first();
+    let stream = named_stream(facts).or_else(|| place.and_then(|place| place.stream.clone()));
+    let stream = stream.filter(|stream| StreamRef::parse(stream).is_ok());
+    let stream = stream.unwrap_or_else(|| "STREAM".to_owned());
+    let group = place.and_then(|place| place.group.as_deref());
+    let group = group.map_or_else(String::new, |group| format!(" --group {}", one_word(group)));
+    format!("shardmill import {application}{group} --stream {stream} --to PLUGIN")
+}
+
+/// As it is, if a shell takes it for one word and nothing else: a person may paste the command, and
+/// whoever writes to the table chose the name.
+fn one_word(name: &str) -> &str {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        name
+    } else {
+        "GROUP"
+    }
+}
+
+fn named_stream(facts: &Facts) -> Option<String> {
+    facts.stream.as_ref().map(|stream| stream.name.to_string())
+}
+
+fn stream_flag(facts: &Facts) -> String {
+    named_stream(facts).map_or_else(String::new, |stream| format!(" --stream {stream}"))
+}

@@ -1,0 +1,99 @@
+//! The way back: our checkpoints as a library's rows, where it can hold them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::Library;
+use super::row_change::{RowChange, Target};
+use super::schema;
+use crate::lease::{Checkpoint, Lease};
+use crate::stream::{Shard, ShardId};
+
+/// What an export is decided from.
+#[derive(Debug, Clone, Copy)]
+pub struct ExportRequest<'a> {
+    /// Whose rows to make.
+    pub library: Library,
+    /// Where they go.
+    pub target: Target<'a>,
+    /// Our rows.
+    pub leases: &'a [Lease],
+    /// All shards of the stream.
+    pub shards: &'a [Shard],
+    /// Shards whose checkpoint has user records of the same aggregate behind it.
+    pub inside_aggregate: &'a BTreeSet<ShardId>,
+}
+
+/// What becomes of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardExport {
+    /// The shard.
+    pub shard: ShardId,
+    /// Our checkpoint.
+    pub checkpoint: Checkpoint,
+    /// Whether the library can hold it.
+    pub held: Result<(), CannotHold>,
+}
+
+/// Why a library's rows cannot say what our row says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CannotHold {
+    /// It has no words for this start; what it would do instead.
+    Start(&'static str),
+    /// It would go on behind the whole aggregate, and skip the rest of it.
+    InsideAggregate,
+}
+
+impl fmt::Display for CannotHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(instead) => f.write_str(instead),
+            Self::InsideAggregate => f.write_str(
+                "the checkpoint is inside an aggregate, and the library would skip the rest of it: start a host, let \
+                 it go on, and stop it again",
+            ),
+        }
+    }
+}
+
+/// The rows to write, and what becomes of each shard, by id.
+pub fn plan_export(request: &ExportRequest<'_>) -> (Vec<RowChange>, Vec<ShardExport>) {
+    let (mut changes, mut shards) = (Vec::new(), Vec::new());
+    let mut leases: Vec<&Lease> = request.leases.iter().collect();
+    leases.sort_by(|a, b| a.key.cmp(&b.key));
+    for lease in leases {
+        let id = lease.key.shard_id();
+        // A row whose shard is gone has nothing to say to anybody.
+        let Some(shard) = request.shards.iter().find(|shard| shard.id == id) else {
+            continue;
+        };
+        let held = match row_of(request, shard, &lease.checkpoint) {
+            Ok(change) => {
+                changes.extend(change);
+                Ok(())
+            }
+            Err(why) => Err(why),
+        };
+        shards.push(ShardExport {
+            shard: id,
+            checkpoint: lease.checkpoint.clone(),
+            held,
+        });
+    }
+    (
+        schema::gather(request.library, &request.target, changes),
+        shards,
+    )
+}
+
+fn row_of(
+    request: &ExportRequest<'_>,
+    shard: &Shard,
+    checkpoint: &Checkpoint,
+) -> Result<Option<RowChange>, CannotHold> {
+    let is_inside = request.inside_aggregate.contains(&shard.id);
+    if is_inside && !request.library.opens_aggregates() {
+        return Err(CannotHold::InsideAggregate);
+    }
+    schema::write(request.library, &request.target, shard, checkpoint).map_err(CannotHold::Start)
+}

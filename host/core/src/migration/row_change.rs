@@ -1,0 +1,66 @@
+//! A row to be written in somebody else's layout, and what such a row can say.
+
+use super::value::{Row, Value};
+use crate::lease::Checkpoint;
+use crate::stream::StreamName;
+
+/// Where an application's place goes, in a library's tables.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// lifion-kinesis' consumer group; unused by others.
+    pub group: &'a str,
+    /// The stream.
+    pub stream: &'a StreamName,
+    /// When the stream was created, in milliseconds since the Unix epoch.
+    pub stream_created_ms: u64,
+    /// The account that the stream is in, for the KCL; unused by others.
+    pub account: &'a str,
+    /// The time, in milliseconds since the Unix epoch, for columns that people read.
+    pub wall_ms: u64,
+}
+
+/// A row to be written: its key, what is set, and which attributes go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowChange {
+    /// Names and values of the key.
+    pub key: Row,
+    /// Attributes to set.
+    pub set: Row,
+    /// Attributes that must not be there afterwards.
+    pub remove: Vec<&'static str>,
+}
+
+/// What a library's row can say of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Held<'a> {
+    /// Everything up to this sequence number is done.
+    After(&'a str),
+    /// The shard is finished.
+    Finished,
+    /// Nothing yet, from the oldest record.
+    Oldest,
+    /// Nothing yet, from what comes next.
+    Next,
+    /// Nothing yet, from a time that our configuration knows.
+    AtTime,
+}
+
+impl<'a> Held<'a> {
+    pub(super) fn of(checkpoint: &'a Checkpoint) -> Self {
+        match checkpoint {
+            Checkpoint::At(position) => Self::After(position.sequence.as_str()),
+            Checkpoint::ShardEnd => Self::Finished,
+            Checkpoint::TrimHorizon => Self::Oldest,
+            Checkpoint::Latest => Self::Next,
+            Checkpoint::AtTimestamp => Self::AtTime,
+        }
+    }
+}
+
+/// A key or attributes of these names and values.
+pub(super) fn row<const N: usize>(attributes: [(&str, Value); N]) -> Row {
+    attributes
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
