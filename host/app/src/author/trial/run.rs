@@ -18,7 +18,7 @@ use shardmill_serve::component::Found;
 use shardmill_serve::{Host, Substitutes};
 use shardmill_serve::{HostStatus, PluginSnapshot};
 use shardmill_serve::{Outputs, Sinks};
-use shardmill_sinks::{LineFormat, SinkOptions};
+use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
 use shardmill_wasm::{Integrity, IntegrityRules, Metering};
 use shardmill_worker::{ReadLimits, ShardState, ShardStatus, Why};
 use tokio::time::Instant;
@@ -216,6 +216,7 @@ impl Trial {
             Trying::Put(_) => StreamName::new(STREAM)?,
             Trying::Captured(captured) => captured.name().clone(),
         };
+        let limits = self.limits();
         let config = &mut self.config;
         // What is in the folder was judged when it was read, by the bytes that it had then.
         config.integrity = IntegrityRules::default();
@@ -246,7 +247,7 @@ impl Trial {
                     format: LineFormat::Data,
                 });
         }
-        let settings = settings_for(config, &name, manifest.as_ref(), self.limits())?;
+        let settings = settings_for(config, &name, manifest.as_ref(), limits)?;
         let application = settings
             .streams
             .first()
