@@ -158,15 +158,13 @@ impl Config {
             let SinkOptions::Http(options) = sink else {
                 continue;
             };
-            for variable in options
-                .headers
-                .values()
-                .filter_map(|header| header.variable())
-            {
-                if std::env::var_os(variable).is_none() {
-                    let problem =
-                        format!("sinks.{name}.headers: the variable {variable} is not set");
-                    checked.problems.push(problem);
+            for header in options.headers.values() {
+                let key = format!("sinks.{name}.headers");
+                if let Some(variable) = header.variable() {
+                    checked.problems.extend(unset(&key, variable));
+                }
+                if let Some(path) = header.file() {
+                    checked.problems.extend(unreadable(&key, path));
                 }
             }
         }
@@ -180,23 +178,22 @@ impl Config {
             .iter()
             .map(|(name, secret)| (format!("secrets.{name}"), &secret.source));
         for (key, source) in secrets.chain(token) {
-            match source {
-                SecretSource::Variable(name) if std::env::var_os(name).is_none() => {
-                    checked
-                        .problems
-                        .push(format!("{key}: the variable {name} is not set"));
-                }
-                SecretSource::File(path) => {
-                    if let Err(error) = files::open(path) {
-                        checked
-                            .problems
-                            .push(format!("{key}: cannot read {}: {error}", path.display()));
-                    }
-                }
-                SecretSource::Variable(_) => {}
-            }
+            checked.problems.extend(match source {
+                SecretSource::Variable(name) => unset(&key, name),
+                SecretSource::File(path) => unreadable(&key, path),
+            });
         }
     }
+}
+
+fn unset(key: &str, variable: &str) -> Option<String> {
+    let is_set = std::env::var_os(variable).is_some();
+    (!is_set).then(|| format!("{key}: the variable {variable} is not set"))
+}
+
+fn unreadable(key: &str, path: &Path) -> Option<String> {
+    let error = files::open(path).err()?;
+    Some(format!("{key}: cannot read {}: {error}", path.display()))
 }
 
 fn is_for_everybody(path: &Path) -> bool {
