@@ -3,6 +3,7 @@
 mod aws;
 mod compile;
 mod delivery;
+mod environment;
 mod error;
 mod failure;
 mod file;
