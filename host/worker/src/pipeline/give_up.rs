@@ -68,7 +68,7 @@ impl Consumer {
             }
             GiveUp::Skip => {}
             GiveUp::Halt => {
-                self.count_given_up(*cause, then);
+                metrics::given_up(&self.options.plugin, then.as_str(), *cause).increment(1);
                 self.halt(first, ruling, *cause);
                 return Ok(());
             }
@@ -106,7 +106,7 @@ impl Consumer {
         tracing::warn!(
             shard = %self.shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "record given up"
         );
-        self.count_given_up(cause, then);
+        metrics::given_up(&self.options.plugin, then.as_str(), cause).increment(1);
         self.headway.ledger.give_up(position);
         self.headway
             .unwritten
@@ -124,15 +124,6 @@ impl Consumer {
             *count += 1;
             status.given_up.last = Some(last);
         });
-    }
-
-    fn count_given_up(&self, cause: Cause, then: &GiveUp) {
-        let labels = [
-            ("plugin", self.options.plugin.to_string()),
-            ("decision", then.as_str().into()),
-            ("cause", cause.as_str().into()),
-        ];
-        ::metrics::counter!(metrics::RECORDS_GIVEN_UP, &labels).increment(1);
     }
 
     fn halt(&mut self, record: &Record, ruling: &Ruling, cause: Cause) {
