@@ -14,6 +14,7 @@ mod dev;
 mod doctor;
 mod explain;
 mod groups;
+mod iam;
 mod leases;
 mod new;
 mod plan;
@@ -37,6 +38,7 @@ pub(crate) use consumers::ConsumersArgs;
 pub(crate) use dev::{DevArgs, PLUGINS};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
+pub(crate) use iam::{IamArgs, IamFormat};
 pub(crate) use leases::LeasesArgs;
 pub(crate) use new::NewArgs;
 pub(crate) use plan::PlanArgs;
@@ -128,6 +130,11 @@ pub(crate) enum Command {
     State(StateArgs),
     /// Replay dead letters through a plugin or into a stream.
     Replay(ReplayArgs),
+    /// Print the AWS permissions that a configuration needs.
+    ///
+    /// The least policy for hosts with exactly this configuration, as JSON, Terraform, CloudFormation
+    /// or text with the reasons. Asks nobody.
+    Iam(IamArgs),
     /// Put the lines of a file, or of standard input, into a stream.
     Put(PutArgs),
     /// Print the records of a stream, one line each.

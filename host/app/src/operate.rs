@@ -3,6 +3,7 @@
 pub(crate) mod consumers;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod iam;
 pub(crate) mod leases;
 pub(crate) mod plan;
 pub(crate) mod plugins;

@@ -49,7 +49,7 @@ impl Config {
     /// The streams of the plugins whose components lie in the folder. What cannot be read is left
     /// to others to tell.
     pub fn streams_to_serve(&self) -> Vec<StreamConfig> {
-        let components = self.names_in_folder("wasm");
+        let components = self.components();
         let settings = components.iter().filter_map(|name| {
             let name = PluginName::new(name).ok()?;
             let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
@@ -58,10 +58,33 @@ impl Config {
         settings.flat_map(|plugin| plugin.streams).collect()
     }
 
+    /// The settings of each plugin that lies in the folder, is configured here or has a manifest
+    /// there, by name. Names that no plugin can have are left to others to tell.
+    ///
+    /// # Errors
+    /// The settings of one cannot be used.
+    pub fn all_plugins(&self) -> Result<BTreeMap<String, PluginConfig>, String> {
+        let mut plugins = self.settings_of_plugins()?;
+        let components = self.components().into_iter();
+        for name in components.filter_map(|name| PluginName::new(&name).ok()) {
+            if !plugins.contains_key(name.as_str()) {
+                // Without a manifest: those have their settings already.
+                let plugin = self.of_plugin(&name, None)?;
+                plugins.insert(name.as_str().to_owned(), plugin);
+            }
+        }
+        Ok(plugins)
+    }
+
+    /// The names of the components in the folder, whether they can name plugins or not.
+    pub(super) fn components(&self) -> BTreeSet<String> {
+        self.names_in_folder("wasm")
+    }
+
     fn check_plugins(&self, now: Utc, checked: &mut Checked) {
         checked.warnings.extend(self.written_by_everybody());
         checked.warnings.extend(self.unheeded_files());
-        let components = self.names_in_folder("wasm");
+        let components = self.components();
         for name in self
             .plugin
             .keys()

@@ -20,6 +20,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "consumers",
             "state",
             "replay",
+            "iam",
         ],
     ),
     ("Move records", &["put", "capture"]),
