@@ -9,6 +9,7 @@ mod capture;
 mod check;
 mod compile;
 mod consumers;
+mod cost;
 #[cfg(feature = "local")]
 mod dev;
 mod doctor;
@@ -34,6 +35,7 @@ pub(crate) use capture::CaptureArgs;
 pub(crate) use check::CheckArgs;
 pub(crate) use compile::CompileArgs;
 pub(crate) use consumers::ConsumersArgs;
+pub(crate) use cost::CostArgs;
 #[cfg(feature = "local")]
 pub(crate) use dev::{DevArgs, PLUGINS};
 pub(crate) use doctor::DoctorArgs;
@@ -135,6 +137,10 @@ pub(crate) enum Command {
     /// The least policy for hosts with exactly this configuration, as JSON, Terraform, CloudFormation
     /// or text with the reasons. Asks nobody.
     Iam(IamArgs),
+    /// Estimate what a fleet costs at AWS in a month.
+    ///
+    /// Arithmetic on the configuration and the size of the fleet, line by line. Asks nobody.
+    Cost(CostArgs),
     /// Put the lines of a file, or of standard input, into a stream.
     Put(PutArgs),
     /// Print the records of a stream, one line each.

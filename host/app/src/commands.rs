@@ -4,7 +4,9 @@ use crate::author::{bench, capture, check, new, put};
 #[cfg(feature = "local")]
 use crate::author::{dev, test};
 use crate::cli::{Cli, Command};
-use crate::operate::{consumers, doctor, explain, iam, leases, plan, plugins, replay, run, state};
+use crate::operate::{
+    consumers, cost, doctor, explain, iam, leases, plan, plugins, replay, run, state,
+};
 use crate::tools::{completions, man, version};
 
 /// Runs the command. The runtime is there; the exit code is the caller's.
@@ -26,6 +28,7 @@ pub(crate) async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Plan(args) => Box::pin(plan::execute(&args)).await,
         Command::Plugins(args) => Box::pin(plugins::execute(&args)).await,
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,
+        Command::Cost(args) => cost::execute(&args),
         Command::Iam(args) => iam::execute(&args),
         Command::Replay(args) => Box::pin(replay::execute(args)).await,
         Command::State(args) => Box::pin(state::execute(&args)).await,

@@ -1,6 +1,7 @@
 //! What an operator asks for: a host, and what the hosts of an application do and why.
 
 pub(crate) mod consumers;
+pub(crate) mod cost;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod iam;

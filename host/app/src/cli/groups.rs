@@ -21,6 +21,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "state",
             "replay",
             "iam",
+            "cost",
         ],
     ),
     ("Move records", &["put", "capture"]),

@@ -23,6 +23,14 @@ pub(super) fn application(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A rate, of a second.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.0..=1e12).contains(&rate) => Ok(rate),
+        Ok(_) | Err(_) => Err("a rate is written such as 2500 or 0.1".to_owned()),
+    }
+}
+
 /// An AWS region's name.
 pub(super) fn region(text: &str) -> Result<String, String> {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -52,6 +60,14 @@ pub(super) fn arn(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_is_a_number_that_can_be() {
+        assert!(rate("0.5").is_ok() && rate("0").is_ok());
+        for bad in ["-1", "NaN", "inf", "many"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_place_that_would_break_a_policy_is_refused() {
