@@ -42,6 +42,14 @@ mutants MINUTES="10":
 drills *NAMES:
     tests/drills/run {{NAMES}}
 
+# Checks licences, sources, advisories and duplicates of dependencies. Needs cargo-deny.
+deny:
+    cargo deny check
+
+# Checks the chart, manifests, alarms, dashboards and the unit with the tools that read them; gets what is not installed.
+deploy:
+    deploy/check
+
 # Runs everything that must hold before a change lands.
 ci:
     .ci/run

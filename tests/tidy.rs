@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "tidy/deploy.rs"]
+mod deploy;
 #[path = "tidy/modules.rs"]
 mod modules;
 #[path = "tidy/predecessors.rs"]

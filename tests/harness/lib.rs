@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod feed;
 pub mod fleet;
 pub mod flights;
+pub mod gate;
 pub mod grammar;
 pub mod guests;
 pub mod kcl_peer;

@@ -29,6 +29,7 @@ mod handover;
 mod hostile;
 mod hostile_corpus;
 mod https;
+mod iam;
 mod known_answer;
 mod large_records;
 mod memory;

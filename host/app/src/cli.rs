@@ -9,12 +9,14 @@ mod capture;
 mod check;
 mod compile;
 mod consumers;
+mod cost;
 #[cfg(feature = "local")]
 mod dev;
 mod doctor;
 mod explain;
 mod export;
 mod groups;
+mod iam;
 mod import;
 mod leases;
 mod new;
@@ -35,11 +37,13 @@ pub(crate) use capture::CaptureArgs;
 pub(crate) use check::CheckArgs;
 pub(crate) use compile::CompileArgs;
 pub(crate) use consumers::ConsumersArgs;
+pub(crate) use cost::CostArgs;
 #[cfg(feature = "local")]
 pub(crate) use dev::{DevArgs, PLUGINS};
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use export::ExportArgs;
+pub(crate) use iam::{IamArgs, IamFormat};
 pub(crate) use import::ImportArgs;
 pub(crate) use leases::LeasesArgs;
 pub(crate) use new::NewArgs;
@@ -141,6 +145,15 @@ pub(crate) enum Command {
     State(StateArgs),
     /// Replay dead letters through a plugin or into a stream.
     Replay(ReplayArgs),
+    /// Print the AWS permissions that a configuration needs.
+    ///
+    /// The least policy for hosts with exactly this configuration, as JSON, Terraform, CloudFormation
+    /// or text with the reasons. Asks nobody.
+    Iam(IamArgs),
+    /// Estimate what a fleet costs at AWS in a month.
+    ///
+    /// Arithmetic on the configuration and the size of the fleet, line by line. Asks nobody.
+    Cost(CostArgs),
     /// Put the lines of a file, or of standard input, into a stream.
     Put(PutArgs),
     /// Print the records of a stream, one line each.

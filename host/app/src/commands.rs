@@ -5,7 +5,8 @@ use crate::author::{bench, capture, check, new, put};
 use crate::author::{dev, test};
 use crate::cli::{Cli, Command};
 use crate::operate::{
-    consumers, doctor, explain, export, import, leases, plan, plugins, replay, run, state,
+    consumers, cost, doctor, explain, export, iam, import, leases, plan, plugins, replay, run,
+    state,
 };
 use crate::tools::{completions, man, version};
 
@@ -30,6 +31,8 @@ pub(crate) async fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Plan(args) => Box::pin(plan::execute(&args)).await,
         Command::Plugins(args) => Box::pin(plugins::execute(&args)).await,
         Command::Explain(args) => Box::pin(explain::execute(&args)).await,
+        Command::Cost(args) => cost::execute(&args),
+        Command::Iam(args) => iam::execute(&args),
         Command::Replay(args) => Box::pin(replay::execute(args)).await,
         Command::State(args) => Box::pin(state::execute(&args)).await,
         Command::Completions(args) => {

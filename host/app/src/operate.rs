@@ -1,9 +1,11 @@
 //! What an operator asks for: a host, and what the hosts of an application do and why.
 
 pub(crate) mod consumers;
+pub(crate) mod cost;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod export;
+pub(crate) mod iam;
 pub(crate) mod import;
 pub(crate) mod leases;
 mod old_fleet;

@@ -70,6 +70,12 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The same for people to read, or for a file.
+pub(crate) fn print_pretty_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print(&serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use anyhow::Context;

@@ -9,6 +9,7 @@ pub mod client;
 pub mod dynamodb;
 pub mod kinesis;
 pub mod metrics;
+pub mod operations;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]

@@ -17,6 +17,13 @@ pub(super) struct AwsFile {
 
 impl AwsFile {
     pub(super) fn check(self) -> Result<AwsConfig, Problem> {
+        let is_word = |region: &String| {
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            !region.is_empty() && region.chars().all(is_allowed)
+        };
+        if !self.region.as_ref().is_none_or(is_word) {
+            return Err(Problem::new("region", "is written such as \"eu-west-1\""));
+        }
         for (key, endpoint) in [
             ("endpoint", &self.endpoint),
             ("kinesis-endpoint", &self.kinesis_endpoint),

@@ -146,6 +146,7 @@ impl ConfigFile {
                 .map_err(|problem| problem.under("failure"))?,
             sinks,
             plugin: sections,
+            environment: Vec::new(),
             applications: Applications::default(),
         };
         let (mut plugins, mut by_name) = (BTreeMap::new(), BTreeMap::new());

@@ -49,7 +49,7 @@ impl Config {
     /// The streams of the plugins whose components lie in the folder. What cannot be read is left
     /// to others to tell.
     pub fn streams_to_serve(&self) -> Vec<StreamConfig> {
-        let components = self.names_in_folder("wasm");
+        let components = self.components();
         let settings = components.iter().filter_map(|name| {
             let name = PluginName::new(name).ok()?;
             let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
@@ -58,10 +58,33 @@ impl Config {
         settings.flat_map(|plugin| plugin.streams).collect()
     }
 
+    /// The settings of each plugin that lies in the folder, is configured here or has a manifest
+    /// there, by name. Names that no plugin can have are left to others to tell.
+    ///
+    /// # Errors
+    /// The settings of one cannot be used.
+    pub fn all_plugins(&self) -> Result<BTreeMap<String, PluginConfig>, String> {
+        let mut plugins = self.settings_of_plugins()?;
+        let components = self.components().into_iter();
+        for name in components.filter_map(|name| PluginName::new(&name).ok()) {
+            if !plugins.contains_key(name.as_str()) {
+                // Without a manifest: those have their settings already.
+                let plugin = self.of_plugin(&name, None)?;
+                plugins.insert(name.as_str().to_owned(), plugin);
+            }
+        }
+        Ok(plugins)
+    }
+
+    /// The names of the components in the folder, whether they can name plugins or not.
+    pub(super) fn components(&self) -> BTreeSet<String> {
+        self.names_in_folder("wasm")
+    }
+
     fn check_plugins(&self, now: Utc, checked: &mut Checked) {
         checked.warnings.extend(self.written_by_everybody());
         checked.warnings.extend(self.unheeded_files());
-        let components = self.names_in_folder("wasm");
+        let components = self.components();
         for name in self
             .plugin
             .keys()
@@ -158,15 +181,13 @@ impl Config {
             let SinkOptions::Http(options) = sink else {
                 continue;
             };
-            for variable in options
-                .headers
-                .values()
-                .filter_map(|header| header.variable())
-            {
-                if std::env::var_os(variable).is_none() {
-                    let problem =
-                        format!("sinks.{name}.headers: the variable {variable} is not set");
-                    checked.problems.push(problem);
+            for header in options.headers.values() {
+                let key = format!("sinks.{name}.headers");
+                if let Some(variable) = header.variable() {
+                    checked.problems.extend(unset(&key, variable));
+                }
+                if let Some(path) = header.file() {
+                    checked.problems.extend(unreadable(&key, path));
                 }
             }
         }
@@ -180,23 +201,22 @@ impl Config {
             .iter()
             .map(|(name, secret)| (format!("secrets.{name}"), &secret.source));
         for (key, source) in secrets.chain(token) {
-            match source {
-                SecretSource::Variable(name) if std::env::var_os(name).is_none() => {
-                    checked
-                        .problems
-                        .push(format!("{key}: the variable {name} is not set"));
-                }
-                SecretSource::File(path) => {
-                    if let Err(error) = files::open(path) {
-                        checked
-                            .problems
-                            .push(format!("{key}: cannot read {}: {error}", path.display()));
-                    }
-                }
-                SecretSource::Variable(_) => {}
-            }
+            checked.problems.extend(match source {
+                SecretSource::Variable(name) => unset(&key, name),
+                SecretSource::File(path) => unreadable(&key, path),
+            });
         }
     }
+}
+
+fn unset(key: &str, variable: &str) -> Option<String> {
+    let is_set = std::env::var_os(variable).is_some();
+    (!is_set).then(|| format!("{key}: the variable {variable} is not set"))
+}
+
+fn unreadable(key: &str, path: &Path) -> Option<String> {
+    let error = files::open(path).err()?;
+    Some(format!("{key}: cannot read {}: {error}", path.display()))
 }
 
 fn is_for_everybody(path: &Path) -> bool {

@@ -3,6 +3,7 @@
 mod aws;
 mod compile;
 mod delivery;
+mod environment;
 mod error;
 mod failure;
 mod file;
@@ -22,6 +23,7 @@ mod plugin;
 mod problem;
 mod reads;
 mod retrieval;
+mod rights;
 mod rollout;
 mod secrets;
 mod settings;
@@ -38,6 +40,7 @@ pub use host::refuse_open;
 pub use limits::told as limits_told;
 pub use manifest::Manifest;
 pub use names::NameCeilings;
+pub use rights::{AwsPlace, Need, Resource, Statement};
 pub use settings::{
     AwsConfig, Config, GrantCeilings, HostConfig, HttpConfig, OnRemove, PluginConfig,
     RetrievalMode, SecretConfig, StreamConfig,

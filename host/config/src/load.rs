@@ -6,6 +6,7 @@ use std::path::Path;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{StreamName, StreamRef};
 
+use super::environment::{Environment, Overrides};
 use super::error::ConfigError;
 use super::file::ConfigFile;
 use super::manifest::Manifest;
@@ -17,15 +18,9 @@ use crate::files;
 /// Largest configuration. One of a hundred plugins has some tens of kilobytes.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
-/// The sections by plugin, whatever they hold.
-#[derive(serde::Deserialize)]
-struct Sections {
-    #[serde(default)]
-    plugin: BTreeMap<String, toml::Table>,
-}
-
 impl Config {
-    /// Reads and checks `path`. Relative paths in it are relative to its folder.
+    /// Reads and checks `path`, with what the environment sets in its place. Relative paths in it
+    /// are relative to its folder.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text =
             files::read_text(path, CONFIG_BYTES_MAX).map_err(|source| match source.kind() {
@@ -38,18 +33,40 @@ impl Config {
                 },
             })?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        Self::parse(&text, folder).map_err(|message| ConfigError::Invalid {
+        let checked = Environment::of_process()
+            .and_then(|environment| Self::parse_in(&text, folder, &environment));
+        checked.map_err(|message| ConfigError::Invalid {
             path: path.to_owned(),
             message,
         })
     }
 
-    /// Checks `text`. The error names line and mend.
+    /// Checks `text`, whatever the environment sets. The error names line and mend.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        let file: ConfigFile = toml::from_str(text).map_err(|error| with_help(&error))?;
-        let Sections { plugin } = toml::from_str(text).map_err(|error| with_help(&error))?;
-        file.check(folder, plugin)
-            .map_err(|problem| problem.with_line(text))
+        Self::parse_in(text, folder, &Environment::default())
+    }
+
+    /// Checks `text` with the settings of `environment` over it. The error names the line, or the
+    /// variable, and the mend.
+    pub(crate) fn parse_in(
+        text: &str,
+        folder: &Path,
+        environment: &Environment,
+    ) -> Result<Self, String> {
+        let written = Written::read(text, environment)?;
+        let config = written
+            .file
+            .check(folder, written.plugin)
+            .map_err(
+                |problem| match written.overrides.variable_of(problem.key()) {
+                    Some(variable) => format!("{variable}: {problem}"),
+                    None => problem.with_line(text),
+                },
+            )?;
+        Ok(Self {
+            environment: environment.variables(),
+            ..config
+        })
     }
 
     /// The defaults, reading `stream`, for commands that need no file. They read no stream but
@@ -183,5 +200,75 @@ impl Config {
             Some(self.of_plugin(&name, manifest.as_ref()).ok()?.streams)
         });
         streams.flatten().collect()
+    }
+}
+
+/// A configuration that has the right keys and types.
+struct Written {
+    file: ConfigFile,
+    /// The sections by plugin, whatever they hold.
+    plugin: BTreeMap<String, toml::Table>,
+    overrides: Overrides,
+}
+
+/// The same sections, as they stand in the file.
+#[derive(serde::Deserialize)]
+struct Sections {
+    #[serde(default)]
+    plugin: BTreeMap<String, toml::Table>,
+}
+
+impl Written {
+    fn read(text: &str, environment: &Environment) -> Result<Self, String> {
+        if environment.is_empty() {
+            let file = toml::from_str(text).map_err(|error| with_help(&error))?;
+            let Sections { plugin } = toml::from_str(text).map_err(|error| with_help(&error))?;
+            return Ok(Self {
+                file,
+                plugin,
+                overrides: Overrides::default(),
+            });
+        }
+        let mut table: toml::Table = toml::from_str(text).map_err(|error| with_help(&error))?;
+        let overrides = environment.lay_over(&mut table)?;
+        let untyped = |error: &toml::de::Error| told_of_type(error, text, environment);
+        let file = table.clone().try_into().map_err(|error| untyped(&error))?;
+        let Sections { plugin } = table.try_into().map_err(|error| untyped(&error))?;
+        Ok(Self {
+            file,
+            plugin,
+            overrides,
+        })
+    }
+}
+
+/// Whose fault `error` is: that of the file, with its line, if it is there without the environment
+/// too, or else that of the variable that alone brings it about.
+fn told_of_type(error: &toml::de::Error, text: &str, environment: &Environment) -> String {
+    if let Err(alone) = toml::from_str::<ConfigFile>(text)
+        && alone.message() == error.message()
+    {
+        return with_help(&alone);
+    }
+    let is_to_blame = |alone: &Environment| {
+        let mut table: toml::Table = toml::from_str(text).unwrap_or_default();
+        alone.lay_over(&mut table).is_ok()
+            && table
+                .try_into::<ConfigFile>()
+                .is_err_and(|alone| alone.message() == error.message())
+    };
+    let told = with_help(error);
+    let blamed = environment
+        .one_by_one()
+        .find(|(_, alone)| is_to_blame(alone));
+    let Some((variable, _)) = blamed else {
+        return told;
+    };
+    if error.message().contains("expected a string") {
+        format!(
+            "{variable}: {told}; a number that is meant as text is written in both quotes, such as '\"17\"'"
+        )
+    } else {
+        format!("{variable}: {told}")
     }
 }

@@ -18,6 +18,11 @@ impl Problem {
         }
     }
 
+    /// The key's whole path.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
     /// The same problem, in a section.
     pub(super) fn under(self, section: &str) -> Self {
         Self {

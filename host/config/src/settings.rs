@@ -78,6 +78,8 @@ pub struct Config {
     /// What differs by plugin, as it stands in the file; [`Config::of_plugin`] is what follows from
     /// it.
     pub plugin: BTreeMap<String, toml::Table>,
+    /// Names of the variables of the environment that set something here.
+    pub environment: Vec<String>,
     /// What these sections name for their plugins, and for nobody else.
     pub(crate) applications: Applications,
 }

@@ -143,7 +143,7 @@ impl SinkFile {
                 format,
             }),
             Self::Kinesis(file) => file.check(table),
-            Self::Http(file) => file.check(table).map(SinkOptions::Http),
+            Self::Http(file) => file.check(table, folder).map(SinkOptions::Http),
         }
     }
 }
@@ -183,7 +183,7 @@ impl KinesisFile {
 }
 
 impl HttpFile {
-    fn check(self, table: &str) -> Result<HttpSinkOptions, Problem> {
+    fn check(self, table: &str, folder: &Path) -> Result<HttpSinkOptions, Problem> {
         let problem = |key: &str, message: String| Problem::new(format!("{table}.{key}"), message);
         let url = check_url(&self.url).map_err(|message| problem("url", message))?;
         for (name, source) in &self.headers {
@@ -196,7 +196,17 @@ impl HttpFile {
                     format!("{name}: name the variable, as in \"env:TOKEN\""),
                 ));
             }
+            if source
+                .file()
+                .is_some_and(|path| path.as_os_str().is_empty())
+            {
+                return Err(problem(
+                    "headers",
+                    format!("{name}: name the file, as in \"file:/run/secrets/token\""),
+                ));
+            }
         }
+        let in_folder = |(name, source): (String, HeaderSource)| (name, source.in_folder(folder));
         let request = self.request_bytes.unwrap_or(HTTP_REQUEST_DEFAULT);
         let request_bytes = between(request, HTTP_REQUEST_MAX)
             .map_err(|message| problem("request-bytes", message))?;
@@ -214,7 +224,7 @@ impl HttpFile {
         };
         Ok(HttpSinkOptions {
             url,
-            headers: self.headers,
+            headers: self.headers.into_iter().map(in_folder).collect(),
             format: self.format,
             body: self.body,
             records: counted("records", self.records.unwrap_or(HTTP_RECORDS_DEFAULT))?,
@@ -241,7 +251,7 @@ pub(super) fn check_url(text: &str) -> Result<Url, String> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
-            "must not contain a user and password: set the header authorization, from env:NAME"
+            "must not contain a user and password: set the header authorization, from env:NAME or file:PATH"
                 .to_owned(),
         );
     }

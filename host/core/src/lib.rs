@@ -13,6 +13,7 @@
 //! through [`ports`].
 
 pub mod backoff;
+pub mod cost;
 pub mod deaths;
 pub mod doctor;
 pub mod explain;

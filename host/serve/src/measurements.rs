@@ -118,6 +118,9 @@ impl Upkeep {
 
 #[cfg(test)]
 mod tests {
+    use shardmill_core::pipeline::{FailurePolicy, GiveUp};
+    use shardmill_core::plugin::PluginName;
+
     use super::*;
 
     #[test]
@@ -153,6 +156,30 @@ mod tests {
                 && page.contains(&format!("version=\"{version}\"")),
             "{page}"
         );
+    }
+
+    #[test]
+    fn counters_of_rare_events_are_there_before_the_first_one() {
+        let recorder = builder().unwrap().build_recorder();
+        let handle = recorder.handle();
+        let plugin = PluginName::new("alerts").unwrap();
+        let policy = FailurePolicy {
+            then: Some(GiveUp::Skip),
+            ..FailurePolicy::default()
+        };
+        metrics::with_local_recorder(&recorder, || {
+            shardmill_worker::metrics::count_from_zero(&plugin, &policy);
+            shardmill_worker::metrics::count_rollbacks_from_zero(&plugin);
+        });
+        let page = handle.render();
+        for series in [
+            r#"shardmill_trim_gaps_total{plugin="alerts"} 0"#,
+            r#"shardmill_shards_gone_total{plugin="alerts"} 0"#,
+            r#"shardmill_rollbacks_total{plugin="alerts",cause="memory"} 0"#,
+            r#"shardmill_records_given_up_total{plugin="alerts",decision="skip",cause="age"} 0"#,
+        ] {
+            assert!(page.contains(series), "{series} is not in\n{page}");
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Every metric of the worker: name, unit, labels, help. Registered by [`describe`].
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use shardmill_core::pipeline::{Cause, FailurePolicy};
+use shardmill_core::plugin::PluginName;
+use shardmill_core::rollout::Regression;
 
 /// Records settled. Labels: plugin.
 pub const RECORDS: &str = "shardmill_records_settled_total";
@@ -102,6 +105,41 @@ pub const ROLLBACKS: &str = "shardmill_rollbacks_total";
 pub const VERSIONS: &str = "shardmill_plugin_versions";
 /// Different versions that the live hosts of the fleet run. Labels: plugin.
 pub const FLEET_VERSIONS: &str = "shardmill_fleet_versions";
+
+/// Shows the counters of a worker's events before the first one. An increase is counted from the
+/// value before it: an alarm would not see the first event of a counter that begins with it.
+pub fn count_from_zero(plugin: &PluginName, policy: &FailurePolicy) {
+    for name in [TAKES, TAKE_FAILURES, LOSSES, GIVEN_UP, SHARDS_GONE, GAPS] {
+        counter!(name, "plugin" => plugin.to_string()).increment(0);
+    }
+    let Some(decision) = &policy.then else { return };
+    for cause in Cause::ALL {
+        given_up(plugin, decision.as_str(), cause).increment(0);
+    }
+}
+
+/// The same of the rollouts of a plugin.
+pub fn count_rollbacks_from_zero(plugin: &PluginName) {
+    for cause in Regression::KINDS {
+        rollbacks(plugin, cause).increment(0);
+    }
+}
+
+/// [`RECORDS_GIVEN_UP`], by the word of the decision.
+pub(crate) fn given_up(plugin: &PluginName, decision: &'static str, cause: Cause) -> Counter {
+    let labels = [
+        ("plugin", plugin.to_string()),
+        ("decision", decision.into()),
+        ("cause", cause.as_str().into()),
+    ];
+    counter!(RECORDS_GIVEN_UP, &labels)
+}
+
+/// [`ROLLBACKS`], by the word of the cause.
+pub(crate) fn rollbacks(plugin: &PluginName, cause: &'static str) -> Counter {
+    let labels = [("plugin", plugin.to_string()), ("cause", cause.into())];
+    counter!(ROLLBACKS, &labels)
+}
 
 /// Gives each metric its unit and help text.
 pub fn describe() {

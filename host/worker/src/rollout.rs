@@ -53,6 +53,7 @@ pub(crate) struct RolloutView {
 impl SharedRollout {
     /// Nothing runs yet.
     pub fn new(plugin: PluginName, worker: WorkerId, policy: RolloutPolicy) -> Self {
+        metrics::count_rollbacks_from_zero(&plugin);
         let inner = Inner {
             rollout: Rollout::new(worker, policy),
             versions: HashMap::new(),
@@ -180,11 +181,7 @@ impl SharedRollout {
             }
             Change::RolledBack(digest, why) => {
                 tracing::error!(%plugin, %digest, cause = why.kind(), %why, "version rolled back and quarantined");
-                let labels = [
-                    ("plugin", plugin.to_string()),
-                    ("cause", why.kind().to_owned()),
-                ];
-                ::metrics::counter!(metrics::ROLLBACKS, &labels).increment(1);
+                metrics::rollbacks(plugin, why.kind()).increment(1);
                 "rolled-back"
             }
             Change::Withdrawn(digest) => {

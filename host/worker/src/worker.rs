@@ -259,14 +259,7 @@ impl Worker {
         let plugin = self.options.plugin.to_string();
         // From the start: who alerts on a figure must not wait for the first lease.
         self.count_leases();
-        for counter in [
-            metrics::TAKES,
-            metrics::TAKE_FAILURES,
-            metrics::LOSSES,
-            metrics::GIVEN_UP,
-        ] {
-            ::metrics::counter!(counter, "plugin" => plugin.clone()).increment(0);
-        }
+        metrics::count_from_zero(&self.options.plugin, &self.options.failure);
         let served = match self.start(stop).await {
             Ok(true) => self.serve(stop).await,
             Ok(false) => Ok(()),

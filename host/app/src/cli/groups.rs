@@ -20,6 +20,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "consumers",
             "state",
             "replay",
+            "iam",
+            "cost",
         ],
     ),
     ("Come from another library", &["import", "export"]),

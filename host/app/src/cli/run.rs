@@ -10,7 +10,12 @@ use super::AwsArgs;
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The configuration file; docs/configuration.md lists its keys.
-    #[arg(long, value_name = "FILE", default_value = "shardmill.toml")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SHARDMILL_CONFIG",
+        default_value = "shardmill.toml"
+    )]
     pub(crate) config: PathBuf,
     /// Check the configuration and exit: code 0 if it is good, 64 if not.
     #[arg(long)]

@@ -12,7 +12,7 @@ use super::values;
 pub(crate) struct PlaceArgs {
     /// The hosts' configuration file: how to reach AWS, and any other setting that this command
     /// uses.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "SHARDMILL_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     /// Flags win over the file.
     #[command(flatten)]

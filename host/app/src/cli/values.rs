@@ -23,9 +23,66 @@ pub(super) fn application(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A rate, of a second.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.0..=1e12).contains(&rate) => Ok(rate),
+        Ok(_) | Err(_) => Err("a rate is written such as 2500 or 0.1".to_owned()),
+    }
+}
+
+/// An AWS region's name.
+pub(super) fn region(text: &str) -> Result<String, String> {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if text.contains('-') && text.chars().all(is_word) {
+        return Ok(text.to_owned());
+    }
+    Err("a region is written such as eu-west-1".to_owned())
+}
+
+/// An AWS account's number.
+pub(super) fn account(text: &str) -> Result<String, String> {
+    if text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(text.to_owned());
+    }
+    Err("an account is twelve digits, such as 123456789012".to_owned())
+}
+
+/// Any ARN.
+pub(super) fn arn(text: &str) -> Result<String, String> {
+    let is_allowed = |c: char| c.is_ascii_graphic() && !"\"\\${}".contains(c);
+    if text.starts_with("arn:") && text.split(':').count() >= 6 && text.chars().all(is_allowed) {
+        return Ok(text.to_owned());
+    }
+    Err("an ARN is written such as arn:aws:kms:eu-west-1:123456789012:key/ID".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_is_a_number_that_can_be() {
+        assert!(rate("0.5").is_ok() && rate("0").is_ok());
+        for bad in ["-1", "NaN", "inf", "many"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_would_break_a_policy_is_refused() {
+        assert!(region("eu-west-1").is_ok() && region("*").is_err() && region("a\"-1").is_err());
+        assert!(account("123456789012").is_ok() && account("12345678901x").is_err());
+        assert!(arn("arn:aws:kms:eu-west-1:123456789012:key/1").is_ok());
+        for bad in [
+            "key/1",
+            "arn:aws:kms",
+            "arn:aws:kms:eu-west-1:1:key/\"",
+            "arn:a:b:c:d:${x}",
+        ] {
+            assert!(arn(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_value_that_does_not_parse_is_told_how_it_is_written() {

@@ -25,6 +25,10 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     for warning in config.check_around(Utc(BootClock.wall_ms())).warnings {
         tracing::warn!(warning, "the configuration may not mean what you intend");
     }
+    if !config.environment.is_empty() {
+        let variables = config.environment.join(" ");
+        tracing::info!(variables, "settings from the environment");
+    }
     shardmill_serve::hardening::tell_wall();
     if let Some(advice) =
         shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes)
@@ -66,6 +70,9 @@ async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
     let Checked { problems, warnings } = config.check_around(Utc(BootClock.wall_ms()));
     for warning in &warnings {
         print(&format!("warning: {warning}"));
+    }
+    for variable in &config.environment {
+        print(&format!("{variable} of the environment sets its value"));
     }
     let mut missing = Vec::new();
     if args.connect {

@@ -114,6 +114,15 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 5] = [
+        Self::Rejected,
+        Self::Attempts,
+        Self::Unavailable,
+        Self::Misconfigured,
+        Self::Age,
+    ];
+
     /// The word used in metrics.
     pub fn as_str(self) -> &'static str {
         match self {

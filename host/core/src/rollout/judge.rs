@@ -206,6 +206,9 @@ impl fmt::Display for Passed {
 }
 
 impl Regression {
+    /// Every word of [`Self::kind`].
+    pub const KINDS: [&str; 5] = ["start", "failures", "state", "time", "memory"];
+
     /// A short, stable word for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -351,6 +354,7 @@ mod tests {
             "it takes 310.0µs a record (median), the previous version 100.0µs"
         );
         assert_eq!(regression.kind(), "time");
+        assert!(Regression::KINDS.contains(&regression.kind()));
         assert_eq!(
             judged(&old, &steady(5, 100, 30_000), 1),
             Judgement::Continue,

@@ -72,7 +72,7 @@ impl Consumer {
             }
             GiveUp::Skip => {}
             GiveUp::Halt => {
-                self.count_given_up(*cause, then);
+                metrics::given_up(&self.options.plugin, then.as_str(), *cause).increment(1);
                 self.halt(first, ruling, *cause);
                 return Ok(());
             }
@@ -125,7 +125,7 @@ impl Consumer {
         let position = &record.position;
         let (decision, deliveries) = (then.as_str(), ruling.tried.deliveries);
         let reason = &ruling.message;
-        self.count_given_up(cause, then);
+        metrics::given_up(&self.options.plugin, then.as_str(), cause).increment(1);
         self.headway.ledger.give_up(position);
         let now = self.ports.clock.now();
         self.headway.unwritten.add(1, record.data.len() as u64, now);
@@ -143,15 +143,6 @@ impl Consumer {
             *count += 1;
             status.given_up.last = Some(last);
         });
-    }
-
-    fn count_given_up(&self, cause: Cause, then: &GiveUp) {
-        let labels = [
-            ("plugin", self.options.plugin.to_string()),
-            ("decision", then.as_str().into()),
-            ("cause", cause.as_str().into()),
-        ];
-        ::metrics::counter!(metrics::RECORDS_GIVEN_UP, &labels).increment(1);
     }
 
     fn halt(&mut self, record: &Record, ruling: &Ruling, cause: Cause) {

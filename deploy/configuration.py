@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Checks the configuration in manifests with the host itself: the ConfigMap's file, with the
+variables of the Deployment over it.
+
+    deploy/configuration.py MANIFESTS SHARDMILL
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+
+def main(manifests, shardmill):
+    objects = {one["kind"]: one for one in yaml.safe_load_all(pathlib.Path(manifests).read_text()) if one}
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    variables = {one["name"]: one.get("value", "pod-1") for one in pod["containers"][0]["env"]}
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "shardmill.toml").write_text(objects["ConfigMap"]["data"]["shardmill.toml"])
+        (folder / "plugins").mkdir()
+        (folder / "token").write_text("a token for this check")
+        # What is mounted in the container is in the folder here.
+        variables["SHARDMILL_CONFIG"] = str(folder / "shardmill.toml")
+        variables["SHARDMILL_PLUGINS"] = str(folder / "plugins")
+        variables["SHARDMILL_HOST__ADMIN_TOKEN__FILE"] = str(folder / "token")
+        checked = subprocess.run([shardmill, "run", "--check"], env=variables, text=True, capture_output=True)
+        print(checked.stdout + checked.stderr, end="")
+        if checked.returncode:
+            sys.exit("the host refuses the configuration of the manifests")
+        for variable in variables:
+            if "__" in variable and variable not in checked.stdout:
+                sys.exit(f"{variable} has no effect")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

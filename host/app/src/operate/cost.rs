@@ -1,0 +1,322 @@
+//! `shardmill cost`: what a fleet costs in a month, line by line.
+
+mod prices;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use shardmill_config::{Config, ConfigError, PluginConfig, StreamConfig};
+use shardmill_core::cost::{self, Load, Pace};
+
+use self::prices::Prices;
+use crate::cli::CostArgs;
+use crate::output::{print, print_json};
+
+const SECONDS_A_MONTH: f64 = HOURS_A_MONTH * 3_600.0;
+/// A year's hours by twelve, as AWS' own calculator has it.
+const HOURS_A_MONTH: f64 = 730.0;
+const GIGABYTE: f64 = (1_u64 << 30) as f64;
+const MILLION: f64 = 1e6;
+
+/// What is billed, of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Line {
+    /// Of which application; of a stream, where several plugins read it.
+    of: String,
+    what: String,
+    /// In a month, in `unit`.
+    amount: f64,
+    unit: &'static str,
+    dollars: f64,
+    why: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Bill {
+    lines: Vec<Line>,
+    dollars_a_month: f64,
+    prices_of: String,
+    prices_as_of: String,
+}
+
+pub(crate) fn execute(args: &CostArgs) -> anyhow::Result<()> {
+    let prices = Prices::read(args.prices.as_deref())?;
+    let config = Config::load(&args.config)?;
+    let plugins = config
+        .all_plugins()
+        .map_err(|message| ConfigError::Plugin { message })?;
+    let lines = lines(&config, plugins.values(), args, &prices);
+    if lines.is_empty() {
+        let message = "no plugin reads a stream: put components into the plugins folder, or add [plugin.NAME]";
+        return Err(ConfigError::Plugin {
+            message: message.to_owned(),
+        }
+        .into());
+    }
+    let bill = Bill {
+        dollars_a_month: lines.iter().map(|line| line.dollars).sum(),
+        lines,
+        prices_of: prices.region.clone(),
+        prices_as_of: prices.as_of.clone(),
+    };
+    if args.output.json {
+        return print_json(&bill);
+    }
+    print(&shown(&bill, &prices));
+    Ok(())
+}
+
+/// What each application costs, and then each stream.
+fn lines<'a>(
+    config: &Config,
+    plugins: impl Iterator<Item = &'a PluginConfig> + Clone,
+    args: &CostArgs,
+    prices: &Prices,
+) -> Vec<Line> {
+    let pace = |plugin: &PluginConfig| Pace {
+        lease: config.leases.duration,
+        renew_every: config.leases.renew_every,
+        scan_every: config.leases.scan_every,
+        checkpoint_records: plugin.checkpoints.records,
+        checkpoint_bytes: plugin.checkpoints.bytes,
+        checkpoint_age: plugin.checkpoints.age,
+    };
+    let mut lines = Vec::new();
+    let mut streams: Vec<&StreamConfig> = Vec::new();
+    for plugin in plugins {
+        for stream in &plugin.streams {
+            lines.extend(of_tables(stream, load(args, plugin), pace(plugin), prices));
+            lines.extend(of_reading(stream, args, prices));
+            if !streams.iter().any(|one| one.stream == stream.stream) {
+                streams.push(stream);
+            }
+        }
+    }
+    lines.extend(streams.iter().map(|stream| of_stream(stream, args, prices)));
+    lines
+}
+
+fn load(args: &CostArgs, plugin: &PluginConfig) -> Load {
+    Load {
+        hosts: args.hosts,
+        shards: args.shards,
+        records: args.records_per_second,
+        record_bytes: f64::from(args.bytes),
+        state_bytes: plugin.grants.state.then_some(f64::from(args.state_bytes)),
+    }
+}
+
+fn of_tables(stream: &StreamConfig, load: Load, pace: Pace, prices: &Prices) -> Vec<Line> {
+    let shares = cost::of_tables(load, pace).into_iter();
+    let used = shares.filter(|share| share.reads + share.writes > 0.0);
+    let line = |share: cost::Share| {
+        let is_read = share.reads > 0.0;
+        let units = (share.reads + share.writes) * SECONDS_A_MONTH / MILLION;
+        let (unit, price) = if is_read {
+            ("million read units", prices.dynamodb_million_reads)
+        } else {
+            ("million write units", prices.dynamodb_million_writes)
+        };
+        Line {
+            of: stream.application.clone(),
+            what: share.what.to_owned(),
+            amount: units,
+            unit,
+            dollars: units * price,
+            why: share.why.to_owned(),
+        }
+    };
+    used.map(line).collect()
+}
+
+/// What reading costs beyond the stream: nothing by polling provisioned shards.
+fn of_reading(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Vec<Line> {
+    let gigabytes = args.records_per_second * f64::from(args.bytes) * SECONDS_A_MONTH / GIGABYTE;
+    let line = |what: &str, amount: f64, unit, price: f64, why: &str| Line {
+        of: stream.application.clone(),
+        what: what.to_owned(),
+        amount,
+        unit,
+        dollars: amount * price,
+        why: why.to_owned(),
+    };
+    let is_fan_out = stream.retrieval.fan_out().is_some();
+    let gigabyte = "GiB";
+    match (is_fan_out, args.on_demand) {
+        (false, false) => Vec::new(),
+        (false, true) => vec![line(
+            "records polled",
+            gigabytes,
+            gigabyte,
+            prices.kinesis_on_demand_gigabyte_out,
+            "each plugin's reads; less where plugins of a host share them",
+        )],
+        (true, true) => vec![line(
+            "records pushed",
+            gigabytes,
+            gigabyte,
+            prices.kinesis_on_demand_fan_out_gigabyte,
+            "enhanced fan-out",
+        )],
+        (true, false) => vec![
+            line(
+                "fan-out consumer",
+                f64::from(args.shards) * HOURS_A_MONTH,
+                "shard hours",
+                prices.kinesis_fan_out_shard_hour,
+                "as long as it is registered, whether or not a host runs",
+            ),
+            line(
+                "records pushed",
+                gigabytes,
+                gigabyte,
+                prices.kinesis_fan_out_gigabyte,
+                "enhanced fan-out",
+            ),
+        ],
+    }
+}
+
+/// The stream itself, whoever reads it. What is put into it is its producers' bill.
+fn of_stream(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line {
+    let (amount, unit, price) = if args.on_demand {
+        (
+            HOURS_A_MONTH,
+            "stream hours",
+            prices.kinesis_on_demand_stream_hour,
+        )
+    } else {
+        let hours = f64::from(args.shards) * HOURS_A_MONTH;
+        (hours, "shard hours", prices.kinesis_shard_hour)
+    };
+    Line {
+        of: stream.stream.to_string(),
+        what: "stream".to_owned(),
+        amount,
+        unit,
+        dollars: amount * price,
+        why: "whoever reads it; what producers put is not counted".to_owned(),
+    }
+}
+
+fn shown(bill: &Bill, prices: &Prices) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["of", "what", "a month", "", "dollars", "because of"]);
+    for line in &bill.lines {
+        let (amount, dollars) = (
+            format!("{:.2}", line.amount),
+            format!("{:.2}", line.dollars),
+        );
+        let row = [
+            &line.of, &line.what, &amount, line.unit, &dollars, &line.why,
+        ];
+        table.add_row(row);
+    }
+    for column in [2, 4] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    format!(
+        "{table}\n\n{:.2} dollars a month of 730 hours, at the prices of {} as of {} ({}).\n\
+         Not counted: hosts, network, storage of tables, sinks, moves of leases, and what producers put.",
+        bill.dollars_a_month, prices.region, prices.as_of, prices.source
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn bill(text: &str, more: &[&str]) -> Vec<Line> {
+        let flags = [
+            "--hosts",
+            "2",
+            "--shards",
+            "4",
+            "--records-per-second",
+            "1000",
+            "--bytes",
+            "1024",
+        ];
+        let line = ["shardmill", "cost"].iter().chain(&flags).chain(more);
+        let Command::Cost(args) = Cli::parse_from(line).command else {
+            panic!("it is one")
+        };
+        let config = Config::parse(text, Path::new("nowhere")).unwrap();
+        let prices = Prices::read(None).unwrap();
+        lines(
+            &config,
+            config.all_plugins().unwrap().values(),
+            &args,
+            &prices,
+        )
+    }
+
+    fn dollars(lines: &[Line], what: &str) -> f64 {
+        let of_it = lines.iter().filter(|line| line.what == what);
+        of_it.map(|line| line.dollars).sum()
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!(
+            (found / expected - 1.0).abs() < 0.01,
+            "{found} and not {expected}"
+        );
+    }
+
+    const ALERTS: &str = "stream = \"orders\"\n[plugin.alerts]\n";
+
+    #[test]
+    fn polling_provisioned_shards_costs_their_hours_and_the_tables() {
+        let lines = bill(ALERTS, &[]);
+        near(dollars(&lines, "stream"), 4.0 * 730.0 * 0.015);
+        // A heartbeat of each host every 3.6 s.
+        near(dollars(&lines, "heartbeats"), 2.0 / 3.6 * 2.628 * 0.625);
+        // Each of four shards every 3 s and the wait for the next record.
+        near(dollars(&lines, "checkpoints"), 4.0 / 3.004 * 2.628 * 0.625);
+        assert!(dollars(&lines, "records pushed").abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn fan_out_is_billed_by_shard_and_byte_and_each_plugin_has_its_own() {
+        let of_one = bill(&format!("{ALERTS}retrieval = \"fan-out\"\n"), &[]);
+        near(dollars(&of_one, "fan-out consumer"), 4.0 * 730.0 * 0.015);
+        let gigabytes = 1_000.0 * 1_024.0 * 730.0 * 3_600.0 / 1_073_741_824.0;
+        near(dollars(&of_one, "records pushed"), gigabytes * 0.013);
+        let both = format!("reads.retrieval = \"fan-out\"\n{ALERTS}[plugin.totals]\n");
+        let of_both = bill(&both, &[]);
+        near(dollars(&of_both, "records pushed"), 2.0 * gigabytes * 0.013);
+        near(dollars(&of_both, "stream"), 4.0 * 730.0 * 0.015);
+    }
+
+    #[test]
+    fn a_stream_on_demand_is_billed_by_its_hours_and_bytes() {
+        let lines = bill(ALERTS, &["--on-demand"]);
+        near(dollars(&lines, "stream"), 730.0 * 0.04);
+        let gigabytes = 1_000.0 * 1_024.0 * 730.0 * 3_600.0 / 1_073_741_824.0;
+        near(dollars(&lines, "records polled"), gigabytes * 0.04);
+    }
+
+    #[test]
+    fn state_and_slower_checkpoints_change_what_tables_cost() {
+        let plain = dollars(&bill(ALERTS, &[]), "checkpoints");
+        let state = dollars(
+            &bill(&format!("{ALERTS}grants.state = true\n"), &[]),
+            "checkpoints",
+        );
+        near(state, plain * 4.0);
+        let slow = dollars(
+            &bill(&format!("{ALERTS}checkpoint.age = \"30s\"\n"), &[]),
+            "checkpoints",
+        );
+        near(slow, plain * 3.004 / 30.004);
+    }
+}

@@ -1,0 +1,198 @@
+//! `shardmill iam`: the least policy that a configuration needs.
+
+mod policy;
+mod template;
+
+use anyhow::bail;
+use shardmill_aws::operations::dynamodb;
+use shardmill_config::{AwsPlace, Config, ConfigError, Statement};
+
+use self::policy::{Allowed, document, text};
+use self::template::{cloudformation, terraform};
+use crate::cli::{IamArgs, IamFormat};
+use crate::output::{print, print_pretty_json};
+
+/// Most characters of a managed policy, white space not counted (AWS limit).
+const POLICY_CHARS_MAX: usize = 6_144;
+
+pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
+    let config = Config::load(&args.config)?;
+    let statements = config
+        .rights()
+        .map_err(|message| ConfigError::Plugin { message })?;
+    let place = place(args, &config);
+    let policy = allowed(args, &statements, &place);
+    let chars = document(&policy).to_string().len();
+    if chars > POLICY_CHARS_MAX && args.format != IamFormat::Text {
+        bail!(
+            "the policy has {chars} characters, and AWS takes {POLICY_CHARS_MAX}: give some of the plugins to other hosts, \
+             with a configuration and a role of their own"
+        );
+    }
+    match args.format {
+        IamFormat::Json => print_pretty_json(&document(&policy))?,
+        IamFormat::Cloudformation => print_pretty_json(&cloudformation(&document(&policy)))?,
+        IamFormat::Terraform => print(&terraform(&policy)),
+        IamFormat::Text => print(&text(&policy)),
+    }
+    Ok(())
+}
+
+/// Where resources are that are given by name. A policy itself knows no variables for that: without
+/// a word it covers any region and account, of which a role reaches only its own.
+fn place(args: &IamArgs, config: &Config) -> AwsPlace {
+    let region = args.region.clone().or_else(|| config.aws.region.clone());
+    let own = |given: Option<String>, variable: &str| given.unwrap_or_else(|| variable.to_owned());
+    let partition = region
+        .as_deref()
+        .map(|region| partition_of(region).to_owned());
+    let account = args.account.clone();
+    match args.format {
+        IamFormat::Json | IamFormat::Text => AwsPlace {
+            partition: own(partition, "*"),
+            region: own(region, "*"),
+            account: own(account, "*"),
+        },
+        IamFormat::Terraform => AwsPlace {
+            partition: own(partition, template::TERRAFORM_PARTITION),
+            region: own(region, template::TERRAFORM_REGION),
+            account: own(account, template::TERRAFORM_ACCOUNT),
+        },
+        IamFormat::Cloudformation => AwsPlace {
+            partition: own(partition, "${AWS::Partition}"),
+            region: own(region, "${AWS::Region}"),
+            account: own(account, "${AWS::AccountId}"),
+        },
+    }
+}
+
+/// AWS' partitions, by the beginning of their regions' names.
+fn partition_of(region: &str) -> &'static str {
+    match region {
+        _ if region.starts_with("cn-") => "aws-cn",
+        _ if region.starts_with("us-gov-") => "aws-us-gov",
+        _ => "aws",
+    }
+}
+
+fn allowed(args: &IamArgs, statements: &[Statement], place: &AwsPlace) -> Vec<Allowed> {
+    let creates = |statement: &&Statement| {
+        let mut needs = statement.needs.iter();
+        needs.any(|need| need.operation == dynamodb::CREATE_TABLE)
+    };
+    let of_statement = |statement: &Statement| Allowed {
+        sid: statement.sid.to_owned(),
+        actions: statement
+            .needs
+            .iter()
+            .map(|need| (need.operation.permission(), need.why))
+            .collect(),
+        resources: statement
+            .on
+            .iter()
+            .map(|resource| resource.arn(place))
+            .collect(),
+    };
+    let wanted = statements
+        .iter()
+        .filter(|statement| !args.tables_exist || !creates(statement));
+    let mut policy: Vec<Allowed> = wanted.map(of_statement).collect();
+    if !args.kms_keys.is_empty() {
+        let why = "to read a stream that is encrypted with this key";
+        policy.push(Allowed {
+            sid: "DecryptStreams".to_owned(),
+            actions: vec![("kms:Decrypt".to_owned(), why)],
+            resources: args.kms_keys.clone(),
+        });
+    }
+    policy
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(more: &[&str]) -> IamArgs {
+        let line = ["shardmill", "iam"].iter().chain(more);
+        match Cli::parse_from(line).command {
+            Command::Iam(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn policy(text: &str, more: &[&str]) -> Vec<Allowed> {
+        let config = Config::parse(text, Path::new("nowhere")).unwrap();
+        let args = args(more);
+        let place = place(&args, &config);
+        allowed(&args, &config.rights().unwrap(), &place)
+    }
+
+    const ALERTS: &str = "stream = \"orders\"\n[plugin.alerts]\n";
+
+    #[test]
+    fn the_policy_names_region_and_account_as_far_as_they_are_known() {
+        let first = |text: &str, more: &[&str]| policy(text, more)[0].resources[0].clone();
+        assert_eq!(first(ALERTS, &[]), "arn:*:kinesis:*:*:stream/orders");
+        let regional = format!("aws.region = \"cn-north-1\"\n{ALERTS}");
+        assert_eq!(
+            first(&regional, &[]),
+            "arn:aws-cn:kinesis:cn-north-1:*:stream/orders"
+        );
+        let known = ["--region", "eu-west-1", "--account", "123456789012"];
+        assert_eq!(
+            first(&regional, &known),
+            "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+        );
+        assert_eq!(
+            first(ALERTS, &["--format", "cloudformation"]),
+            "arn:${AWS::Partition}:kinesis:${AWS::Region}:${AWS::AccountId}:stream/orders"
+        );
+    }
+
+    #[test]
+    fn the_document_is_a_policy_with_unique_ids() {
+        let key = "arn:aws:kms:eu-west-1:123456789012:key/1";
+        let policy = policy(ALERTS, &["--kms-key", key]);
+        let document = document(&policy);
+        assert_eq!(document["Version"], "2012-10-17");
+        let statements = document["Statement"].as_array().unwrap();
+        let ids: std::collections::BTreeSet<&str> = statements
+            .iter()
+            .map(|statement| statement["Sid"].as_str().unwrap())
+            .collect();
+        assert_eq!(ids.len(), statements.len());
+        assert!(ids.iter().all(|id| id.chars().all(char::is_alphanumeric)));
+        let last = &statements[statements.len() - 1];
+        assert_eq!(
+            (&last["Action"][0], &last["Resource"][0]),
+            (&json!("kms:Decrypt"), &json!(key))
+        );
+    }
+
+    #[test]
+    fn the_permission_to_create_tables_may_be_left_out() {
+        let creates = |more: &[&str]| {
+            let policy = policy(ALERTS, more);
+            policy
+                .iter()
+                .any(|one| one.actions[0].0 == "dynamodb:CreateTable")
+        };
+        assert!(creates(&[]));
+        assert!(!creates(&["--tables-exist"]));
+    }
+
+    #[test]
+    fn every_permission_is_shown_with_its_reason() {
+        let policy = policy(ALERTS, &[]);
+        let text = text(&policy);
+        for (action, why) in policy.iter().flat_map(|one| &one.actions) {
+            assert!(text.contains(&format!("{action}  {why}")), "{text}");
+        }
+    }
+}

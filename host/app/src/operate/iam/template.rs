@@ -1,0 +1,128 @@
+//! A policy as part of a template. What the policy does not know of the place, the template does.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::policy::Allowed;
+
+/// As Terraform says it, with the data sources of [`terraform`].
+pub(super) const TERRAFORM_PARTITION: &str = "${data.aws_partition.current.partition}";
+/// `id` is the region in each version of the provider; `name` and `region` are not.
+pub(super) const TERRAFORM_REGION: &str = "${data.aws_region.current.id}";
+pub(super) const TERRAFORM_ACCOUNT: &str = "${data.aws_caller_identity.current.account_id}";
+
+/// The data sources, by what uses them.
+const TERRAFORM_SOURCES: [(&str, &str); 3] = [
+    (
+        TERRAFORM_PARTITION,
+        "data \"aws_partition\" \"current\" {}\n",
+    ),
+    (TERRAFORM_REGION, "data \"aws_region\" \"current\" {}\n"),
+    (
+        TERRAFORM_ACCOUNT,
+        "data \"aws_caller_identity\" \"current\" {}\n",
+    ),
+];
+
+/// Text for Terraform: a managed policy, to be attached to the hosts' role.
+pub(super) fn terraform(policy: &[Allowed]) -> String {
+    let mut text = "# What hosts of shardmill may do, as `shardmill iam` says.\n".to_owned();
+    for (variable, source) in TERRAFORM_SOURCES {
+        let mut resources = policy.iter().flat_map(|one| &one.resources);
+        if resources.any(|resource| resource.contains(variable)) {
+            text += source;
+        }
+    }
+    text += "\ndata \"aws_iam_policy_document\" \"shardmill\" {\n";
+    for one in policy {
+        let _ = write!(
+            text,
+            "  statement {{\n    sid = \"{}\"\n    actions = [\n",
+            one.sid
+        );
+        for (action, why) in &one.actions {
+            let _ = writeln!(text, "      \"{action}\", # {why}");
+        }
+        text += "    ]\n    resources = [\n";
+        for resource in &one.resources {
+            let _ = writeln!(text, "      \"{resource}\",");
+        }
+        text += "    ]\n  }\n";
+    }
+    text + "}\n\nresource \"aws_iam_policy\" \"shardmill\" {\n  name_prefix = \"shardmill-\"\n  \
+            policy      = data.aws_iam_policy_document.shardmill.json\n}\n\n\
+            output \"shardmill_policy_arn\" {\n  value = aws_iam_policy.shardmill.arn\n}"
+}
+
+/// A template for CloudFormation: a managed policy, to be attached to the hosts' role.
+pub(super) fn cloudformation(document: &Value) -> Value {
+    let mut document = document.clone();
+    let statements = document["Statement"].as_array_mut().into_iter().flatten();
+    for resource in statements
+        .filter_map(|one| one["Resource"].as_array_mut())
+        .flatten()
+    {
+        if resource.as_str().is_some_and(|arn| arn.contains("${")) {
+            *resource = json!({ "Fn::Sub": resource.take() });
+        }
+    }
+    json!({
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "What hosts of shardmill may do, as `shardmill iam` says",
+        "Resources": {
+            "ShardmillPolicy": {
+                "Type": "AWS::IAM::ManagedPolicy",
+                "Properties": { "PolicyDocument": document },
+            },
+        },
+        "Outputs": { "PolicyArn": { "Value": { "Ref": "ShardmillPolicy" } } },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(resource: &str) -> Vec<Allowed> {
+        vec![Allowed {
+            sid: "ReadStreams".to_owned(),
+            actions: vec![("kinesis:GetRecords".to_owned(), "to read")],
+            resources: vec![resource.to_owned()],
+        }]
+    }
+
+    #[test]
+    fn terraform_asks_for_what_is_not_known_and_for_nothing_else() {
+        let all = format!(
+            "arn:{TERRAFORM_PARTITION}:kinesis:{TERRAFORM_REGION}:{TERRAFORM_ACCOUNT}:stream/s"
+        );
+        let asked = terraform(&policy(&all));
+        for part in [
+            "data \"aws_partition\" \"current\" {}",
+            "data \"aws_region\" \"current\" {}",
+            "data \"aws_caller_identity\" \"current\" {}",
+            "\"kinesis:GetRecords\", # to read",
+            ":stream/s\",",
+        ] {
+            assert!(asked.contains(part), "{part} is not in\n{asked}");
+        }
+        assert_eq!(asked.matches('{').count(), asked.matches('}').count());
+        let known = terraform(&policy("arn:aws:kinesis:eu-west-1:123456789012:stream/s"));
+        assert!(!known.contains("\"current\""), "{known}");
+    }
+
+    #[test]
+    fn cloudformation_fills_in_what_is_not_known() {
+        let filled = |resource: &str| {
+            let template = cloudformation(&super::super::policy::document(&policy(resource)));
+            let policy = &template["Resources"]["ShardmillPolicy"];
+            assert_eq!(policy["Type"], "AWS::IAM::ManagedPolicy");
+            policy["Properties"]["PolicyDocument"]["Statement"][0]["Resource"][0].clone()
+        };
+        let unknown = "arn:aws:kinesis:${AWS::Region}:1:stream/s";
+        assert_eq!(filled(unknown), json!({ "Fn::Sub": unknown }));
+        let known = "arn:aws:kinesis:eu-west-1:1:stream/s";
+        assert_eq!(filled(known), json!(known));
+    }
+}

@@ -1,0 +1,197 @@
+//! Every operation of AWS that this package calls: what a host must be allowed to do is made of
+//! them.
+
+/// An operation, as AWS names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Operation {
+    service: &'static str,
+    name: &'static str,
+}
+
+/// Those of Kinesis Data Streams.
+pub mod kinesis {
+    use super::Operation;
+
+    /// What an operation of Kinesis is.
+    const fn of(name: &'static str) -> Operation {
+        Operation {
+            service: "kinesis",
+            name,
+        }
+    }
+
+    /// Makes a stream; only `shardmill dev` and tests do.
+    pub const CREATE_STREAM: Operation = of("CreateStream");
+    /// Removes a fan-out consumer.
+    pub const DEREGISTER_STREAM_CONSUMER: Operation = of("DeregisterStreamConsumer");
+    /// Whether a stream is there, since when, and its clock.
+    pub const DESCRIBE_STREAM_SUMMARY: Operation = of("DescribeStreamSummary");
+    /// Whether a fan-out consumer is there.
+    pub const DESCRIBE_STREAM_CONSUMER: Operation = of("DescribeStreamConsumer");
+    /// Reads records.
+    pub const GET_RECORDS: Operation = of("GetRecords");
+    /// Finds a place in a shard.
+    pub const GET_SHARD_ITERATOR: Operation = of("GetShardIterator");
+    /// Lists shards.
+    pub const LIST_SHARDS: Operation = of("ListShards");
+    /// Lists fan-out consumers; only a command does.
+    pub const LIST_STREAM_CONSUMERS: Operation = of("ListStreamConsumers");
+    /// Stores output.
+    pub const PUT_RECORDS: Operation = of("PutRecords");
+    /// Makes a fan-out consumer.
+    pub const REGISTER_STREAM_CONSUMER: Operation = of("RegisterStreamConsumer");
+    /// Has records pushed.
+    pub const SUBSCRIBE_TO_SHARD: Operation = of("SubscribeToShard");
+}
+
+/// Those of DynamoDB.
+pub mod dynamodb {
+    use super::Operation;
+
+    /// What an operation of DynamoDB is.
+    const fn of(name: &'static str) -> Operation {
+        Operation {
+            service: "dynamodb",
+            name,
+        }
+    }
+
+    /// Makes a table.
+    pub const CREATE_TABLE: Operation = of("CreateTable");
+    /// Removes a row.
+    pub const DELETE_ITEM: Operation = of("DeleteItem");
+    /// Whether a table is there, and its key.
+    pub const DESCRIBE_TABLE: Operation = of("DescribeTable");
+    /// Reads a row.
+    pub const GET_ITEM: Operation = of("GetItem");
+    /// Lists tables; only commands do.
+    pub const LIST_TABLES: Operation = of("ListTables");
+    /// Writes a whole row.
+    pub const PUT_ITEM: Operation = of("PutItem");
+    /// Reads the rows of a partition.
+    pub const QUERY: Operation = of("Query");
+    /// Reads all rows.
+    pub const SCAN: Operation = of("Scan");
+    /// Writes rows of two tables; needs the permissions of its parts and none of its own.
+    pub const TRANSACT_WRITE_ITEMS: Operation = of("TransactWriteItems");
+    /// Changes a row.
+    pub const UPDATE_ITEM: Operation = of("UpdateItem");
+}
+
+impl Operation {
+    /// Every one of them.
+    pub const ALL: [Self; 21] = [
+        kinesis::CREATE_STREAM,
+        kinesis::DEREGISTER_STREAM_CONSUMER,
+        kinesis::DESCRIBE_STREAM_SUMMARY,
+        kinesis::DESCRIBE_STREAM_CONSUMER,
+        kinesis::GET_RECORDS,
+        kinesis::GET_SHARD_ITERATOR,
+        kinesis::LIST_SHARDS,
+        kinesis::LIST_STREAM_CONSUMERS,
+        kinesis::PUT_RECORDS,
+        kinesis::REGISTER_STREAM_CONSUMER,
+        kinesis::SUBSCRIBE_TO_SHARD,
+        dynamodb::CREATE_TABLE,
+        dynamodb::DELETE_ITEM,
+        dynamodb::DESCRIBE_TABLE,
+        dynamodb::GET_ITEM,
+        dynamodb::LIST_TABLES,
+        dynamodb::PUT_ITEM,
+        dynamodb::QUERY,
+        dynamodb::SCAN,
+        dynamodb::TRANSACT_WRITE_ITEMS,
+        dynamodb::UPDATE_ITEM,
+    ];
+
+    /// As AWS writes it, such as `GetRecords`.
+    pub fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// The permission that it needs, such as `kinesis:GetRecords`.
+    pub fn permission(self) -> String {
+        format!("{}:{}", self.service, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn files(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        entries
+            .flat_map(|path| {
+                if path.is_dir() {
+                    files(&path)
+                } else {
+                    vec![path]
+                }
+            })
+            .collect()
+    }
+
+    /// As the SDK calls the method that begins a request: `get_records` for `GetRecords`.
+    fn method(name: &str) -> String {
+        let mut method = String::new();
+        for c in name.chars() {
+            if c.is_ascii_uppercase() && !method.is_empty() {
+                method.push('_');
+            }
+            method.push(c.to_ascii_lowercase());
+        }
+        method
+    }
+
+    /// What is called on a client, in files that are no tests.
+    fn called() -> BTreeSet<String> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let is_of_product = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            !name.contains("tests") && !["replay.rs", "operations.rs"].contains(&name)
+        };
+        let mut called = BTreeSet::new();
+        for path in files(&source).into_iter().filter(is_of_product) {
+            let text = std::fs::read_to_string(path).unwrap();
+            let code: String = text
+                .split("#[cfg(test)]")
+                .next()
+                .unwrap()
+                .split_whitespace()
+                .collect();
+            for client in ["client.", "client().", "kinesis.", "dynamodb."] {
+                for rest in code.split(client).skip(1) {
+                    let name: String = rest
+                        .chars()
+                        .take_while(|c| c.is_ascii_lowercase() || *c == '_')
+                        .collect();
+                    if rest[name.len()..].starts_with("()") {
+                        called.insert(name);
+                    }
+                }
+            }
+        }
+        called
+    }
+
+    #[test]
+    fn every_operation_that_is_called_is_listed_and_no_other_is() {
+        let no_operation = ["clone", "config"];
+        let called: BTreeSet<String> = called()
+            .into_iter()
+            .filter(|name| !no_operation.contains(&name.as_str()))
+            .collect();
+        let listed: BTreeSet<String> = Operation::ALL
+            .iter()
+            .map(|operation| method(operation.name()))
+            .collect();
+        assert_eq!(called, listed);
+        assert_eq!(listed.len(), Operation::ALL.len());
+    }
+}

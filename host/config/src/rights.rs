@@ -1,0 +1,508 @@
+//! What a host must be allowed to do at AWS, of its configuration: the operations that it calls,
+//! on the streams and tables that it names, and nothing else.
+
+use std::collections::BTreeSet;
+
+use shardmill_aws::PutTarget;
+use shardmill_aws::operations::{Operation, dynamodb, kinesis};
+use shardmill_core::pipeline::GiveUp;
+use shardmill_core::plugin::{coordinator_table, state_table};
+use shardmill_core::stream::{FanOutConsumer, StreamRef};
+use shardmill_sinks::SinkOptions;
+
+use super::settings::{Config, PluginConfig, StreamConfig};
+
+/// Operations on resources, for one purpose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// The purpose in one word, letters only, as AWS wants it.
+    pub sid: &'static str,
+    /// What is called, and why.
+    pub needs: &'static [Need],
+    /// On what; one at least.
+    pub on: BTreeSet<Resource>,
+}
+
+/// An operation, and what a host calls it for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// What is called.
+    pub operation: Operation,
+    /// What for.
+    pub why: &'static str,
+}
+
+/// What an operation is done to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// A stream, by its name or its ARN; of a name, the region if it is not the host's.
+    Stream(StreamRef, Option<String>),
+    /// The fan-out consumer of that name, whenever it is registered.
+    Consumer(StreamRef, String),
+    /// A table.
+    Table(String),
+    /// Whatever has this ARN.
+    Arn(String),
+}
+
+/// Where the resources are that are given by name: literal, or as a template language says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwsPlace {
+    /// Such as `aws`.
+    pub partition: String,
+    /// Such as `eu-west-1`.
+    pub region: String,
+    /// Twelve digits.
+    pub account: String,
+}
+
+const fn need(operation: Operation, why: &'static str) -> Need {
+    Need { operation, why }
+}
+
+const READ: [Need; 4] = [
+    need(
+        kinesis::DESCRIBE_STREAM_SUMMARY,
+        "whether the stream is the one that the checkpoints belong to, and what time it is there",
+    ),
+    need(kinesis::LIST_SHARDS, "which shards there are"),
+    need(
+        kinesis::GET_SHARD_ITERATOR,
+        "to begin reading a shard at its checkpoint",
+    ),
+    need(
+        kinesis::GET_RECORDS,
+        "to read records; with fan-out, while there is no subscription",
+    ),
+];
+const LEASES: [Need; 6] = [
+    need(
+        dynamodb::DESCRIBE_TABLE,
+        "whether the lease table is there, and has the right key",
+    ),
+    need(
+        dynamodb::SCAN,
+        "to watch all leases, as the leader and its deputies do",
+    ),
+    need(
+        dynamodb::GET_ITEM,
+        "to read a lease before it is taken, and after a write without an answer",
+    ),
+    need(dynamodb::PUT_ITEM, "to create the leases of new shards"),
+    need(
+        dynamodb::UPDATE_ITEM,
+        "to take, claim, checkpoint and release leases",
+    ),
+    need(
+        dynamodb::DELETE_ITEM,
+        "to remove the leases of finished shards",
+    ),
+];
+const COORDINATION: [Need; 6] = [
+    need(
+        dynamodb::DESCRIBE_TABLE,
+        "whether the coordinator table is there, and has the right key",
+    ),
+    need(dynamodb::QUERY, "to watch the fleet"),
+    need(
+        dynamodb::GET_ITEM,
+        "to read a host's registration and what the leader left for this one",
+    ),
+    need(
+        dynamodb::PUT_ITEM,
+        "to register, to lead, and to write the list of shards",
+    ),
+    need(
+        dynamodb::UPDATE_ITEM,
+        "for heartbeats and what hosts tell each other",
+    ),
+    need(
+        dynamodb::DELETE_ITEM,
+        "to leave the fleet, and to remove hosts that died",
+    ),
+];
+const STATE: [Need; 4] = [
+    need(
+        dynamodb::DESCRIBE_TABLE,
+        "whether the state table is there, and has the right key",
+    ),
+    need(
+        dynamodb::GET_ITEM,
+        "to give a plugin the state of its shard",
+    ),
+    need(
+        dynamodb::PUT_ITEM,
+        "to save state in one transaction with the checkpoint",
+    ),
+    need(
+        dynamodb::DELETE_ITEM,
+        "to remove state in one transaction with the checkpoint",
+    ),
+];
+const CREATE_TABLES: [Need; 1] = [need(
+    dynamodb::CREATE_TABLE,
+    "to create a table that is missing; not needed once all exist",
+)];
+const REGISTER: [Need; 1] = [need(
+    kinesis::REGISTER_STREAM_CONSUMER,
+    "to register the fan-out consumer if it is missing",
+)];
+const SUBSCRIBE: [Need; 2] = [
+    need(
+        kinesis::DESCRIBE_STREAM_CONSUMER,
+        "whether the fan-out consumer can be used",
+    ),
+    need(kinesis::SUBSCRIBE_TO_SHARD, "to have records pushed"),
+];
+const DEREGISTER: [Need; 1] = [need(
+    kinesis::DEREGISTER_STREAM_CONSUMER,
+    "because of reads.deregister-on-exit",
+)];
+const PUT: [Need; 1] = [need(
+    kinesis::PUT_RECORDS,
+    "to store the output of Kinesis sinks",
+)];
+
+/// Statements in the order of their purposes, by resource.
+#[derive(Default)]
+struct Collected {
+    statements: Vec<Statement>,
+}
+
+impl Config {
+    /// What a host that runs this must be allowed to do. The plugins are those in the folder, and
+    /// those that have a section or a manifest.
+    ///
+    /// # Errors
+    /// A plugin's settings cannot be used, or there is no plugin.
+    pub fn rights(&self) -> Result<Vec<Statement>, String> {
+        let plugins = self.all_plugins()?;
+        if plugins.values().all(|plugin| plugin.streams.is_empty()) {
+            return Err(format!(
+                "no plugin reads a stream: put components into {}, or add [plugin.NAME] with the name of each",
+                self.plugins.display()
+            ));
+        }
+        let mut collected = Collected::default();
+        for plugin in plugins.values() {
+            for stream in &plugin.streams {
+                collected.reads(stream);
+                collected.leases(&stream.application);
+            }
+            if plugin.grants.state {
+                collected.state(plugin);
+            }
+            for stream in &plugin.streams {
+                collected.subscribes(stream);
+            }
+        }
+        for sink in self.sinks_of(plugins.values()) {
+            collected.puts(sink);
+        }
+        Ok(collected.statements)
+    }
+
+    /// The sinks that a plugin may emit to, or that take its dead letters.
+    fn sinks_of<'a>(
+        &'a self,
+        plugins: impl Iterator<Item = &'a PluginConfig> + Clone,
+    ) -> impl Iterator<Item = &'a SinkOptions> {
+        let is_used = move |name: &str| {
+            plugins.clone().any(|plugin| {
+                let is_its = plugin.sinks.as_ref().is_none_or(|own| own.contains(name));
+                is_its || matches!(&plugin.failure.then, Some(GiveUp::DeadLetter(sink)) if sink == name)
+            })
+        };
+        let used = self.sinks.iter().filter(move |(name, _)| is_used(name));
+        used.map(|(_, sink)| sink)
+    }
+}
+
+// === impl Collected ===
+
+impl Collected {
+    fn add(&mut self, sid: &'static str, needs: &'static [Need], resource: Resource) {
+        let found = self.statements.iter_mut().find(|one| one.sid == sid);
+        match found {
+            Some(statement) => {
+                statement.on.insert(resource);
+            }
+            None => self.statements.push(Statement {
+                sid,
+                needs,
+                on: BTreeSet::from([resource]),
+            }),
+        }
+    }
+
+    fn reads(&mut self, stream: &StreamConfig) {
+        let resource = Resource::Stream(stream.stream.clone(), None);
+        self.add("ReadStreams", &READ, resource);
+    }
+
+    fn leases(&mut self, application: &str) {
+        let coordinator = coordinator_table(application);
+        self.add("Leases", &LEASES, Resource::Table(application.to_owned()));
+        self.add(
+            "Coordination",
+            &COORDINATION,
+            Resource::Table(coordinator.clone()),
+        );
+        for table in [application.to_owned(), coordinator] {
+            self.add("CreateTables", &CREATE_TABLES, Resource::Table(table));
+        }
+    }
+
+    fn state(&mut self, plugin: &PluginConfig) {
+        for stream in &plugin.streams {
+            let table = Resource::Table(state_table(&stream.application));
+            self.add("State", &STATE, table.clone());
+            self.add("CreateTables", &CREATE_TABLES, table);
+        }
+    }
+
+    fn subscribes(&mut self, stream: &StreamConfig) {
+        let Some(fan_out) = stream.retrieval.fan_out() else {
+            return;
+        };
+        let consumer = match &fan_out.consumer {
+            FanOutConsumer::Given(arn) => Resource::Arn(arn.to_string()),
+            FanOutConsumer::Named(name) => {
+                let of = Resource::Stream(stream.stream.clone(), None);
+                self.add("RegisterConsumers", &REGISTER, of);
+                Resource::Consumer(stream.stream.clone(), name.to_string())
+            }
+        };
+        if fan_out.deregister_on_exit && !matches!(consumer, Resource::Arn(_)) {
+            self.add("DeregisterConsumers", &DEREGISTER, consumer.clone());
+        }
+        self.add("Subscribe", &SUBSCRIBE, consumer);
+    }
+
+    fn puts(&mut self, sink: &SinkOptions) {
+        let SinkOptions::Kinesis { target, region, .. } = sink else {
+            return;
+        };
+        let resource = match target {
+            PutTarget::Name(name) => Resource::Stream(name.into(), region.clone()),
+            PutTarget::Arn { arn, .. } => Resource::Arn(arn.clone()),
+        };
+        self.add("PutOutput", &PUT, resource);
+    }
+}
+
+// === impl Resource ===
+
+impl Resource {
+    /// Its ARN, where what it does not say itself is of `place`.
+    pub fn arn(&self, place: &AwsPlace) -> String {
+        let AwsPlace {
+            partition,
+            region,
+            account,
+        } = place;
+        let stream_arn = |stream: &StreamRef, own: Option<&String>| match stream.arn() {
+            Some(arn) => arn.to_owned(),
+            None => {
+                let region = own.unwrap_or(region);
+                format!(
+                    "arn:{partition}:kinesis:{region}:{account}:stream/{}",
+                    stream.name()
+                )
+            }
+        };
+        match self {
+            Self::Stream(stream, own) => stream_arn(stream, own.as_ref()),
+            // Behind the name comes the time of the registration.
+            Self::Consumer(stream, name) => {
+                format!("{}/consumer/{name}:*", stream_arn(stream, None))
+            }
+            Self::Table(table) => {
+                format!("arn:{partition}:dynamodb:{region}:{account}:table/{table}")
+            }
+            Self::Arn(arn) => arn.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn place() -> AwsPlace {
+        AwsPlace {
+            partition: "aws".to_owned(),
+            region: "eu-west-1".to_owned(),
+            account: "123456789012".to_owned(),
+        }
+    }
+
+    /// Lines such as `kinesis:GetRecords arn`, in order.
+    fn rights(text: &str) -> BTreeSet<String> {
+        let config = Config::parse(text, Path::new("nowhere")).unwrap();
+        let lines = |statement: Statement| {
+            let mut lines = Vec::new();
+            for resource in &statement.on {
+                let arn = resource.arn(&place());
+                let permission = |need: &Need| format!("{} {arn}", need.operation.permission());
+                lines.extend(statement.needs.iter().map(permission));
+            }
+            lines
+        };
+        let statements = config.rights().unwrap();
+        statements.into_iter().flat_map(lines).collect()
+    }
+
+    #[test]
+    fn a_plugin_that_polls_needs_its_stream_and_two_tables() {
+        let of_plugin = rights("stream = \"orders\"\n[plugin.alerts]\n");
+        let on = |resource: &str, service: &str, names: &[&str]| -> Vec<String> {
+            let line = |name: &&str| {
+                format!("{service}:{name} arn:aws:{service}:eu-west-1:123456789012:{resource}")
+            };
+            names.iter().map(line).collect()
+        };
+        let row = [
+            "CreateTable",
+            "DescribeTable",
+            "GetItem",
+            "PutItem",
+            "UpdateItem",
+            "DeleteItem",
+        ];
+        let read = [
+            "DescribeStreamSummary",
+            "ListShards",
+            "GetShardIterator",
+            "GetRecords",
+        ];
+        let expected: BTreeSet<String> = [
+            on("stream/orders", "kinesis", &read),
+            on("table/alerts", "dynamodb", &row),
+            on("table/alerts", "dynamodb", &["Scan"]),
+            on("table/alerts-coordinator", "dynamodb", &row),
+            on("table/alerts-coordinator", "dynamodb", &["Query"]),
+        ]
+        .concat()
+        .into_iter()
+        .collect();
+        assert_eq!(of_plugin, expected);
+    }
+
+    #[test]
+    fn each_setting_adds_what_it_needs_and_nothing_else() {
+        let base = "stream = \"orders\"\n[plugin.alerts]\n";
+        let without = rights(base);
+        let given = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/ours:1700000000";
+        for (more, expected) in [
+            (
+                "grants.state = true\n",
+                vec![
+                    "dynamodb:CreateTable TABLE/alerts-state",
+                    "dynamodb:DeleteItem TABLE/alerts-state",
+                    "dynamodb:DescribeTable TABLE/alerts-state",
+                    "dynamodb:GetItem TABLE/alerts-state",
+                    "dynamodb:PutItem TABLE/alerts-state",
+                ],
+            ),
+            (
+                "retrieval = \"fan-out\"\nconsumer = \"ours\"\n",
+                vec![
+                    "kinesis:DescribeStreamConsumer STREAM/orders/consumer/ours:*",
+                    "kinesis:RegisterStreamConsumer STREAM/orders",
+                    "kinesis:SubscribeToShard STREAM/orders/consumer/ours:*",
+                ],
+            ),
+            (
+                "retrieval = \"fan-out\"\nconsumer = \"ours\"\n[reads]\nderegister-on-exit = true\n",
+                vec![
+                    "kinesis:DeregisterStreamConsumer STREAM/orders/consumer/ours:*",
+                    "kinesis:DescribeStreamConsumer STREAM/orders/consumer/ours:*",
+                    "kinesis:RegisterStreamConsumer STREAM/orders",
+                    "kinesis:SubscribeToShard STREAM/orders/consumer/ours:*",
+                ],
+            ),
+            (
+                &format!("retrieval = \"fan-out\"\nconsumer = \"{given}\"\n"),
+                vec![
+                    "kinesis:DescribeStreamConsumer STREAM/orders/consumer/ours:1700000000",
+                    "kinesis:SubscribeToShard STREAM/orders/consumer/ours:1700000000",
+                ],
+            ),
+            ("retrieval = \"auto\"\n", vec![]),
+            (
+                "[sinks.out]\ntype = \"kinesis\"\nstream = \"totals\"\n",
+                vec!["kinesis:PutRecords STREAM/totals"],
+            ),
+            (
+                "sinks = [\"stdout\"]\n[sinks.out]\ntype = \"kinesis\"\nstream = \"totals\"\n",
+                vec![],
+            ),
+            (
+                "sinks = [\"stdout\"]\nfailure = { on-exhausted = \"dead-letter\", dead-letter = \"out\", attempts = 2 }\n\
+                 [sinks.out]\ntype = \"kinesis\"\nstream = \"totals\"\n",
+                vec!["kinesis:PutRecords STREAM/totals"],
+            ),
+            ("[sinks.out]\ntype = \"stdout\"\n", vec![]),
+        ] {
+            let with = rights(&format!("{base}{more}"));
+            let added: Vec<String> = with.difference(&without).cloned().collect();
+            let whole = |line: &str| {
+                line.replace("TABLE/", "arn:aws:dynamodb:eu-west-1:123456789012:table/")
+                    .replace("STREAM/", "arn:aws:kinesis:eu-west-1:123456789012:stream/")
+            };
+            let expected: Vec<String> = expected.into_iter().map(whole).collect();
+            assert_eq!(added, expected, "{more}");
+            assert!(with.is_superset(&without), "{more}");
+        }
+    }
+
+    #[test]
+    fn a_stream_of_another_account_and_a_sink_in_another_region_keep_their_own() {
+        let arn = "arn:aws:kinesis:eu-west-1:999999999999:stream/theirs";
+        let text = format!(
+            "[plugin.alerts]\nstream = \"{arn}\"\n[sinks.far]\ntype = \"kinesis\"\nstream = \"far\"\nregion = \"us-east-1\"\n"
+        );
+        let rights = rights(&text);
+        assert!(rights.contains(&format!("kinesis:GetRecords {arn}")));
+        let far = "kinesis:PutRecords arn:aws:kinesis:us-east-1:123456789012:stream/far";
+        assert!(rights.contains(far), "{rights:?}");
+    }
+
+    #[test]
+    fn without_a_plugin_nobody_can_tell() {
+        let config = Config::parse("stream = \"orders\"", Path::new("nowhere")).unwrap();
+        let told = config.rights().unwrap_err();
+        assert!(told.contains("add [plugin.NAME]"), "{told}");
+    }
+
+    #[test]
+    fn every_operation_is_a_hosts_or_a_commands_alone() {
+        let of_hosts: BTreeSet<Operation> = [
+            &READ[..],
+            &LEASES,
+            &COORDINATION,
+            &STATE,
+            &CREATE_TABLES,
+            &REGISTER,
+            &SUBSCRIBE,
+            &DEREGISTER,
+            &PUT,
+        ]
+        .concat()
+        .iter()
+        .map(|need| need.operation)
+        .collect();
+        let of_commands = BTreeSet::from([
+            kinesis::CREATE_STREAM,
+            kinesis::LIST_STREAM_CONSUMERS,
+            dynamodb::LIST_TABLES,
+            // Needs the permissions of its parts.
+            dynamodb::TRANSACT_WRITE_ITEMS,
+        ]);
+        assert!(of_hosts.is_disjoint(&of_commands));
+        assert_eq!(&of_hosts | &of_commands, BTreeSet::from(Operation::ALL));
+    }
+}

@@ -1,0 +1,237 @@
+//! AWS' permissions before the embedded stack, which checks none: forwards what a policy allows,
+//! refuses the rest as AWS would, and keeps which permission was used on what.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use shardmill_local::{LOCAL_ACCOUNT, LOCAL_REGION};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+/// No request of a test is larger.
+const BODY_MAX: usize = 16 << 20;
+
+/// An action on a resource, by its ARN.
+pub type Permission = (String, String);
+
+/// Endpoints behind which only what a policy allows is done. They end when it is dropped.
+pub struct Gate {
+    keeper: Arc<Keeper>,
+    servers: JoinSet<()>,
+}
+
+struct Keeper {
+    policy: BTreeSet<Permission>,
+    client: Client<HttpConnector, Body>,
+    used: Mutex<BTreeSet<Permission>>,
+    refused: Mutex<BTreeSet<String>>,
+}
+
+struct Front {
+    keeper: Arc<Keeper>,
+    behind: String,
+}
+
+/// What a request asks for; the resource is not told by requests that carry an iterator or a token.
+struct Asked {
+    action: String,
+    resource: Option<String>,
+}
+
+impl Gate {
+    /// Allows what `policy` does, a document as IAM has it.
+    pub fn of(policy: &Value) -> Self {
+        let mut permissions = BTreeSet::new();
+        let texts = |value: &Value| -> Vec<String> {
+            let items = value.as_array().into_iter().flatten();
+            items
+                .filter_map(|item| Some(item.as_str()?.to_owned()))
+                .collect()
+        };
+        for statement in policy["Statement"].as_array().into_iter().flatten() {
+            for action in texts(&statement["Action"]) {
+                let resources = texts(&statement["Resource"]);
+                permissions.extend(resources.into_iter().map(|one| (action.clone(), one)));
+            }
+        }
+        Self {
+            keeper: Arc::new(Keeper {
+                policy: permissions,
+                client: Client::builder(TokioExecutor::new()).build_http(),
+                used: Mutex::default(),
+                refused: Mutex::default(),
+            }),
+            servers: JoinSet::new(),
+        }
+    }
+
+    /// An endpoint that forwards to `behind`.
+    ///
+    /// # Panics
+    ///
+    /// If no port is free.
+    pub async fn before(&mut self, behind: &str) -> String {
+        let front = Arc::new(Front {
+            keeper: Arc::clone(&self.keeper),
+            behind: behind.to_owned(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let router = Router::new().fallback(pass).with_state(front);
+        self.servers
+            .spawn(async move { drop(axum::serve(listener, router).await) });
+        endpoint
+    }
+
+    /// What the policy allows and nobody has used.
+    pub fn unused(&self) -> BTreeSet<Permission> {
+        let used = self
+            .keeper
+            .used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.keeper.policy.difference(&used).cloned().collect()
+    }
+
+    /// What was asked for and is not allowed.
+    pub fn refused(&self) -> BTreeSet<String> {
+        let refused = self
+            .keeper
+            .refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        refused.clone()
+    }
+}
+
+impl Keeper {
+    /// Whether all of it is allowed; notes what is used, or what is refused.
+    fn allows(&self, asked: &[Asked]) -> bool {
+        let allowing: Vec<Vec<&Permission>> = asked
+            .iter()
+            .map(|one| {
+                self.policy
+                    .iter()
+                    .filter(|permission| one.is_covered(permission))
+                    .collect()
+            })
+            .collect();
+        let refused = asked
+            .iter()
+            .zip(&allowing)
+            .find(|(_, allowing)| allowing.is_empty());
+        if let Some((Asked { action, resource }, _)) = refused {
+            let line = format!("{action} on {}", resource.as_deref().unwrap_or("?"));
+            let mut all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            all.insert(line);
+            return false;
+        }
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.extend(allowing.into_iter().flatten().cloned());
+        true
+    }
+}
+
+impl Asked {
+    fn is_covered(&self, (action, pattern): &Permission) -> bool {
+        let is_on = |resource: &String| match pattern.strip_suffix('*') {
+            Some(start) => resource.starts_with(start),
+            None => resource == pattern,
+        };
+        self.action == *action && self.resource.as_ref().is_none_or(is_on)
+    }
+
+    /// What a request needs, by its target and body. A transaction needs what its parts do.
+    fn of(target: &str, body: &Value) -> Vec<Self> {
+        let (service, operation) = target.split_once('.').unwrap_or_default();
+        let table = |body: &Value| {
+            let name = body["TableName"].as_str()?;
+            Some(format!(
+                "arn:aws:dynamodb:{LOCAL_REGION}:{LOCAL_ACCOUNT}:table/{name}"
+            ))
+        };
+        if operation == "TransactWriteItems" {
+            let parts = body["TransactItems"].as_array().into_iter().flatten();
+            let of_part = |part: &Value| {
+                let (kind, inner) = part.as_object()?.iter().next()?;
+                Some(Self {
+                    action: format!("dynamodb:{kind}Item"),
+                    resource: table(inner),
+                })
+            };
+            return parts.filter_map(of_part).collect();
+        }
+        let (service, resource) = if service.starts_with("DynamoDB") {
+            ("dynamodb", table(body))
+        } else {
+            ("kinesis", stream_or_consumer(operation, body))
+        };
+        vec![Self {
+            action: format!("{service}:{operation}"),
+            resource,
+        }]
+    }
+}
+
+/// Registering a consumer is a right on its stream; any other on the consumer itself.
+fn stream_or_consumer(operation: &str, body: &Value) -> Option<String> {
+    let text = |key: &str| body[key].as_str();
+    if let Some(consumer) = text("ConsumerARN") {
+        return Some(consumer.to_owned());
+    }
+    let by_name = || {
+        let name = text("StreamName")?;
+        Some(format!(
+            "arn:aws:kinesis:{LOCAL_REGION}:{LOCAL_ACCOUNT}:stream/{name}"
+        ))
+    };
+    let stream = text("StreamARN").map(str::to_owned).or_else(by_name)?;
+    match text("ConsumerName") {
+        Some(name) if operation != "RegisterStreamConsumer" => {
+            Some(format!("{stream}/consumer/{name}:0"))
+        }
+        Some(_) | None => Some(stream),
+    }
+}
+
+async fn pass(State(front): State<Arc<Front>>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let Ok(bytes) = to_bytes(body, BODY_MAX).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let target = parts
+        .headers
+        .get("x-amz-target")
+        .and_then(|target| target.to_str().ok());
+    let target = target.unwrap_or_default().to_owned();
+    let read: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    if !front.keeper.allows(&Asked::of(&target, &read)) {
+        let body =
+            r#"{"__type":"AccessDeniedException","message":"no identity-based policy allows it"}"#;
+        let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.1")];
+        return (StatusCode::BAD_REQUEST, json, body).into_response();
+    }
+    let uri: Result<Uri, _> = format!("{}{}", front.behind, parts.uri.path()).parse();
+    let Ok(uri) = uri else {
+        return StatusCode::BAD_GATEWAY.into_response();
+    };
+    parts.uri = uri;
+    match front
+        .keeper
+        .client
+        .request(Request::from_parts(parts, bytes.into()))
+        .await
+    {
+        Ok(reply) => reply.map(Body::new),
+        Err(_) => StatusCode::BAD_GATEWAY.into_response(),
+    }
+}
