@@ -32,10 +32,11 @@ const BANNED_WORDS: [&str; 9] = [
 ];
 /// What each package of the host may use of the others. A wrong import does not compile; this keeps
 /// the manifests right.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("core", &[]),
+    ("wire", &["shardmill-core"]),
     ("worker", &["shardmill-core"]),
-    ("aws", &["shardmill-core"]),
+    ("aws", &["shardmill-core", "shardmill-wire"]),
     ("wasm", &["shardmill-core"]),
     ("local", &[]),
     ("sinks", &["shardmill-core", "shardmill-aws"]),
@@ -75,13 +76,14 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ),
 ];
 /// What a package must never see, by the start of the name.
-const NEVER: [(&str, &[&str]); 8] = [
+const NEVER: [(&str, &[&str]); 9] = [
     (
         "core",
         &[
             "tokio", "aws-", "wasmtime", "tracing", "rand", "fastrand", "serde", "futures",
         ],
     ),
+    ("wire", &["tokio", "aws-", "wasmtime", "tracing", "futures"]),
     ("worker", &["aws-", "wasmtime", "notify", "axum", "clap"]),
     ("aws", &["wasmtime", "notify", "axum", "clap"]),
     ("wasm", &["aws-", "axum", "clap"]),
