@@ -15,7 +15,7 @@ use harness::fake_lease_store::FakeLeaseStore;
 use harness::fake_stream::FakeStream;
 use harness::shared_stream::SharedControl;
 use harness::{coordinator_contract, fan_out_contract, lease_store_contract, stream_contract};
-use shardmill_aws::{CoordinatorTable, KinesisFanOut, KinesisReader};
+use shardmill_aws::{CoordinatorTable, KinesisFanOut, KinesisReader, Wire, WireSetting};
 use shardmill_core::ports::{Coordinator, LeaseStore};
 use shardmill_core::stream::StreamName;
 use shardmill_local::LocalOptions;
@@ -70,28 +70,48 @@ mod fake_fan_out {
     });
 }
 
-mod kinesis_fan_out {
-    use super::*;
-    fan_out_contract!(async {
-        let embedded = Embedded::start(LocalOptions::in_memory()).await;
-        let stream = embedded.stream("orders", 2).await;
-        let name = StreamName::new("orders").expect("valid");
-        let fan_out = KinesisFanOut::new(embedded.clients.kinesis.clone(), name);
-        (
-            FanOutStream {
-                stream: Arc::new(stream),
-                fan_out: Box::new(fan_out),
-            },
-            embedded,
-        )
-    });
+/// A stream of the embedded Kinesis with subscriptions in one format.
+async fn kinesis_fan_out(wire: WireSetting) -> (FanOutStream, Embedded) {
+    let embedded = Embedded::start(LocalOptions::in_memory()).await;
+    let stream = embedded.stream("orders", 2).await;
+    let name = StreamName::new("orders").expect("valid");
+    let fan_out =
+        KinesisFanOut::new(embedded.clients.kinesis.clone(), name).speaking(Wire::new(wire));
+    (
+        FanOutStream {
+            stream: Arc::new(stream),
+            fan_out: Box::new(fan_out),
+        },
+        embedded,
+    )
 }
 
+mod kinesis_fan_out_in_cbor {
+    use super::*;
+    fan_out_contract!(kinesis_fan_out(WireSetting::Cbor));
+}
+
+mod kinesis_fan_out_in_json {
+    use super::*;
+    fan_out_contract!(kinesis_fan_out(WireSetting::Json));
+}
+
+/// In CBOR alone: nothing may be left to another format.
 mod kinesis {
     use super::*;
     stream_contract!(async {
         let embedded = Embedded::start(LocalOptions::in_memory()).await;
-        (embedded.stream("orders", 2).await, embedded)
+        let stream = embedded.stream("orders", 2).await;
+        (stream.speaking(WireSetting::Cbor), embedded)
+    });
+}
+
+mod kinesis_in_json {
+    use super::*;
+    stream_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let stream = embedded.stream("orders", 2).await;
+        (stream.speaking(WireSetting::Json), embedded)
     });
 }
 

@@ -8,6 +8,8 @@
 mod config_check;
 #[path = "checks/kpl.rs"]
 mod kpl_check;
+#[path = "checks/wire.rs"]
+mod wire_check;
 
 use std::path::Path;
 
@@ -37,4 +39,9 @@ fn no_aggregate_that_fuzzing_found_is_lost_or_costs_too_much() {
 #[test]
 fn no_configuration_that_fuzzing_found_is_refused_without_words() {
     replay("config", config_check::check);
+}
+
+#[test]
+fn no_reply_of_kinesis_that_fuzzing_found_is_read_otherwise_than_others_read_it() {
+    replay("wire", wire_check::check);
 }

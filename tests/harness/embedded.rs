@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use aws_sdk_kinesis::primitives::Blob;
 use shardmill_aws::{
-    AwsClients, AwsOptions, KinesisReader, LeaseTable, StaticCredentials, StreamAdmin, connect,
+    AwsClients, AwsOptions, KinesisReader, LeaseTable, StaticCredentials, StreamAdmin, Wire,
+    WireSetting, connect,
 };
 use shardmill_core::ports::{PortFuture, StreamReader};
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName, StreamRef};
@@ -61,6 +62,7 @@ pub async fn clients(stack: &LocalStack) -> AwsClients {
         kinesis_endpoint: Some(stack.kinesis_endpoint().to_owned()),
         dynamodb_endpoint: Some(stack.dynamodb_endpoint().to_owned()),
         credentials: Some(StaticCredentials::dummy()),
+        ..AwsOptions::default()
     };
     connect(&options).await.expect("clients")
 }
@@ -87,6 +89,13 @@ impl EmbeddedStream {
     pub fn by_arn(self, arn: &str) -> Self {
         let stream = StreamRef::parse(arn).expect("an ARN");
         let reader = KinesisReader::new(self.client.clone(), stream).with_page_shards(1);
+        Self { reader, ..self }
+    }
+
+    /// The same stream, spoken to in one format.
+    #[must_use]
+    pub fn speaking(self, wire: WireSetting) -> Self {
+        let reader = self.reader.speaking(Wire::new(wire));
         Self { reader, ..self }
     }
 

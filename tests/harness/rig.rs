@@ -87,6 +87,7 @@ impl Rig {
             kinesis_endpoint: endpoints["kinesis"].as_str().map(str::to_owned),
             dynamodb_endpoint: endpoints["dynamodb"].as_str().map(str::to_owned),
             credentials: Some(StaticCredentials::dummy()),
+            ..AwsOptions::default()
         };
         let budget = ByteBudget::new(256 << 20).expect("large enough");
         Self {

@@ -44,6 +44,7 @@ mod state;
 mod swaps;
 mod trial;
 mod unread;
+mod wire;
 
 /// A number from the environment.
 fn setting(name: &str, default: usize) -> usize {

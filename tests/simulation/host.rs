@@ -12,7 +12,7 @@ use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_async::time::SystemTimeSource;
 use shardmill_aws::{
     AwsClients, AwsOptions, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable,
-    clients_from,
+    WireSetting, clients_from,
 };
 use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::{
@@ -387,10 +387,11 @@ fn over_the_wire(world: &Arc<World>, options: &WorkerOptions) -> Reach {
     let clients = clients(world, options.worker.as_str());
     let subscriptions = options.retrieval.fan_out().map(|_| {
         let fan_out = KinesisFanOut::new(clients.kinesis.clone(), options.stream.clone())
-            .on_shared_connections();
+            .on_shared_connections()
+            .speaking(clients.wire.clone());
         Arc::new(fan_out) as Arc<dyn Subscriptions>
     });
-    let reader = KinesisReader::new(clients.kinesis, options.stream.clone());
+    let reader = KinesisReader::new(clients.kinesis, options.stream.clone()).speaking(clients.wire);
     let reader = if are_pages_small(world) {
         reader.with_page_shards(SMALL_PAGE_SHARDS)
     } else {
@@ -416,5 +417,10 @@ fn clients(world: &Arc<World>, host: &str) -> AwsClients {
         .time_source(SystemTimeSource::new())
         .sleep_impl(TokioSleep::new())
         .build();
-    clients_from(&shared, &AwsOptions::default()).expect("a region is given")
+    let options = AwsOptions {
+        // The network looks into requests and replies to cut, hold and judge them.
+        wire: WireSetting::Json,
+        ..AwsOptions::default()
+    };
+    clients_from(&shared, &options).expect("a region is given")
 }

@@ -22,7 +22,10 @@ struct Endpoints {
 /// Flags win over the file.
 pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfig> {
     if let Some(data) = &args.local {
-        return local_stack(data);
+        return Ok(AwsConfig {
+            wire: file.wire,
+            ..local_stack(data)?
+        });
     }
     let flag_or = |flag: &Option<String>, file: &Option<String>| {
         flag.clone()
@@ -33,6 +36,7 @@ pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfi
         region: args.region.clone().or_else(|| file.region.clone()),
         kinesis_endpoint: flag_or(&args.kinesis_endpoint, &file.kinesis_endpoint),
         dynamodb_endpoint: flag_or(&args.dynamodb_endpoint, &file.dynamodb_endpoint),
+        wire: file.wire,
         is_local: file.is_local,
     })
 }
@@ -68,6 +72,7 @@ pub(crate) fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
         kinesis_endpoint: Some(kinesis),
         dynamodb_endpoint: Some(dynamodb),
         is_local: true,
+        ..AwsConfig::default()
     }
 }
 

@@ -16,6 +16,7 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_core::lease::TableDeadlines;
 
 use crate::dynamodb::meter::Meter;
+use crate::kinesis::{Wire, WireSetting};
 use crate::sdk_error;
 
 /// Longer than any healthy TCP and TLS handshake, much shorter than a lease.
@@ -49,6 +50,8 @@ pub struct AwsOptions {
     pub dynamodb_endpoint: Option<String>,
     /// Instead of the chain's credentials; the embedded stack takes any.
     pub credentials: Option<StaticCredentials>,
+    /// The format that Kinesis is spoken to in.
+    pub wire: WireSetting,
 }
 
 /// Credentials that never change.
@@ -85,6 +88,8 @@ pub struct AwsClients {
     pub kinesis: aws_sdk_kinesis::Client,
     /// DynamoDB.
     pub dynamodb: aws_sdk_dynamodb::Client,
+    /// How Kinesis is spoken to, for all that use the client.
+    pub wire: Wire,
     /// The region in use.
     pub region: String,
     /// Who gives credentials.
@@ -172,6 +177,7 @@ pub fn clients_from(shared: &SdkConfig, options: &AwsOptions) -> Result<AwsClien
     Ok(AwsClients {
         kinesis: kinesis_client(shared, options),
         dynamodb: dynamodb_client(shared, options),
+        wire: Wire::new(options.wire),
         region,
         credentials: shared.credentials_provider(),
     })

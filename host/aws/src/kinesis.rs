@@ -11,10 +11,12 @@ mod naming;
 mod putter;
 mod reader;
 mod subscription;
+mod wire;
 mod writer;
 
 pub use admin::{AdminError, StreamAdmin, StreamDescription};
 pub use fan_out::{ConsumerDescription, KinesisFanOut};
 pub use putter::{PutEntry, PutOutcome, PutTarget, Putter};
 pub use reader::KinesisReader;
+pub use wire::{Wire, WireSetting};
 pub use writer::{PutError, PutReport, StreamWriter};

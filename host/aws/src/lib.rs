@@ -27,6 +27,6 @@ pub use dynamodb::{
 };
 pub use kinesis::{
     AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome,
-    PutReport, PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter,
+    PutReport, PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter, Wire, WireSetting,
 };
 pub use sdk_error::RECORD_TOO_LARGE;

@@ -1,4 +1,4 @@
-//! The metrics of the tables: name, unit, labels, help. Registered by [`describe`].
+//! The metrics of the tables and of the wire: name, unit, labels, help. Registered by [`describe`].
 
 use metrics::{Unit, describe_counter};
 
@@ -6,6 +6,8 @@ use metrics::{Unit, describe_counter};
 pub const TABLE_REQUESTS: &str = "shardmill_table_requests_total";
 /// Capacity units that they consumed. Labels: table, operation.
 pub const TABLE_CAPACITY: &str = "shardmill_table_capacity_units_total";
+/// Replies of Kinesis in JSON that the AWS SDK decoded because they were odd. No labels.
+pub const WIRE_FALLBACKS: &str = "shardmill_wire_fallbacks_total";
 
 /// Gives each metric its unit and help text.
 pub fn describe() {
@@ -18,5 +20,10 @@ pub fn describe() {
         TABLE_CAPACITY,
         Unit::Count,
         "capacity units that requests to tables consumed"
+    );
+    describe_counter!(
+        WIRE_FALLBACKS,
+        Unit::Count,
+        "replies of Kinesis that the AWS SDK decoded because they were odd"
     );
 }

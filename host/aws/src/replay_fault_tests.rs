@@ -377,7 +377,7 @@ fn token() -> LeaseToken {
 
 /// A frame of an event stream: lengths, a checksum of them, headers of text, the payload, a
 /// checksum of all.
-fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
+pub(crate) fn frame(headers: &[(&str, &str)], payload: impl AsRef<[u8]>) -> Vec<u8> {
     fn crc32(bytes: &[u8]) -> u32 {
         let bit = |crc: u32| {
             if crc & 1 == 1 {
@@ -390,7 +390,7 @@ fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
             (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc))
         })
     }
-    let mut head = Vec::new();
+    let (payload, mut head) = (payload.as_ref(), Vec::new());
     for (name, value) in headers {
         head.push(u8::try_from(name.len()).unwrap());
         head.extend(name.as_bytes());
@@ -406,12 +406,12 @@ fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
     .concat();
     frame.extend(crc32(&frame).to_be_bytes());
     frame.extend(head);
-    frame.extend(payload.as_bytes());
+    frame.extend(payload);
     frame.extend(crc32(&frame).to_be_bytes());
     frame
 }
 
-fn event(kind: &str, payload: &str) -> Vec<u8> {
+pub(crate) fn event(kind: &str, payload: &str) -> Vec<u8> {
     let json = "application/x-amz-json-1.1";
     frame(
         &[

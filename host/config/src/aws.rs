@@ -1,6 +1,7 @@
 //! The section `[aws]`.
 
 use serde::Deserialize;
+use shardmill_aws::WireSetting;
 
 use super::problem::Problem;
 use super::settings::AwsConfig;
@@ -13,6 +14,17 @@ pub(super) struct AwsFile {
     endpoint: Option<String>,
     kinesis_endpoint: Option<String>,
     dynamodb_endpoint: Option<String>,
+    #[serde(default)]
+    wire: WireFile,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum WireFile {
+    #[default]
+    Auto,
+    Cbor,
+    Json,
 }
 
 impl AwsFile {
@@ -37,6 +49,11 @@ impl AwsFile {
             region: self.region,
             kinesis_endpoint: self.kinesis_endpoint.or_else(|| self.endpoint.clone()),
             dynamodb_endpoint: self.dynamodb_endpoint.or(self.endpoint),
+            wire: match self.wire {
+                WireFile::Auto => WireSetting::Auto,
+                WireFile::Cbor => WireSetting::Cbor,
+                WireFile::Json => WireSetting::Json,
+            },
             is_local: false,
         })
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use shardmill_aws::{AwsOptions, StaticCredentials};
+use shardmill_aws::{AwsOptions, StaticCredentials, WireSetting};
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
@@ -175,6 +175,8 @@ pub struct AwsConfig {
     pub kinesis_endpoint: Option<String>,
     /// Another address for DynamoDB.
     pub dynamodb_endpoint: Option<String>,
+    /// The format that Kinesis is spoken to in.
+    pub wire: WireSetting,
     /// Whether these endpoints are an embedded stack, which takes any credentials.
     pub is_local: bool,
 }
@@ -187,6 +189,7 @@ impl AwsConfig {
             kinesis_endpoint: self.kinesis_endpoint.clone(),
             dynamodb_endpoint: self.dynamodb_endpoint.clone(),
             credentials: self.is_local.then(StaticCredentials::dummy),
+            wire: self.wire,
         }
     }
 }

@@ -9,7 +9,8 @@
 //! | `ListShards` forgets the stream on its second page | the token names it |
 //! | `ListShards` ignores its `ShardFilter` | kept |
 //! | AT_TIMESTAMP past the last record starts at the first one | starts at the tip |
-//! | `SubscribeToShard` never ends a shard, says no lag, knows no takeover, and runs ahead of the journal | pushed by the front (JSON only; CBOR is left to the emulator) |
+//! | `SubscribeToShard` never ends a shard, says no lag, knows no takeover, and runs ahead of the journal | pushed by the front |
+//! | in CBOR, times are seconds, and what the front mends is not mended | as in JSON; times are milliseconds, as the real service has them |
 //! | records of more than 1 MiB are refused, though it has `UpdateMaxRecordSize` | stored by the front |
 //! | `UpdateShardCount` makes shards without parents | refused |
 
@@ -23,6 +24,7 @@ mod replies;
 mod requests;
 mod restore;
 mod shard_filter;
+mod speech;
 
 use axum::Router;
 use tokio_util::sync::CancellationToken;

@@ -105,7 +105,9 @@ impl Host {
                 "if a plugin kills this host, its next run will not know about it"
             );
         }
-        let status = HostStatus::new(config.worker_id.as_str()).remembering(marks.clone());
+        let status = HostStatus::new(config.worker_id.as_str())
+            .remembering(marks.clone())
+            .speaking(clients.wire.clone());
         let admin = config.host.admin.map(|address| {
             let bound = Admin::bind(address, &config.host, status.clone(), metrics);
             bound.with_context(|| format!("cannot serve the admin pages on {address}"))

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use shardmill_aws::Wire;
 use shardmill_config::StreamConfig;
 use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_wasm::Marks;
@@ -21,6 +22,7 @@ pub struct HostStatus {
     is_folder_read: Arc<AtomicBool>,
     worker_id: Arc<str>,
     marks: Marks,
+    wire: Option<Wire>,
 }
 
 #[derive(Clone, Default)]
@@ -46,6 +48,9 @@ pub struct HostSnapshot {
     pub wall_lacks: Vec<String>,
     /// Why this host could not tell, after it died, of which plugin, if it could not.
     pub deaths_not_remembered: Option<String>,
+    /// The format that Kinesis is spoken to in, and why it is not the better one; `None` before
+    /// there is a client.
+    pub wire: Option<String>,
     /// By plugin name; `PLUGIN.STREAM` for the streams that a plugin has besides its first.
     pub plugins: BTreeMap<String, PluginSnapshot>,
 }
@@ -85,12 +90,19 @@ impl HostStatus {
             is_folder_read: Arc::default(),
             worker_id,
             marks: Marks::default(),
+            wire: None,
         }
     }
 
     /// The same, telling whether the host's deaths are remembered.
     pub(crate) fn remembering(self, marks: Marks) -> Self {
         Self { marks, ..self }
+    }
+
+    /// The same, telling how Kinesis is spoken to.
+    pub(crate) fn speaking(self, wire: Wire) -> Self {
+        let wire = Some(wire);
+        Self { wire, ..self }
     }
 
     /// A copy of everything, at one moment.
@@ -101,6 +113,7 @@ impl HostStatus {
             is_folder_read: self.is_folder_read.load(Ordering::Acquire),
             wall_lacks: hardening::wall_lacks(),
             deaths_not_remembered: self.marks.why_not(),
+            wire: self.wire.as_ref().map(Wire::to_string),
             plugins: plugins
                 .iter()
                 .map(|(name, entry)| (name.clone(), entry.snapshot()))

@@ -124,10 +124,10 @@ impl Parts {
         let application = stream.application.as_str();
         let ports = Ports {
             reader: self.reader(&stream.stream),
-            subscriptions: Some(Arc::new(KinesisFanOut::new(
-                self.clients.kinesis.clone(),
-                &stream.stream,
-            ))),
+            subscriptions: Some(Arc::new(
+                KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream)
+                    .speaking(self.clients.wire.clone()),
+            )),
             store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
             coordinator: Arc::new(CoordinatorTable::new(
                 self.clients.dynamodb.clone(),
@@ -181,7 +181,8 @@ impl Parts {
         }
         self.streams.retain(|_, shared| !shared.is_unused());
         let shared = self.streams.entry(stream.clone()).or_insert_with(|| {
-            let reader = KinesisReader::new(self.clients.kinesis.clone(), stream);
+            let reader = KinesisReader::new(self.clients.kinesis.clone(), stream)
+                .speaking(self.clients.wire.clone());
             SharedStream::new(
                 stream,
                 Arc::new(reader),

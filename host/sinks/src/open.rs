@@ -70,8 +70,9 @@ async fn open(
                 region: region.as_ref(),
                 endpoint: endpoint.as_ref(),
             };
-            let client = place.clients(name, aws, clients).await?.kinesis;
-            let sink = kinesis_sink(name, Putter::new(client, target.clone()), *options);
+            let AwsClients { kinesis, wire, .. } = place.clients(name, aws, clients).await?;
+            let putter = Putter::new(kinesis, target.clone()).speaking(wire);
+            let sink = kinesis_sink(name, putter, *options);
             let line_bytes_max = Some(options.record_bytes - KEY_BYTES_MAX);
             Outlet {
                 line_bytes_max,
@@ -186,5 +187,6 @@ fn own_place(
             .or_else(|| aws.kinesis_endpoint.clone().filter(|_| !is_elsewhere)),
         dynamodb_endpoint: None,
         credentials: aws.credentials.clone(),
+        wire: aws.wire,
     }
 }

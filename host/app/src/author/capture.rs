@@ -24,7 +24,7 @@ pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let named = StreamRef::parse(&args.stream)?;
     let stream = named.name().clone();
-    let reader = KinesisReader::new(clients.kinesis, &named);
+    let reader = KinesisReader::new(clients.kinesis, &named).speaking(clients.wire);
     let shards = shards(&reader, args).await?;
     let from = match args.from {
         None => ReadFrom::TrimHorizon,

@@ -225,7 +225,8 @@ async fn feed(
         .key_field
         .clone()
         .map_or(KeySource::LineNumber, KeySource::Field);
-    let writer = StreamWriter::new(clients.kinesis.clone(), stream.clone());
+    let writer =
+        StreamWriter::new(clients.kinesis.clone(), stream.clone()).speaking(clients.wire.clone());
     let summary = pump(&writer, path, key, stop)
         .await
         .context("cannot feed the stream")?;

@@ -14,7 +14,7 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let target = PutTarget::parse(&args.stream)?;
-    let writer = StreamWriter::to(clients.kinesis, target);
+    let writer = StreamWriter::to(clients.kinesis, target).speaking(clients.wire);
     let key = args
         .key_field
         .map_or(KeySource::LineNumber, KeySource::Field);

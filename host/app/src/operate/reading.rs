@@ -153,7 +153,7 @@ impl Reading {
         reading.settle_start(config.is_some());
         match stream {
             Some(stream) => {
-                let reader = KinesisReader::new(clients.kinesis, &stream);
+                let reader = KinesisReader::new(clients.kinesis, &stream).speaking(clients.wire);
                 reading
                     .read_stream(application, stream.name().clone(), &reader)
                     .await?;

@@ -1,24 +1,29 @@
 //! From the SDK's types to ours. What cannot be read fails the call: a skipped record would be a
 //! lost one.
 
+use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types as sdk;
-use bytes::Bytes;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::{HashKeyRange, Position, Record, SequenceNumber, Shard, ShardId};
 
 pub(super) fn record(record: sdk::Record) -> Result<Record, ReadError> {
     let sequence = SequenceNumber::parse(&record.sequence_number).map_err(unreadable)?;
-    let arrived = record
-        .approximate_arrival_timestamp
-        .and_then(|at| at.to_millis().ok());
+    let arrived = record.approximate_arrival_timestamp.and_then(nearest_ms);
     Ok(Record {
-        data: Bytes::from(record.data.into_inner()),
+        data: record.data.into_bytes(),
         // Optional in the API since producers may leave it out; nothing is read from it but text.
         partition_key: record.partition_key.unwrap_or_default(),
         explicit_hash_key: None,
         position: Position::plain(sequence),
         arrival_ms: arrived.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0),
     })
+}
+
+/// The SDK reads a time in JSON as a floating point number and cuts it, which often gives a
+/// millisecond too few.
+fn nearest_ms(at: DateTime) -> Option<i64> {
+    let ms = at.secs().checked_mul(1_000)?;
+    ms.checked_add((i64::from(at.subsec_nanos()) + 500_000) / 1_000_000)
 }
 
 pub(super) fn shard(shard: sdk::Shard) -> Result<Shard, ReadError> {
@@ -41,17 +46,9 @@ pub(super) fn shard(shard: sdk::Shard) -> Result<Shard, ReadError> {
 }
 
 /// A child as the last reply of its parent shows it: open, as far as that reply can know.
-pub(super) fn child_shard(child: sdk::ChildShard) -> Result<Shard, ReadError> {
-    Ok(Shard {
-        parents: child
-            .parent_shards
-            .into_iter()
-            .map(shard_id)
-            .collect::<Result<_, _>>()?,
-        hash_range: hash_range(&child.shard_id, child.hash_key_range.as_ref())?,
-        ending_sequence: None,
-        id: shard_id(child.shard_id)?,
-    })
+pub(super) fn child_shard(child: &sdk::ChildShard) -> Result<Shard, ReadError> {
+    let range = hash_range(&child.shard_id, child.hash_key_range.as_ref())?;
+    shardmill_wire::child_shard(&child.shard_id, &child.parent_shards, range).map_err(unreadable)
 }
 
 pub(super) fn unreadable(problem: impl std::fmt::Display) -> ReadError {
@@ -72,7 +69,7 @@ fn hash_range(shard: &str, range: Option<&sdk::HashKeyRange>) -> Result<HashKeyR
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_kinesis::primitives::{Blob, DateTime};
+    use aws_sdk_kinesis::primitives::Blob;
 
     use super::*;
 

@@ -12,9 +12,11 @@ use shardmill_core::ports::{
 use shardmill_core::stream::{
     ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, ShardId, StreamRef,
 };
+use shardmill_wire::Format;
 
 use super::errors::subscribe_error;
 use super::subscription::KinesisSubscription;
+use super::wire::{self, Inbox, Wire};
 use crate::client::http_client;
 
 /// Consumers of one page (AWS limit: 100); a stream has 20, or 50 by agreement.
@@ -28,6 +30,7 @@ pub struct KinesisFanOut {
     client: Client,
     stream: StreamRef,
     connections: Connections,
+    wire: Wire,
 }
 
 /// What a subscription travels on.
@@ -61,7 +64,14 @@ impl KinesisFanOut {
             client,
             stream: stream.into(),
             connections: Connections::Own,
+            wire: Wire::default(),
         }
+    }
+
+    /// Speaks as `wire` says and shares what it learns; without it, as the default says.
+    #[must_use]
+    pub fn speaking(self, wire: Wire) -> Self {
+        Self { wire, ..self }
     }
 
     /// Subscribes on the client's own connections. For transports that are not the network.
@@ -194,8 +204,27 @@ impl KinesisFanOut {
         shard: &ShardId,
         from: &ReadFrom,
     ) -> Result<Box<dyn Subscription>, SubscribeError> {
+        let format = self.wire.format();
+        let mut opened = self.ask(consumer, shard, from, format).await;
+        if opened.is_err() && self.wire.has_left(format) {
+            opened = self.ask(consumer, shard, from, self.wire.format()).await;
+        }
+        match opened {
+            Ok(subscription) => Ok(Box::new(subscription)),
+            Err(error) => Err(self.explain(consumer, error).await),
+        }
+    }
+
+    async fn ask(
+        &self,
+        consumer: &ConsumerArn,
+        shard: &ShardId,
+        from: &ReadFrom,
+        format: Format,
+    ) -> Result<KinesisSubscription, SubscribeError> {
+        let inbox = Inbox::default();
         // The reader watches for silence itself, and is silent itself while the host has no room.
-        let mut config = aws_sdk_kinesis::Config::builder()
+        let mut config = wire::config(&self.wire, format, &inbox)
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         if self.connections == Connections::Own {
             config = config.http_client(http_client());
@@ -204,12 +233,11 @@ impl KinesisFanOut {
             .client
             .subscribe_to_shard()
             .consumer_arn(consumer.as_str())
-            .shard_id(shard.as_str());
-        let request = request.starting_position(starting_position(from)?);
-        match request.customize().config_override(config).send().await {
-            Ok(reply) => Ok(Box::new(KinesisSubscription::new(reply.event_stream))),
-            Err(error) => Err(self.explain(consumer, subscribe_error(&error)).await),
-        }
+            .shard_id(shard.as_str())
+            .starting_position(starting_position(from)?);
+        let reply = request.customize().config_override(config).send().await;
+        let reply = reply.map_err(|error| subscribe_error(&error))?;
+        Ok(KinesisSubscription::new(reply.event_stream, inbox))
     }
 
     /// "Resource not found" may be the consumer, the stream or the shard: only the first is mended

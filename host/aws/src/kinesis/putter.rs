@@ -4,14 +4,18 @@
 use std::fmt;
 
 use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::error::SdkError;
+use aws_sdk_kinesis::operation::put_records::PutRecordsError;
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{PutRecordsRequestEntry, PutRecordsResultEntry};
 use bytes::Bytes;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::{InvalidName, SequenceNumber, ShardId, StreamName};
+use shardmill_wire::{Format, PutResult};
 
 use super::convert;
 use super::errors::read_error;
+use super::wire::{self, Decoded, Inbox, Wire};
 
 /// A record to be put.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +65,7 @@ pub enum PutTarget {
 pub struct Putter {
     client: Client,
     target: PutTarget,
+    wire: Wire,
 }
 
 // === impl PutEntry ===
@@ -76,7 +81,7 @@ impl PutEntry {
         PutRecordsRequestEntry::builder()
             .partition_key(&self.partition_key)
             .set_explicit_hash_key(self.explicit_hash_key.map(|key| key.to_string()))
-            .data(Blob::new(self.data.as_ref()))
+            .data(Blob::from_maybe_shared(self.data.clone()))
             .build()
             .map_err(|error| ReadError::Refused {
                 message: error.to_string(),
@@ -130,7 +135,17 @@ impl fmt::Display for PutTarget {
 impl Putter {
     /// Writes to `target` through `client`.
     pub fn new(client: Client, target: PutTarget) -> Self {
-        Self { client, target }
+        Self {
+            client,
+            target,
+            wire: Wire::default(),
+        }
+    }
+
+    /// Speaks as `wire` says and shares what it learns; without it, as the default says.
+    #[must_use]
+    pub fn speaking(self, wire: Wire) -> Self {
+        Self { wire, ..self }
     }
 
     /// One request, at most 500 records and 10 MiB (AWS limits); one outcome a record, in order.
@@ -141,25 +156,60 @@ impl Putter {
             .iter()
             .map(PutEntry::to_sdk)
             .collect::<Result<Vec<_>, _>>()?;
+        let format = self.wire.format();
+        let mut reply = self.ask(records.clone(), format).await;
+        if reply.as_ref().is_err_and(is_rejected) && self.wire.has_left(format) {
+            reply = self.ask(records, self.wire.format()).await;
+        }
+        let results = reply.map_err(|error| read_error(&error))?;
+        if results.len() != entries.len() {
+            let problem = format_args!("{} results for {} records", results.len(), entries.len());
+            return Err(convert::unreadable(problem));
+        }
+        results.into_iter().map(outcome).collect()
+    }
+
+    async fn ask(
+        &self,
+        records: Vec<PutRecordsRequestEntry>,
+        format: Format,
+    ) -> Result<Vec<PutResult>, SdkError<PutRecordsError>> {
+        let inbox = Inbox::default();
         let request = self.client.put_records().set_records(Some(records));
         let request = match &self.target {
             PutTarget::Name(name) => request.stream_name(name.as_str()),
             PutTarget::Arn { arn, .. } => request.stream_arn(arn),
         };
-        let reply = request.send().await.map_err(|error| read_error(&error))?;
-        if reply.records.len() != entries.len() {
-            let problem = format_args!(
-                "{} results for {} records",
-                reply.records.len(),
-                entries.len()
-            );
-            return Err(convert::unreadable(problem));
-        }
-        reply.records.into_iter().map(outcome).collect()
+        let request = request
+            .customize()
+            .config_override(wire::config(&self.wire, format, &inbox));
+        let output = request.send().await?;
+        Ok(match inbox.take() {
+            Some(Decoded::Puts(results)) => results,
+            Some(Decoded::Reply(_)) | None => {
+                output.records.into_iter().map(decoded_by_sdk).collect()
+            }
+        })
     }
 }
 
-fn outcome(result: PutRecordsResultEntry) -> Result<PutOutcome, ReadError> {
+/// Whether nothing was stored for certain, so that a request may be repeated: a good reply that
+/// cannot be read says nothing of the kind.
+fn is_rejected(error: &SdkError<PutRecordsError>) -> bool {
+    let reply = error.raw_response();
+    reply.is_some_and(|reply| reply.status().is_client_error())
+}
+
+fn decoded_by_sdk(result: PutRecordsResultEntry) -> PutResult {
+    PutResult {
+        shard_id: result.shard_id,
+        sequence_number: result.sequence_number,
+        error_code: result.error_code,
+        error_message: result.error_message,
+    }
+}
+
+fn outcome(result: PutResult) -> Result<PutOutcome, ReadError> {
     match (result.shard_id, result.sequence_number) {
         (Some(shard), Some(sequence)) if result.error_code.is_none() => Ok(PutOutcome::Stored {
             shard: convert::shard_id(shard)?,
@@ -211,17 +261,18 @@ mod tests {
 
     #[test]
     fn a_result_without_a_number_is_a_refusal_and_keeps_the_words_of_kinesis() {
-        let refused = PutRecordsResultEntry::builder()
-            .error_code("InternalFailure")
-            .error_message("busy")
-            .build();
+        let refused = PutResult {
+            error_code: Some("InternalFailure".to_owned()),
+            error_message: Some("busy".to_owned()),
+            ..PutResult::default()
+        };
         assert_eq!(
             outcome(refused).unwrap(),
             PutOutcome::Refused {
                 message: "InternalFailure: busy".to_owned()
             }
         );
-        let odd = PutRecordsResultEntry::builder().build();
+        let odd = PutResult::default();
         assert!(matches!(outcome(odd).unwrap(), PutOutcome::Refused { .. }));
     }
 }

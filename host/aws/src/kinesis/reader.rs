@@ -1,14 +1,18 @@
 //! One stream through `ListShards`, `GetShardIterator` and `GetRecords`.
 
 use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::error::SdkError;
+use aws_sdk_kinesis::operation::get_records::{GetRecordsError, GetRecordsOutput};
 use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types::ShardIteratorType;
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
+use shardmill_wire::{Format, Reply};
 
 use super::errors::read_error;
 use super::listing::{self, PAGE_SHARDS_MAX};
+use super::wire::{self, Decoded, Inbox, Wire};
 use super::{admin, clock, convert, naming};
 
 /// Records of one reply (AWS limit); a larger limit would be refused.
@@ -20,6 +24,7 @@ pub struct KinesisReader {
     client: Client,
     stream: StreamRef,
     page_shards: i32,
+    wire: Wire,
 }
 
 impl KinesisReader {
@@ -29,7 +34,14 @@ impl KinesisReader {
             client,
             stream: stream.into(),
             page_shards: PAGE_SHARDS_MAX,
+            wire: Wire::default(),
         }
+    }
+
+    /// Speaks as `wire` says and shares what it learns; without it, as the default says.
+    #[must_use]
+    pub fn speaking(self, wire: Wire) -> Self {
+        Self { wire, ..self }
     }
 
     /// Lists shards in pages of this many, at most 1,000. For tests of the paging.
@@ -83,41 +95,81 @@ impl KinesisReader {
         limit: u32,
     ) -> Result<Fetched, ReadError> {
         let limit = i32::try_from(limit.clamp(1, FETCH_RECORDS_MAX)).unwrap_or(i32::MAX);
-        let request = self
-            .client
-            .get_records()
-            .shard_iterator(&iterator.0)
-            .limit(limit);
-        let request = request.set_stream_arn(naming::arn(&self.stream));
-        let reply = request.send().await.map_err(|error| read_error(&error))?;
-        let says_nothing = reply.next_shard_iterator.is_none()
-            && reply.child_shards.as_deref().unwrap_or_default().is_empty()
-            && reply.millis_behind_latest.is_none();
+        let format = self.wire.format();
+        let mut reply = self.ask(iterator, limit, format).await;
+        if reply.is_err() && self.wire.has_left(format) {
+            reply = self.ask(iterator, limit, self.wire.format()).await;
+        }
+        let fetched = reply
+            .map_err(|error| read_error(&error))
+            .and_then(fetched)?;
+        let says_nothing = fetched.next.is_none()
+            && fetched.children.is_empty()
+            && fetched.millis_behind_latest.is_none();
         if says_nothing {
-            // To the SDK an empty body is a reply without members. Were this believed, a proxy
-            // could end a shard.
+            // An empty body is a reply without members. Were this believed, a proxy could end a
+            // shard.
             return Err(convert::unreadable(
                 "a reply has neither an iterator nor anything that ends a shard",
             ));
         }
-        Ok(Fetched {
+        Ok(fetched)
+    }
+
+    async fn ask(
+        &self,
+        iterator: &ShardIterator,
+        limit: i32,
+        format: Format,
+    ) -> Result<Answer, SdkError<GetRecordsError>> {
+        let inbox = Inbox::default();
+        let request = self
+            .client
+            .get_records()
+            .shard_iterator(&iterator.0)
+            .limit(limit)
+            .set_stream_arn(naming::arn(&self.stream))
+            .customize()
+            .config_override(wire::config(&self.wire, format, &inbox));
+        let output = request.send().await?;
+        Ok(match inbox.take() {
+            Some(Decoded::Reply(reply)) => Answer::Ours(reply),
+            Some(Decoded::Puts(_)) | None => Answer::Sdk(output),
+        })
+    }
+}
+
+/// A reply, by whoever decoded it.
+enum Answer {
+    Ours(Reply),
+    Sdk(GetRecordsOutput),
+}
+
+fn fetched(answer: Answer) -> Result<Fetched, ReadError> {
+    let millis = |ms: Option<i64>| ms.and_then(|ms| u64::try_from(ms).ok());
+    Ok(match answer {
+        Answer::Ours(reply) => Fetched {
+            records: reply.records,
+            next: reply.next.map(ShardIterator),
+            millis_behind_latest: millis(reply.millis_behind_latest),
+            children: reply.children,
+        },
+        Answer::Sdk(reply) => Fetched {
             records: reply
                 .records
                 .into_iter()
                 .map(convert::record)
                 .collect::<Result<_, _>>()?,
             next: reply.next_shard_iterator.map(ShardIterator),
-            millis_behind_latest: reply
-                .millis_behind_latest
-                .and_then(|ms| u64::try_from(ms).ok()),
+            millis_behind_latest: millis(reply.millis_behind_latest),
             children: reply
                 .child_shards
                 .unwrap_or_default()
-                .into_iter()
+                .iter()
                 .map(convert::child_shard)
                 .collect::<Result<_, _>>()?,
-        })
-    }
+        },
+    })
 }
 
 impl StreamReader for KinesisReader {

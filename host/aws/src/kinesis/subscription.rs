@@ -4,8 +4,11 @@ use aws_sdk_kinesis::types as sdk;
 use shardmill_core::ports::{PortFuture, ReadError, ShardEvent, SubscribeError, Subscription};
 use shardmill_core::stream::SequenceNumber;
 
+use shardmill_wire::Reply;
+
 use super::convert;
 use super::errors::{as_subscribe_error, event_error};
+use super::wire::{Decoded, Inbox};
 
 type Events = aws_sdk_kinesis::primitives::event_stream::EventReceiver<
     sdk::SubscribeToShardEventStream,
@@ -15,11 +18,13 @@ type Events = aws_sdk_kinesis::primitives::event_stream::EventReceiver<
 /// One subscription. Dropping it closes its connection.
 pub(super) struct KinesisSubscription {
     events: Events,
+    /// Holds what the SDK just received, if it was not the SDK that decoded it.
+    inbox: Inbox,
 }
 
 impl KinesisSubscription {
-    pub(super) fn new(events: Events) -> Self {
-        Self { events }
+    pub(super) fn new(events: Events, inbox: Inbox) -> Self {
+        Self { events, inbox }
     }
 
     async fn receive(&mut self) -> Result<Option<ShardEvent>, SubscribeError> {
@@ -31,7 +36,14 @@ impl KinesisSubscription {
                 .map_err(|error| event_error(&error))?
             {
                 Some(sdk::SubscribeToShardEventStream::SubscribeToShardEvent(event)) => {
-                    return event_of(event).map(Some).map_err(as_subscribe_error);
+                    let parts = match self.inbox.take() {
+                        Some(Decoded::Reply(reply)) => Ok(reply),
+                        Some(Decoded::Puts(_)) | None => decoded_by_sdk(event),
+                    };
+                    return parts
+                        .and_then(event_of)
+                        .map(Some)
+                        .map_err(as_subscribe_error);
                 }
                 // A kind of event that is newer than this program, and so not one that carries
                 // records.
@@ -48,15 +60,28 @@ impl Subscription for KinesisSubscription {
     }
 }
 
-fn event_of(event: sdk::SubscribeToShardEvent) -> Result<ShardEvent, ReadError> {
+fn decoded_by_sdk(event: sdk::SubscribeToShardEvent) -> Result<Reply, ReadError> {
     let children = event.child_shards.unwrap_or_default();
-    let children = children
-        .into_iter()
-        .map(convert::child_shard)
-        .collect::<Result<Vec<_>, _>>()?;
-    // The SDK gives an empty text for a member that is not there.
-    let continuation = match event.continuation_sequence_number.as_str() {
-        "" if children.is_empty() => {
+    Ok(Reply {
+        records: event
+            .records
+            .into_iter()
+            .map(convert::record)
+            .collect::<Result<_, _>>()?,
+        next: None,
+        // Empty if the member is not there.
+        continuation: Some(event.continuation_sequence_number),
+        millis_behind_latest: Some(event.millis_behind_latest),
+        children: children
+            .iter()
+            .map(convert::child_shard)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn event_of(event: Reply) -> Result<ShardEvent, ReadError> {
+    let continuation = match event.continuation.unwrap_or_default().as_str() {
+        "" if event.children.is_empty() => {
             // A shard's end names its children. Were this believed, a cut-off event could end a
             // shard (so does the KCL).
             return Err(convert::unreadable(
@@ -66,15 +91,12 @@ fn event_of(event: sdk::SubscribeToShardEvent) -> Result<ShardEvent, ReadError> 
         "" => None,
         text => Some(SequenceNumber::parse(text).map_err(convert::unreadable)?),
     };
+    let behind = event.millis_behind_latest.unwrap_or(0);
     Ok(ShardEvent {
-        records: event
-            .records
-            .into_iter()
-            .map(convert::record)
-            .collect::<Result<_, _>>()?,
+        records: event.records,
         continuation,
-        millis_behind_latest: u64::try_from(event.millis_behind_latest).unwrap_or(0),
-        children,
+        millis_behind_latest: u64::try_from(behind).unwrap_or(0),
+        children: event.children,
     })
 }
 
@@ -86,6 +108,10 @@ mod tests {
         sdk::SubscribeToShardEvent::builder()
             .set_records(Some(Vec::new()))
             .millis_behind_latest(-1)
+    }
+
+    fn event_from(event: sdk::SubscribeToShardEvent) -> Result<ShardEvent, ReadError> {
+        decoded_by_sdk(event).and_then(event_of)
     }
 
     fn child() -> sdk::ChildShard {
@@ -102,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_event_without_a_continuation_is_the_end_only_if_it_names_the_children() {
-        let ended = event_of(
+        let ended = event_from(
             event()
                 .continuation_sequence_number("")
                 .child_shards(child())
@@ -111,7 +137,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((ended.continuation, ended.children.len()), (None, 1));
-        let cut = event_of(event().continuation_sequence_number("").build().unwrap());
+        let cut = event_from(event().continuation_sequence_number("").build().unwrap());
         assert!(matches!(cut, Err(ReadError::Unavailable { .. })), "{cut:?}");
     }
 
@@ -123,13 +149,13 @@ mod tests {
             .child_shards(child())
             .build()
             .unwrap();
-        let open = event_of(built).unwrap();
+        let open = event_from(built).unwrap();
         assert_eq!(
             open.continuation,
             Some(SequenceNumber::parse("42").unwrap())
         );
         assert_eq!(open.millis_behind_latest, 0);
-        let wrong = event_of(
+        let wrong = event_from(
             event()
                 .continuation_sequence_number("forty-two")
                 .build()

@@ -18,6 +18,7 @@ use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
 use crate::sdk_error::GIVE_CREDENTIALS;
 
 use super::putter::{PutEntry, PutOutcome, PutTarget, Putter};
+use super::wire::Wire;
 
 /// Records of one request (AWS limit).
 const BATCH_RECORDS_MAX: usize = 500;
@@ -91,6 +92,15 @@ impl StreamWriter {
         Self {
             putter: Putter::new(client, target),
             backoff: BACKOFF,
+        }
+    }
+
+    /// Speaks as `wire` says and shares what it learns; without it, as the default says.
+    #[must_use]
+    pub fn speaking(self, wire: Wire) -> Self {
+        Self {
+            putter: self.putter.speaking(wire),
+            ..self
         }
     }
 

@@ -71,6 +71,7 @@ async fn clients_at(kinesis: &str, dynamodb: &str) -> AwsClients {
         kinesis_endpoint: Some(kinesis.to_owned()),
         dynamodb_endpoint: Some(dynamodb.to_owned()),
         credentials: Some(StaticCredentials::dummy()),
+        ..AwsOptions::default()
     };
     connect(&options).await.unwrap()
 }

@@ -31,10 +31,20 @@ impl Record {
 
     /// The cost of a record whose data and keys have these lengths in bytes.
     pub(crate) fn cost_of(data: usize, partition_key: usize, explicit_hash_key: usize) -> usize {
-        /// Two small strings and the struct itself, measured roughly; keeps empty records from
-        /// being free.
+        /// The struct itself and a small string, measured roughly; keeps empty records from being
+        /// free.
         const OVERHEAD_BYTES: usize = 128;
         data + partition_key + explicit_hash_key + OVERHEAD_BYTES
+    }
+
+    /// Lets go of what the data was cut from, at the price of a copy: for a record that waits for
+    /// long, and of which nobody knows how much else it keeps alive. A large one is not worth it:
+    /// what replies are cut into is no larger.
+    pub fn detach(&mut self) {
+        const LARGE_BYTES: usize = 512 * 1024;
+        if self.data.len() < LARGE_BYTES {
+            self.data = Bytes::copy_from_slice(&self.data);
+        }
     }
 
     /// The hash key that Kinesis makes of the partition key: its MD5, as a number. Tells keys apart
@@ -85,6 +95,21 @@ mod tests {
             format!("{:032x}", record.key_hash()),
             "900150983cd24fb0d6963f7d28e17f72"
         );
+    }
+
+    #[test]
+    fn a_record_that_was_detached_keeps_its_data_and_nothing_else() {
+        let reply = Bytes::from(vec![7; 1_000]);
+        let mut record = Record {
+            data: reply.slice(10..20),
+            partition_key: String::new(),
+            explicit_hash_key: None,
+            position: Position::plain(SequenceNumber::parse("1").unwrap()),
+            arrival_ms: 0,
+        };
+        record.detach();
+        assert_eq!(&record.data[..], &[7; 10]);
+        assert!(reply.is_unique());
     }
 
     #[test]

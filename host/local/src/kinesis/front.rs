@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
@@ -22,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::subscribe::Running;
 use super::keeper::Keeper;
-use super::replies::{self, JSON_1_1};
+use super::replies;
 use super::requests::{self, Target};
+use super::speech::{self, Speech};
 use super::{get_records, large_puts, restore};
 use crate::error::StartError;
 use crate::place::{LOCAL_ACCOUNT, LOCAL_REGION};
@@ -84,7 +85,30 @@ impl Front {
         }
     }
 
+    /// In the format that was spoken; everything behind this works on JSON.
     async fn answer(self: &Arc<Self>, request: Request, next: Next) -> Response {
+        if Speech::of(request.headers()) == Speech::Json {
+            return self.answer_json(request, next).await;
+        }
+        let (parts, body) = match split(request).await {
+            Ok(split) => split,
+            Err(response) => return response,
+        };
+        let Some(request) = speech::request_in_json(parts, &body) else {
+            return replies::refusal("SerializationException", "this is no map in CBOR");
+        };
+        let (parts, body) = self.answer_json(request, next).await.into_parts();
+        if !speech::is_json(&parts.headers) {
+            return Response::from_parts(parts, body);
+        }
+        let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
+            return replies::internal_failure("the reply is too large");
+        };
+        speech::reply_in_cbor(parts, &body)
+            .unwrap_or_else(|| replies::internal_failure("the reply has no place in CBOR"))
+    }
+
+    async fn answer_json(self: &Arc<Self>, request: Request, next: Next) -> Response {
         let target = request
             .headers()
             .get("x-amz-target")
@@ -146,7 +170,7 @@ impl Front {
     }
 
     async fn put(&self, request: Request, next: Next) -> Response {
-        let is_json = is_json(request.headers());
+        let is_json = speech::is_json(request.headers());
         let (parts, body) = match split(request).await {
             Ok(split) => split,
             Err(response) => return response,
@@ -177,7 +201,8 @@ impl Front {
 
     /// The emulator judges the request; what it finds good is pushed by the front.
     async fn subscribe(self: &Arc<Self>, request: Request, next: Next) -> Response {
-        let is_json = is_json(request.headers());
+        let is_json = speech::is_json(request.headers());
+        let spoken = spoken(&request);
         let (parts, body) = match split(request).await {
             Ok(split) => split,
             Err(response) => return response,
@@ -188,7 +213,7 @@ impl Front {
         if !is_json || !judged.status().is_success() {
             return judged;
         }
-        self.subscribed(&body).await.unwrap_or(judged)
+        self.subscribed(&body, spoken).await.unwrap_or(judged)
     }
 
     pub(super) fn store(&self) -> &Store {
@@ -239,13 +264,14 @@ impl Front {
 
     async fn get_records(&self, request: Request, next: Next) -> Response {
         let _shared = self.share().await;
-        let is_plain =
-            is_json(request.headers()) && request.headers().contains_key(header::AUTHORIZATION);
+        let is_plain = speech::is_json(request.headers())
+            && request.headers().contains_key(header::AUTHORIZATION);
+        let spoken = spoken(&request);
         let (parts, body) = match split(request).await {
             Ok(split) => split,
             Err(response) => return response,
         };
-        if is_plain && let Some(response) = get_records::answer(&self.store, &body).await {
+        if is_plain && let Some(response) = get_records::answer(&self.store, &body, spoken).await {
             return response;
         }
         next.run(Request::from_parts(parts, Body::from(body))).await
@@ -285,7 +311,7 @@ async fn mend(
     request: Request,
     change: impl AsyncFnOnce(&mut Map<String, Value>),
 ) -> Result<(Request, Option<Map<String, Value>>), Response> {
-    if !is_json(request.headers()) {
+    if !speech::is_json(request.headers()) {
         return Ok((request, None));
     }
     let (mut parts, bytes) = split(request).await?;
@@ -307,8 +333,8 @@ async fn split(request: Request) -> Result<(axum::http::request::Parts, Bytes), 
     }
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(JSON_1_1.as_bytes()))
+/// What the client speaks, for what answers by itself.
+fn spoken(request: &Request) -> Speech {
+    let translated = request.extensions().get::<Speech>();
+    translated.copied().unwrap_or(Speech::Json)
 }

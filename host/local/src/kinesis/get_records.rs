@@ -8,10 +8,11 @@ use ferrokinesis::shard_iterator::{create_shard_iterator, decode_shard_iterator}
 use ferrokinesis::store::Store;
 use ferrokinesis::types::{EpochSeconds, HashKeyRange, ResponseRecord, StoredRecord, Stream};
 use ferrokinesis::util::current_time_ms;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::keeper::shard_keys;
 use super::replies;
+use super::speech::{self, Speech};
 
 /// Records of one reply (AWS limit).
 const REPLY_RECORDS_MAX: usize = 10_000;
@@ -35,7 +36,13 @@ struct Reply<'a> {
     next_shard_iterator: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     child_shards: Vec<ChildShard<'a>>,
-    records: Vec<ResponseRecord<'a>>,
+    records: Records<'a>,
+}
+
+/// The records of a reply or of an event, and the format that they are written in.
+pub(super) struct Records<'a> {
+    pub(super) records: Vec<ResponseRecord<'a>>,
+    pub(super) speech: Speech,
 }
 
 #[derive(Serialize)]
@@ -52,6 +59,12 @@ pub(super) struct Page {
     pub(super) has_more: bool,
 }
 
+impl Serialize for Records<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        speech::records(&self.records, self.speech, serializer)
+    }
+}
+
 impl Page {
     pub(super) fn last_sequence(&self) -> Option<&str> {
         self.records.last().map(|(key, _)| sequence(key))
@@ -59,7 +72,7 @@ impl Page {
 }
 
 /// `None` if the emulator should answer.
-pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
+pub(super) async fn answer(store: &Store, body: &[u8], speech: Speech) -> Option<Response> {
     let request: Request = serde_json::from_slice(body).ok()?;
     let limit = request.limit.unwrap_or(REPLY_RECORDS_MAX);
     if !(1..=REPLY_RECORDS_MAX).contains(&limit) {
@@ -89,9 +102,12 @@ pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
         } else {
             Vec::new()
         },
-        records: unexpired(&stream, &page, now).collect(),
+        records: Records {
+            records: unexpired(&stream, &page, now).collect(),
+            speech,
+        },
     };
-    Some(replies::ok(&reply))
+    Some(replies::ok(speech, &reply))
 }
 
 /// At most as many records as the first limit says, and as many bytes in base64 as the second, but

@@ -8,6 +8,7 @@ use ferrokinesis::util::base64_decoded_len;
 use serde_json::{Map, Value, json};
 
 use super::replies;
+use super::speech::Speech;
 
 /// What the emulator takes in any stream.
 pub(super) const ORDINARY_BYTES_MAX: usize = 1024 * 1024;
@@ -47,6 +48,7 @@ pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
         }
     }
     Some(replies::ok(
+        Speech::Json,
         &json!({"FailedRecordCount": 0, "Records": stored}),
     ))
 }
@@ -70,7 +72,7 @@ async fn put(store: &Store, name: &str, record: &Value) -> Result<Value, String>
 
 fn reply(stored: Result<Value, String>) -> Response {
     match stored {
-        Ok(place) => replies::ok(&place),
+        Ok(place) => replies::ok(Speech::Json, &place),
         Err(message) => replies::internal_failure(&message),
     }
 }

@@ -1,4 +1,4 @@
-//! JSON replies in the wire format of Kinesis.
+//! Replies in the wire format of Kinesis.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -6,10 +6,10 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::json;
 
-pub(super) const JSON_1_1: &str = "application/x-amz-json-1.1";
+use super::speech::Speech;
 
-pub(super) fn ok(body: &impl Serialize) -> Response {
-    reply(StatusCode::OK, body)
+pub(super) fn ok(speech: Speech, body: &impl Serialize) -> Response {
+    reply(StatusCode::OK, speech, body)
 }
 
 /// A refusal that names the exception and says what to do instead.
@@ -21,6 +21,7 @@ pub(super) fn invalid_argument(message: &str) -> Response {
 pub(super) fn refusal(exception: &str, message: &str) -> Response {
     reply(
         StatusCode::BAD_REQUEST,
+        Speech::Json,
         &json!({"__type": exception, "message": message}),
     )
 }
@@ -29,19 +30,21 @@ pub(super) fn refusal(exception: &str, message: &str) -> Response {
 pub(super) fn internal_failure(message: &str) -> Response {
     reply(
         StatusCode::INTERNAL_SERVER_ERROR,
+        Speech::Json,
         &json!({"__type": "InternalFailureException", "message": message}),
     )
 }
 
-fn reply(status: StatusCode, body: &impl Serialize) -> Response {
-    let (status, body) = match serde_json::to_vec(body) {
-        Ok(bytes) => (status, Body::from(bytes)),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Body::empty()),
+fn reply(status: StatusCode, speech: Speech, body: &impl Serialize) -> Response {
+    let (status, body) = match speech.write(body) {
+        Some(bytes) => (status, Body::from(bytes)),
+        None => (StatusCode::INTERNAL_SERVER_ERROR, Body::empty()),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(speech.content_type());
     response
         .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON_1_1));
+        .insert(header::CONTENT_TYPE, content_type);
     response
 }

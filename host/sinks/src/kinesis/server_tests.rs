@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use shardmill_aws::{AwsOptions, PutTarget, StaticCredentials, connect};
+use shardmill_aws::{AwsOptions, PutTarget, StaticCredentials, Wire, WireSetting, connect};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::Sink;
 use shardmill_core::stream::ShardId;
@@ -111,9 +111,12 @@ async fn sink(endpoint: &str, order: KeyOrder) -> NetworkSink<KinesisCarrier> {
         kinesis_endpoint: Some(endpoint.to_owned()),
         dynamodb_endpoint: None,
         credentials: Some(StaticCredentials::dummy()),
+        ..AwsOptions::default()
     };
     let client = connect(&options).await.unwrap().kinesis;
-    let putter = Putter::new(client, PutTarget::parse("out").unwrap());
+    // The server reads JSON.
+    let putter = Putter::new(client, PutTarget::parse("out").unwrap())
+        .speaking(Wire::new(WireSetting::Json));
     kinesis_sink(
         "out",
         putter,
@@ -255,6 +258,7 @@ async fn thousands_of_records_reach_the_embedded_kinesis_each_key_in_order() {
         kinesis_endpoint: Some(endpoint),
         dynamodb_endpoint: None,
         credentials: Some(StaticCredentials::dummy()),
+        ..AwsOptions::default()
     };
     let client = connect(&options).await.unwrap().kinesis;
     let stream = StreamName::new("out").unwrap();

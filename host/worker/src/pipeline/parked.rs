@@ -55,13 +55,14 @@ impl Parked {
 
     /// Lets a record of a parked key wait behind the others of it; gives it back if its key is not
     /// parked.
-    pub(super) fn join(&mut self, record: Record) -> Option<Record> {
+    pub(super) fn join(&mut self, mut record: Record) -> Option<Record> {
         if self.lanes.is_empty() {
             return Some(record);
         }
         let Some(lane) = self.lanes.get_mut(&LaneKey::of(&record)) else {
             return Some(record);
         };
+        record.detach();
         self.records += 1;
         self.bytes += record.cost_bytes();
         // What comes back after a split may be older than what waits already.

@@ -23,7 +23,7 @@ pub(super) async fn put(
     mut remainder: Remainder,
     stop: &CancellationToken,
 ) -> anyhow::Result<ReplaySummary> {
-    let writer = StreamWriter::to(clients.kinesis.clone(), target);
+    let writer = StreamWriter::to(clients.kinesis.clone(), target).speaking(clients.wire.clone());
     let mut summary = ReplaySummary::default();
     loop {
         let read = tokio::task::spawn_blocking(move || next_chunk(input)).await;

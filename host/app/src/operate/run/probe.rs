@@ -92,7 +92,8 @@ fn endpoint(aws: &AwsConfig, clients: &AwsClients) -> String {
 
 /// As a host does: whether it is there, which shards it has, and whether one of them can be read.
 async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), String> {
-    let reader = KinesisReader::new(clients.kinesis.clone(), stream.clone());
+    let reader =
+        KinesisReader::new(clients.kinesis.clone(), stream.clone()).speaking(clients.wire.clone());
     if reader
         .identity()
         .await

@@ -16,7 +16,7 @@ use ferrokinesis::event_stream::{
 use ferrokinesis::sequence::{increment_sequence, parse_sequence, resolve_shard_id};
 use ferrokinesis::shard_iterator::decode_shard_iterator;
 use ferrokinesis::store::Store;
-use ferrokinesis::types::{ConsumerStatus, ResponseRecord};
+use ferrokinesis::types::ConsumerStatus;
 use ferrokinesis::util::current_time_ms;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -27,7 +27,8 @@ use tokio_util::io::ReaderStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Front;
-use crate::kinesis::get_records::{self, ChildShard};
+use crate::kinesis::get_records::{self, ChildShard, Records};
+use crate::kinesis::speech::Speech;
 use crate::kinesis::{replies, requests};
 
 /// A subscription's life (AWS limit).
@@ -60,6 +61,7 @@ struct Newest {
 
 /// Where a subscription is.
 struct Subscription {
+    speech: Speech,
     consumer: String,
     stream: String,
     shard_id: String,
@@ -73,7 +75,7 @@ struct Subscription {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Event<'a> {
-    records: Vec<ResponseRecord<'a>>,
+    records: Records<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     continuation_sequence_number: Option<&'a str>,
     millis_behind_latest: u64,
@@ -91,7 +93,11 @@ enum Found {
 
 impl Front {
     /// Answers a request that the emulator has found to be good; `None` if it should answer itself.
-    pub(super) async fn subscribed(self: &Arc<Self>, body: &[u8]) -> Option<Response> {
+    pub(super) async fn subscribed(
+        self: &Arc<Self>,
+        body: &[u8],
+        speech: Speech,
+    ) -> Option<Response> {
         let request: Map<String, Value> = serde_json::from_slice(body).ok()?;
         let consumer = request.get("ConsumerARN")?.as_str()?.to_owned();
         let (stream_arn, _) = consumer.split_once("/consumer/")?;
@@ -105,6 +111,7 @@ impl Front {
         )
         .await?;
         let subscription = Subscription {
+            speech,
             stream,
             shard_index: usize::try_from(index).ok()?,
             continuation: from.clone(),
@@ -237,7 +244,10 @@ async fn look(front: &Front, place: &mut Subscription, is_due: bool) -> Found {
         }
     }
     let event = Event {
-        records: get_records::unexpired(&stream, &page, now).collect(),
+        records: Records {
+            records: get_records::unexpired(&stream, &page, now).collect(),
+            speech: place.speech,
+        },
         continuation_sequence_number: (!is_over).then_some(place.continuation.as_str()),
         millis_behind_latest: get_records::lag(&page, now),
         child_shards: if is_over {
@@ -246,10 +256,10 @@ async fn look(front: &Front, place: &mut Subscription, is_due: bool) -> Found {
             Vec::new()
         },
     };
-    let Ok(payload) = serde_json::to_vec(&event) else {
+    let Some(payload) = place.speech.write(&event) else {
         return Found::Nothing;
     };
-    let frame = encode_subscribe_event(&payload, replies::JSON_1_1);
+    let frame = encode_subscribe_event(&payload, place.speech.content_type());
     if is_over {
         Found::Last(frame)
     } else {
