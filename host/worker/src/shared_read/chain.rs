@@ -185,6 +185,11 @@ impl Chain {
         self.idle > 0 && self.outcome.is_ok()
     }
 
+    /// Whether the last call was good, and the next one is not due.
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        self.polls > 0 && self.outcome.is_ok() && now < self.due
+    }
+
     pub(super) fn is_ended(&self) -> bool {
         matches!(self.source, Source::Ended(_))
     }
