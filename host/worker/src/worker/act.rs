@@ -38,6 +38,8 @@ struct TakeAnswer {
 #[derive(Clone, Copy)]
 struct Sent {
     at: Moment,
+    /// As the take wrote it into the row.
+    wall_ms: u64,
     generation: Generation,
 }
 
@@ -184,9 +186,10 @@ impl Worker {
                 let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
                 let sent = Sent {
                     at: self.ports.clock.now(),
+                    wall_ms: self.ports.clock.wall_ms(),
                     generation: heart.generation(),
                 };
-                let wall_ms = self.ports.clock.wall_ms();
+                let wall_ms = sent.wall_ms;
                 writes.spawn(self.ports.freezer.clone().guard(async move {
                     let token = match store.take(&seen, &worker, wall_ms).await {
                         Ok(Written::Applied(token)) => Some(token),
@@ -388,6 +391,7 @@ impl Worker {
             Taken {
                 token,
                 sent_at: sent.at,
+                taken_at_ms: sent.wall_ms,
                 generation,
                 stuck: lease.stuck.clone(),
             },
