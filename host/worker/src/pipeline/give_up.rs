@@ -102,9 +102,9 @@ impl Consumer {
             then.as_str(),
             ruling.tried.deliveries,
         );
-        let reason = &ruling.message;
+        let (plugin, reason) = (&self.options.plugin, &ruling.message);
         tracing::warn!(
-            shard = %self.shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "record given up"
+            %plugin, shard = %self.shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "record given up"
         );
         self.count_given_up(cause, then);
         self.headway.ledger.give_up(position);

@@ -144,9 +144,10 @@ impl Worker {
     async fn delete(&self, seen: &Lease, reason: &Reason) -> Result<(), StoreError> {
         if self.delete_as_it_is(seen).await? == Deleted::Gone {
             if matches!(reason, Reason::ShardGone { .. }) && !seen.is_finished() {
-                let plugin = self.options.plugin.to_string();
-                ::metrics::counter!(metrics::SHARDS_GONE, "plugin" => plugin).increment(1);
-                tracing::error!(lease = %seen.key, %reason, "records were trimmed before they were read");
+                let plugin = &self.options.plugin;
+                ::metrics::counter!(metrics::SHARDS_GONE, "plugin" => plugin.to_string())
+                    .increment(1);
+                tracing::error!(%plugin, lease = %seen.key, %reason, "records were trimmed before they were read");
             } else {
                 tracing::info!(lease = %seen.key, %reason, "lease removed");
             }
