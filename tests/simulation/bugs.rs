@@ -4,6 +4,7 @@
 
 mod coordinator;
 mod reader;
+mod sharing;
 mod sink;
 mod store;
 mod subscriptions;
@@ -11,6 +12,7 @@ mod table;
 
 pub use coordinator::WrongCoordinator;
 pub use reader::WrongReader;
+pub(crate) use sharing::{FirstStart, Mixed, WrongSharing};
 pub use sink::WrongDeadLetters;
 pub use store::WrongStore;
 pub use subscriptions::WrongSubscriptions;
@@ -160,6 +162,19 @@ port_bugs! {
     DropsOutput,
     /// Of several dead letters the last is not stored.
     LastLetterIsLost,
+    /// All plugins of a host have one share of its budget.
+    OneShareForAll,
+    /// All plugins of a host read the stream that the first of them reads.
+    OneStreamForAll,
+    /// A reply that another plugin of the host had comes without its records.
+    ReplyForOneOnly,
+    /// The end of a shard is told to the first plugin of the host that comes to it; others cannot
+    /// read it.
+    EndForOneOnly,
+    /// A plugin that begins to read a shard begins where another of the host is.
+    BeginsWhereAnotherIs,
+    /// Of all applications of a host, the start of the first is taken for each.
+    StartOfAnother,
 }
 
 impl Bug {

@@ -4,16 +4,13 @@
 use std::time::Duration;
 
 use shardmill_core::pipeline::{FailurePolicy, Order};
-use shardmill_core::rollout::RolloutPolicy;
-use shardmill_core::stream::InitialPosition;
-use shardmill_worker::LeaseOptions;
 
 use crate::past::{self, Past};
 use crate::producer::Producer;
 use crate::refusal;
-use crate::schedule::{Schedule, Storms};
+use crate::schedule::Schedule;
 use crate::sink::EMITS;
-use crate::weather::{Fault, Weather};
+use crate::weather::Fault;
 
 /// The least that a host may be given for what it has fetched.
 const BUDGET_MIN: usize = 20 << 20;
@@ -57,6 +54,10 @@ pub enum Dimension {
     DeletedRows,
     /// Nothing is wrong but that all records of some keys fail, slowly.
     FailingKeys,
+    /// Two or three plugins a host, most on the same stream; some fail on everything.
+    Plugins,
+    /// Two living processes under one worker id.
+    Twins,
 }
 
 /// Some of them.
@@ -84,6 +85,12 @@ impl Dimensions {
         Self(self.0 | Self::of(dimensions).0)
     }
 
+    /// All but these.
+    #[must_use]
+    pub fn without(self, dimensions: &[Dimension]) -> Self {
+        Self(self.0 & !Self::of(dimensions).0)
+    }
+
     /// Whether it is one of them.
     pub fn has(self, dimension: Dimension) -> bool {
         self.0 & dimension.bit() != 0
@@ -92,7 +99,7 @@ impl Dimensions {
 
 impl Dimension {
     /// Every one, in the order in which they are drawn.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Outputs,
         Self::Refusals,
         Self::LongCuts,
@@ -111,6 +118,8 @@ impl Dimension {
         Self::LostRights,
         Self::DeletedRows,
         Self::FailingKeys,
+        Self::Plugins,
+        Self::Twins,
     ];
 
     /// Those that are drawn unless somebody says otherwise; the others find what is not mended yet.
@@ -132,6 +141,7 @@ impl Dimension {
         Self::Hangs,
         Self::LostRights,
         Self::FailingKeys,
+        Self::Plugins,
     ];
 
     fn bit(self) -> u32 {
@@ -227,6 +237,10 @@ impl Dimension {
                 schedule.storms.deletions = Some(Duration::from_secs(dice.u64(4..40)));
             }
             Self::FailingKeys if dice.u32(0..16) == 0 => schedule.has_failing_keys(dice),
+            Self::Twins if dice.u32(0..8) == 0 && !schedule.is_calm() => {
+                schedule.storms.twins = Some(Duration::from_secs(dice.u64(6..40)));
+            }
+            Self::Plugins if dice.u32(0..5) == 0 => schedule.have_neighbours(dice),
             Self::Starts if dice.bool() => {
                 schedule.positions = past::draw_positions(dice, schedule.past)
             }
@@ -244,19 +258,13 @@ impl Schedule {
         };
         self.options.keeps_state = false;
         self.options.reads.records_per_call = if dice.bool() { 1_000 } else { dice.u32(8..=32) };
-        self.options.rollout = RolloutPolicy::off();
         self.producer = Producer {
             has_few_keys: true,
             failing_keys: dice.u32(3..=5),
             ..Producer::default()
         };
-        (self.weather, self.storms, self.past) = (Weather::default(), Storms::default(), None);
-        self.positions = vec![InitialPosition::TrimHorizon];
+        self.is_calm_but_for_records();
         (self.hosts, self.shards) = (dice.usize(1..=2), dice.u32(1..=2));
-        (self.max_leases, self.loses_right) = (None, false);
-        self.options.leases.read_deadline = LeaseOptions::default().read_deadline;
-        self.options.leases.plugin_deadline = LeaseOptions::default().plugin_deadline;
-        self.options.leases.checkpoint_deadline = LeaseOptions::default().checkpoint_deadline;
         self.faults_for = Duration::from_secs(dice.u64(320..380));
     }
 

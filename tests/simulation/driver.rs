@@ -6,8 +6,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_invariants::history::{Checkpoint, Micros};
-use shardmill_worker::WorkerOptions;
+use shardmill_invariants::history::{Checkpoint, Micros, What};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -19,7 +18,7 @@ use crate::kinesis::Kinesis;
 use crate::memory::{MemoryStream, MemoryTables};
 use crate::reached;
 use crate::report::SeedReport;
-use crate::schedule::{Over, Schedule, Scope};
+use crate::schedule::{Over, Schedule, Scope, StartSettings};
 use crate::storm::Event;
 use crate::stream::{Stream, StreamService};
 use crate::tables::Tables;
@@ -36,7 +35,11 @@ const CONVERGE_POLL: Duration = Duration::from_millis(250);
 
 /// A run under way.
 pub struct Driver {
-    pub(crate) world: Arc<World>,
+    pub(crate) run: Arc<Run>,
+    /// One for each plugin, in the order in which hosts start them.
+    pub(crate) worlds: Vec<Arc<World>>,
+    /// What they read, in order.
+    pub(crate) streams: Vec<Arc<Stream>>,
     pub(crate) schedule: Schedule,
     pub(crate) dice: fastrand::Rng,
     /// For what is in the records.
@@ -45,13 +48,18 @@ pub struct Driver {
     pub(crate) versions: fastrand::Rng,
     /// For what differs from start to start of a host.
     pub(crate) settings: fastrand::Rng,
+    /// For which of several plugins and streams something happens to.
+    pub(crate) whose: fastrand::Rng,
     pub(crate) slots: Vec<Slot>,
     pub(crate) agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     pub(crate) stopping: JoinSet<()>,
     pub(crate) hosts_named: u64,
     pub(crate) versions_made: u64,
+    /// The newest version of each plugin that works.
+    pub(crate) newest: Vec<u64>,
     pub(crate) partitions_made: u64,
     pub(crate) keys_made: u64,
+    pub(crate) twins_made: u64,
     entries_made: u64,
 }
 
@@ -62,6 +70,13 @@ pub(crate) struct Slot {
     pub(crate) host: Option<Host>,
     /// Whether it should run once the run is healed.
     pub(crate) is_wanted: bool,
+}
+
+impl Slot {
+    /// By which name the network knows its machine.
+    pub(crate) fn path(&self) -> String {
+        self.machine.path(&self.name).to_owned()
+    }
 }
 
 impl Driver {
@@ -76,26 +91,36 @@ impl Driver {
             file.line(format_args!("{schedule:?}"));
         }
         let run = Run::new(seed, bug, file);
-        let (tables, stream) = match scope.over {
-            Over::Wire => (
-                Tables::Emulated(Dynamodb::new()),
-                StreamService::Emulated(Kinesis::new().await),
-            ),
-            Over::Ports => (
-                Tables::Memory(MemoryTables::default()),
-                StreamService::Memory(MemoryStream::new(schedule.shards)),
-            ),
-        };
-        let stream = Stream::new(Arc::clone(&run), stream);
-        let world = World::new(run, "plugin", tables, stream);
-        hearing::listen(&world);
+        let mut streams: Vec<Arc<Stream>> = Vec::new();
+        let mut worlds = Vec::new();
+        for mut plan in schedule.plugins() {
+            plan.stream = plan.stream.min(streams.len());
+            if plan.stream == streams.len() {
+                let service = match scope.over {
+                    Over::Wire => StreamService::Emulated(Kinesis::new().await),
+                    Over::Ports => StreamService::Memory(MemoryStream::new(schedule.shards)),
+                };
+                streams.push(Stream::new(Arc::clone(&run), service));
+            }
+            let tables = match scope.over {
+                Over::Wire => Tables::Emulated(Dynamodb::new()),
+                Over::Ports => Tables::Memory(MemoryTables::default()),
+            };
+            let stream = Arc::clone(&streams[plan.stream]);
+            worlds.push(World::new(Arc::clone(&run), plan, tables, stream));
+        }
+        hearing::listen(&worlds);
         Self {
-            world,
+            run,
+            newest: vec![1; worlds.len()],
+            worlds,
+            streams,
             schedule,
             dice: fastrand::Rng::with_seed(seed ^ 0xd1ce),
             contents: fastrand::Rng::with_seed(seed ^ 0xc0_17e1),
             versions: fastrand::Rng::with_seed(seed ^ 0x0e75_1045),
             settings: fastrand::Rng::with_seed(seed ^ 0x5e77_1065),
+            whose: fastrand::Rng::with_seed(seed ^ 0x3405_e001),
             slots: Vec::new(),
             agenda: BinaryHeap::new(),
             stopping: JoinSet::new(),
@@ -103,18 +128,35 @@ impl Driver {
             versions_made: 1,
             partitions_made: 0,
             keys_made: 0,
+            twins_made: 0,
             entries_made: 0,
         }
     }
 
     /// Adds a host on a machine of its own.
     pub(crate) fn add_host(&mut self) {
+        let machine = self.new_machine(None);
+        let name = self.fresh_name();
+        self.start_on(machine, name);
+    }
+
+    /// Another process begins under the name of one that runs, on a machine of its own.
+    pub(crate) fn add_twin(&mut self, name: String) {
+        self.twins_made += 1;
+        let path = format!("{name} (twin {})", self.twins_made);
+        let machine = self.new_machine(Some(path));
+        self.start_on(machine, name);
+    }
+
+    fn new_machine(&mut self, path: Option<String>) -> Arc<Machine> {
         let error = self.schedule.clock_error_max * (2.0 * self.dice.f64() - 1.0);
         let offset = Duration::from_secs(self.dice.u64(60..1_000_000));
-        let machine = Machine::new(Arc::clone(&self.world), 1.0 + error, offset);
-        let name = self.fresh_name();
-        let options = self.schedule.options_of_a_start(&mut self.settings);
-        let host = self.start_host(&machine, &name, &options);
+        Machine::on_path(path, Arc::clone(&self.run), 1.0 + error, offset)
+    }
+
+    fn start_on(&mut self, machine: Arc<Machine>, name: String) {
+        let settings = self.schedule.settings_of_a_start(&mut self.settings);
+        let host = self.start_host(&machine, &name, settings);
         self.slots.push(Slot {
             machine,
             name,
@@ -128,15 +170,45 @@ impl Driver {
         format!("host-{}", self.hosts_named)
     }
 
-    fn start_host(&self, machine: &Arc<Machine>, name: &str, options: &WorkerOptions) -> Host {
-        Host::start(
-            &self.world,
-            machine,
-            name,
-            options,
-            self.schedule.budget_bytes,
-            self.versions_made,
-        )
+    fn start_host(&self, machine: &Arc<Machine>, name: &str, settings: StartSettings) -> Host {
+        let plugins: Vec<_> = self
+            .worlds
+            .iter()
+            .cloned()
+            .zip(self.newest.iter().copied())
+            .collect();
+        let budget_bytes = self.schedule.budget_bytes;
+        Host::start(&plugins, machine, name, settings, budget_bytes)
+    }
+
+    /// One of the plugins, counted from 0. No dice are needed for the only one.
+    pub(crate) fn any_plugin(&mut self) -> usize {
+        match self.worlds.len() {
+            1 => 0,
+            several => self.whose.usize(..several),
+        }
+    }
+
+    /// The world of one of the plugins.
+    pub(crate) fn any_world(&mut self) -> Arc<World> {
+        let plugin = self.any_plugin();
+        Arc::clone(&self.worlds[plugin])
+    }
+
+    /// One of the streams. No dice are needed for the only one.
+    pub(crate) fn any_stream(&mut self) -> Arc<Stream> {
+        let stream = match self.streams.len() {
+            1 => 0,
+            several => self.whose.usize(..several),
+        };
+        Arc::clone(&self.streams[stream])
+    }
+
+    /// Puts something into the history of each plugin.
+    pub(crate) fn note(&self, what: &What) {
+        for world in &self.worlds {
+            world.note(what.clone());
+        }
     }
 
     /// Starts the process of a slot again, if it is down.
@@ -148,9 +220,22 @@ impl Driver {
             is_wanted,
         } = &self.slots[slot];
         if host.is_none() && *is_wanted && !machine.is_running(name) {
-            let options = self.schedule.options_of_a_start(&mut self.settings);
-            let host = self.start_host(machine, name, &options);
+            let settings = self.schedule.settings_of_a_start(&mut self.settings);
+            let host = self.start_host(machine, name, settings);
             self.slots[slot].host = Some(host);
+        }
+    }
+
+    /// Processes that ended because another has their name are gone for good.
+    pub(crate) fn bury_replaced(&mut self) {
+        for slot in &mut self.slots {
+            if slot.host.as_mut().is_some_and(Host::was_replaced)
+                && let Some(host) = slot.host.take()
+            {
+                self.run.count("reached: process replaced by its twin");
+                host.bury();
+                slot.is_wanted = false;
+            }
         }
     }
 
@@ -168,6 +253,7 @@ impl Driver {
                 break;
             }
             tokio::time::sleep_until(at).await;
+            self.bury_replaced();
             self.perform(event).await;
             while self.stopping.try_join_next().is_some() {}
         }
@@ -179,18 +265,22 @@ impl Driver {
         let began = Instant::now();
         let (mut moved_at, mut last) = (began, usize::MAX);
         loop {
+            self.bury_replaced();
             let alive: BTreeSet<String> = self
                 .slots
                 .iter()
                 .filter_map(|slot| slot.host.as_ref())
                 .map(|host| host.name.clone())
                 .collect();
-            let missing = verdict::unsettled(&self.world, &alive);
+            let mut missing = self.unsettled(&alive);
+            if self.slots.iter().filter(|slot| slot.host.is_some()).count() > alive.len() {
+                missing.push("two processes have the same name".to_owned());
+            }
             if missing.is_empty() {
                 return Ok(began.elapsed());
             }
             // A backlog of hours is worked off one small batch after the other.
-            let behind = verdict::behind(&self.world);
+            let behind = self.worlds.iter().map(|world| verdict::behind(world)).sum();
             if behind != last {
                 (moved_at, last) = (Instant::now(), behind);
             }
@@ -205,6 +295,23 @@ impl Driver {
                 }
             }
             tokio::time::sleep(CONVERGE_POLL).await;
+        }
+    }
+
+    fn unsettled(&self, alive: &BTreeSet<String>) -> Vec<String> {
+        let of_each = self.worlds.iter().flat_map(|world| {
+            let missing = verdict::unsettled(world, alive);
+            missing.into_iter().map(|what| self.of_plugin(world, what))
+        });
+        of_each.collect()
+    }
+
+    /// `what` is wrong with a plugin, which is named if there are several.
+    fn of_plugin(&self, world: &World, what: String) -> String {
+        if self.worlds.len() == 1 {
+            what
+        } else {
+            format!("{what} ({})", world.plan.name())
         }
     }
 
@@ -251,17 +358,26 @@ impl Driver {
         while let Some(stopped) = self.stopping.join_next().await {
             stopped.expect("a host stops without a panic");
         }
+        let worlds = self.worlds.iter();
+        let kept = worlds.flat_map(|world| {
+            let kept = self.kept(world, &names, healed_at);
+            kept.into_iter().map(|what| self.of_plugin(world, what))
+        });
+        kept.collect()
+    }
+
+    /// What hosts that have drained still have of one plugin.
+    fn kept(&self, world: &World, names: &BTreeSet<String>, healed_at: Micros) -> Vec<String> {
         // A finished row may keep its owner if the release after its end got lost: nobody takes
         // finished rows.
-        let rows = self
-            .world
+        let rows = world
             .tables
             .leases()
             .into_iter()
             .filter(|(_, row)| row.checkpoint != Checkpoint::End);
         let owned = rows.filter_map(|(key, row)| Some((key, row.owner?)));
         // A host that lost a lease by silence has nothing to give back, until its next look.
-        let history = self.world.history();
+        let history = world.history();
         let is_sure = |key: &str, owner: &str| {
             !verdict::is_in_doubt(&history, key, owner, &self.schedule, healed_at)
         };
@@ -270,8 +386,7 @@ impl Driver {
             .map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
         // The office of one that crashed, perhaps under the name of one of these, is taken only
         // once it was silent for long.
-        let leads = self
-            .world
+        let leads = world
             .tables
             .leader()
             .filter(|(host, since)| names.contains(host) && *since >= healed_at);
@@ -292,19 +407,20 @@ pub async fn run(
     let weather = schedule.weather.clone();
     let mut driver = Driver::new(seed, scope, schedule, bug, file).await;
     let shards = driver.schedule.shards;
-    driver.world.stream.create(shards).await;
+    for stream in &driver.streams {
+        stream.create(shards).await;
+    }
     driver.live_through_the_past().await;
-    *driver.world.weather() = weather;
-    driver
-        .world
-        .stream
-        .shorten_subscriptions(driver.schedule.subscription_lasts);
+    *driver.run.weather() = weather;
+    for stream in &driver.streams {
+        stream.shorten_subscriptions(driver.schedule.subscription_lasts);
+    }
     for _ in 0..driver.schedule.hosts {
         driver.add_host();
     }
     driver.storm().await;
     driver.heal().await;
-    let healed_at = driver.world.now();
+    let healed_at = driver.run.now();
     let converged = driver.converge().await;
     driver.calm_ends().await;
     let mut violations = Vec::new();
@@ -320,7 +436,7 @@ pub async fn run(
                             .map(|what| format!("does not converge after a drill: {what}")),
                     );
                 }
-                rests_at = Some(driver.world.now());
+                rests_at = Some(driver.run.now());
             }
             violations.extend(driver.stop_all(healed_at).await);
         }
@@ -330,25 +446,22 @@ pub async fn run(
                 .map(|what| format!("does not converge: {what}")),
         ),
     }
-    for what in verdict::broken(&driver.world, &driver.schedule, healed_at, rests_at) {
-        if !violations.contains(&what) {
-            violations.push(what);
+    for world in &driver.worlds {
+        for what in verdict::broken(world, &driver.schedule, healed_at, rests_at) {
+            let what = driver.of_plugin(world, what);
+            if !violations.contains(&what) {
+                violations.push(what);
+            }
         }
+        reached::count(&world.history(), |what| driver.run.count(what));
     }
-    reached::count(&driver.world.history(), |what| driver.world.count(what));
-    let records = driver
-        .world
-        .stream
-        .shards()
-        .values()
-        .map(|truth| truth.places.len() as u64)
-        .sum();
+    let records = driver.streams.iter().map(|stream| stream.records()).sum();
     let report = SeedReport {
         seed,
-        hash: driver.world.trace_hash(),
+        hash: driver.run.trace_hash(),
         simulated_ms: u64::try_from(
             driver
-                .world
+                .run
                 .elapsed()
                 .saturating_sub(driver.schedule.past_lasts())
                 .as_millis(),
@@ -356,8 +469,8 @@ pub async fn run(
         .unwrap_or(u64::MAX),
         converged_ms,
         records,
-        requests: driver.world.requests(),
-        counts: driver.world.counts(),
+        requests: driver.run.requests(),
+        counts: driver.run.counts(),
         violations,
     };
     // As the runtime is: the process ends with the run.

@@ -54,21 +54,18 @@ fn position_of(place: &Place) -> Option<Position> {
 impl Driver {
     /// Somebody edits the row of an open shard.
     pub(crate) fn edit_row(&mut self) {
-        let open = self.world.stream.open_shards();
+        let world = self.any_world();
+        let open = world.stream.open_shards();
         let shard = &open[self.dice.usize(..open.len())];
-        let rows = self.world.tables.leases();
+        let rows = world.tables.leases();
         let Some(row) = rows.get(shard) else { return };
         // What a plugin has in its state is not undone by a row.
-        let kinds = if self.schedule.options.keeps_state {
-            2
-        } else {
-            3
-        };
+        let kinds = if world.plan.options.keeps_state { 2 } else { 3 };
         let edit = match self.dice.u32(..kinds) {
             0 => Edit::Free,
             1 => Edit::GiveToNobody,
             _ => {
-                let shards = self.world.stream.shards();
+                let shards = world.stream.shards();
                 let is_settled = |place: &&Place| {
                     row.checkpoint
                         >= shardmill_invariants::history::Checkpoint::At((*place).clone())
@@ -78,27 +75,26 @@ impl Driver {
                 Edit::SetBack(place.and_then(|place| position_of(place)))
             }
         };
-        self.world.count(match edit {
+        self.run.count(match edit {
             Edit::Free => "fault: row freed by hand",
             Edit::GiveToNobody => "fault: row given to nobody by hand",
             Edit::SetBack(_) => "fault: row set back by hand",
             Edit::Remove => "fault: row removed by hand",
         });
-        self.world.tables.edit(&self.world, shard, &edit);
+        world.tables.edit(&world, shard, &edit);
     }
 
     /// Somebody removes a row: of an open shard, of one that is read to its end, or of one that is
     /// not.
     pub(crate) fn delete_row(&mut self) {
-        let rows: Vec<String> = self.world.tables.leases().into_keys().collect();
+        let world = self.any_world();
+        let rows: Vec<String> = world.tables.leases().into_keys().collect();
         if rows.is_empty() {
             return;
         }
-        self.world.count("fault: row removed by hand");
-        self.world.tables.edit(
-            &self.world,
-            &rows[self.dice.usize(..rows.len())],
-            &Edit::Remove,
-        );
+        self.run.count("fault: row removed by hand");
+        world
+            .tables
+            .edit(&world, &rows[self.dice.usize(..rows.len())], &Edit::Remove);
     }
 }

@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Connection {
     pub(crate) world: Arc<World>,
     pub(crate) host: Arc<str>,
+    /// By which name the network knows the host's machine.
+    pub(crate) path: Arc<str>,
     pub(crate) shard: String,
     /// Breaks in the middle of the first event.
     pub(crate) is_doomed: bool,
@@ -57,7 +59,7 @@ impl Connection {
         while self
             .world
             .weather()
-            .is_cut(&self.host, Service::Kinesis, Direction::Replies)
+            .is_cut(&self.path, Service::Kinesis, Direction::Replies)
         {
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -1,14 +1,16 @@
 //! The end of the faults: all of them, or all but one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::pipeline::GiveUp;
 use shardmill_invariants::history::What;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Slot};
 use crate::refusal::{How, Refusal};
 use crate::verdict;
 use crate::weather::{Service, Weather};
+use crate::world::World;
 
 /// The number of the refusal that goes on.
 const LASTING: u64 = u64::MAX;
@@ -16,15 +18,19 @@ const LASTING: u64 = u64::MAX;
 impl Driver {
     /// Ends the faults, and starts what is down.
     pub(crate) async fn heal(&mut self) {
-        *self.world.weather() = Weather::default();
-        if self.schedule.producer.failing_keys > 0 {
-            self.world.note(What::Calm(false));
-            self.world.cure();
+        *self.run.weather() = Weather::default();
+        if self.schedule.is_calm() {
+            self.note(&What::Calm(false));
         }
-        if self.schedule.options.failure.then == Some(GiveUp::Halt) {
-            self.world.cure();
+        let halts = |world: &Arc<World>| world.plan.options.failure.then == Some(GiveUp::Halt);
+        if self.schedule.producer.failing_keys > 0 || self.worlds.iter().any(halts) {
+            self.run.cure();
+        }
+        for world in &self.worlds {
+            world.recover();
         }
         self.agenda.clear();
+        self.bury_replaced();
         while let Some(stopped) = self.stopping.join_next().await {
             stopped.expect("a host stops without a panic");
         }
@@ -35,7 +41,7 @@ impl Driver {
         if self.schedule.loses_right {
             self.lose_right();
         } else {
-            self.world.note(What::Calm(true));
+            self.note(&What::Calm(true));
         }
         self.schedule.had_limits = self.schedule.max_leases.is_some();
         if self.schedule.had_limits {
@@ -51,7 +57,9 @@ impl Driver {
         }
         // As an operator would: a shard taken while a version was on offer that does not start is
         // blocked until then.
-        self.offer_good();
+        for plugin in 0..self.worlds.len() {
+            self.offer_good(plugin);
+        }
         for _ in 0..3 {
             self.put().await;
         }
@@ -63,12 +71,12 @@ impl Driver {
             .slots
             .iter()
             .filter(|slot| slot.host.is_some())
-            .map(|slot| slot.name.clone())
+            .map(Slot::path)
             .collect();
         if up.len() < 2 {
             return;
         }
-        self.world.count("fault: right lost for long");
+        self.run.count("fault: right lost for long");
         let host = Some(up[self.settings.usize(..up.len())].clone());
         let all: &[&str] = &["UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems"];
         let actions = if self.settings.bool() {
@@ -87,13 +95,13 @@ impl Driver {
             actions,
             how,
         };
-        self.world.weather().refusals.insert(LASTING, refusal);
+        self.run.weather().refusals.insert(LASTING, refusal);
     }
 
     /// What is settled is about to be disturbed, by a drill or by the end of the run.
     pub(crate) async fn calm_ends(&self) {
-        self.world.note(What::Calm(false));
-        if self.world.weather().refusals.remove(&LASTING).is_some() {
+        self.note(&What::Calm(false));
+        if self.run.weather().refusals.remove(&LASTING).is_some() {
             // The host has its right again, and hears of it with its next try.
             tokio::time::sleep(verdict::balanced_within(&self.schedule)).await;
         }

@@ -20,21 +20,28 @@ const SPEAKERS: [&str; 3] = [
     "shardmill_worker::worker::act",
 ];
 
-/// A log line does not say whose it is.
+/// A log line does not say which host's it is.
 const SOMEBODY: &str = "a host";
 
 thread_local! {
-    /// The run on this thread.
-    static WORLD: RefCell<Weak<World>> = const { RefCell::new(Weak::new()) };
+    /// The plugins of the run on this thread.
+    static WORLDS: RefCell<Vec<Weak<World>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Each field as text, by the order in which the log names them.
 #[derive(Default)]
 struct Words(Vec<(&'static str, String)>);
 
-/// From here on what the hosts on this thread say belongs to `world`.
-pub fn listen(world: &Arc<World>) {
-    WORLD.with_borrow_mut(|listening| *listening = Arc::downgrade(world));
+/// From here on what the hosts on this thread say of a plugin belongs to its world.
+pub fn listen(worlds: &[Arc<World>]) {
+    WORLDS.set(worlds.iter().map(Arc::downgrade).collect());
+}
+
+fn world_of(plugin: &str) -> Option<Arc<World>> {
+    WORLDS.with_borrow(|listening| {
+        let mut worlds = listening.iter().filter_map(Weak::upgrade);
+        worlds.find(|world| world.plan.name() == plugin)
+    })
 }
 
 /// Whether an event must be heard even if nobody writes the log down.
@@ -44,11 +51,11 @@ pub(crate) fn is_of_interest(metadata: &Metadata<'_>) -> bool {
 
 /// Puts a record that was given up, or a gap, into the history.
 pub(crate) fn hear(event: &Event<'_>) {
-    let Some(world) = WORLD.with_borrow(Weak::upgrade) else {
-        return;
-    };
     let mut words = Words::default();
     event.record(&mut words);
+    let Some(world) = words.says("plugin").and_then(world_of) else {
+        return;
+    };
     match words.says("message") {
         Some("record given up") => {
             let given_up = words

@@ -21,27 +21,27 @@ use shardmill_core::ports::{
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
 use shardmill_worker::{
-    ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, StatusBoard,
-    Worker, WorkerOptions,
+    Freezer, Ports, SharedRollout, StatusBoard, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::bugs::{
-    PortBug, WrongCoordinator, WrongDeadLetters, WrongReader, WrongStore, WrongSubscriptions,
+    Mixed, PortBug, WrongCoordinator, WrongDeadLetters, WrongReader, WrongStore, WrongSubscriptions,
 };
 use crate::memory::{Net, NetCoordinator, NetFanOut, NetReader, NetStore};
 use crate::observed::{ObservedCoordinator, ObservedStore};
-use crate::options::APPLICATION;
 use crate::plugin::{HostPlace, SimulatedPlugin};
+use crate::schedule::StartSettings;
+use crate::sharing::Sharing;
 use crate::shown;
 use crate::sink::SimulatedSink;
 use crate::system::EPOCH;
 use crate::tables::Tables;
 use crate::weather::Fault;
 use crate::wire::Wire;
-use crate::world::{World, lock};
+use crate::world::{Run, World, lock};
 
 /// How long a host may take to drain; what is left then is left to expire.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(20);
@@ -53,7 +53,9 @@ const SMALL_PAGE_SHARDS: u16 = 2;
 
 /// A machine with clocks of its own; processes come and go on it.
 pub struct Machine {
-    world: Arc<World>,
+    run: Arc<Run>,
+    /// By which name the network knows it, if not by that of its process.
+    path: Option<String>,
     /// How fast its monotonic clock runs; 1 is right.
     rate: f64,
     /// What its monotonic clock showed when the run began.
@@ -68,23 +70,38 @@ pub struct Machine {
 pub struct Host {
     /// Its worker id.
     pub name: String,
-    /// What it says of itself.
-    pub status: StatusBoard,
     machine: Arc<Machine>,
-    versions: watch::Sender<Arc<dyn ProcessorFactory>>,
-    keeps_state: bool,
+    plugins: Vec<HostPlugin>,
     freeze: watch::Sender<bool>,
     stop: CancellationToken,
-    process: JoinSet<()>,
-    /// Who looks at its status page.
-    _watcher: JoinSet<()>,
+    workers: JoinSet<Result<(), WorkerError>>,
+    /// How many of them ended because another process has its name.
+    replaced: usize,
+    /// Whether one of them ended for any other reason, which none ever should.
+    has_failed: bool,
+    /// Who looks at its status pages.
+    _watchers: JoinSet<()>,
+}
+
+/// One plugin of a process.
+struct HostPlugin {
+    world: Arc<World>,
+    /// What its worker says of itself.
+    status: StatusBoard,
+    versions: watch::Sender<Arc<dyn ProcessorFactory>>,
 }
 
 impl Machine {
     /// A machine whose monotonic clock runs at `rate`.
-    pub fn new(world: Arc<World>, rate: f64, offset: Duration) -> Arc<Self> {
+    pub fn new(run: Arc<Run>, rate: f64, offset: Duration) -> Arc<Self> {
+        Self::on_path(None, run, rate, offset)
+    }
+
+    /// The same, known to the network by the name `path`.
+    pub fn on_path(path: Option<String>, run: Arc<Run>, rate: f64, offset: Duration) -> Arc<Self> {
         Arc::new(Self {
-            world,
+            run,
+            path,
             rate,
             offset,
             wall_error_ms: Mutex::new(0),
@@ -96,6 +113,11 @@ impl Machine {
     pub fn local_micros(&self) -> Micros {
         let since = self.now().since(Moment::default());
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// By which name the network knows it while its process has the name `host`.
+    pub fn path<'a>(&'a self, host: &'a str) -> &'a str {
+        self.path.as_deref().unwrap_or(host)
     }
 
     /// Whether the process of this name runs, as far as it was not killed.
@@ -111,114 +133,124 @@ impl Machine {
 
 impl Clock for Machine {
     fn now(&self) -> Moment {
-        Moment::from_origin(self.offset + self.world.elapsed().mul_f64(self.rate))
+        Moment::from_origin(self.offset + self.run.elapsed().mul_f64(self.rate))
     }
 
     fn wall_ms(&self) -> u64 {
-        let now = u64::try_from((EPOCH + self.world.elapsed()).as_millis()).unwrap_or(u64::MAX);
+        let now = u64::try_from((EPOCH + self.run.elapsed()).as_millis()).unwrap_or(u64::MAX);
         now.saturating_add_signed(*lock(&self.wall_error_ms))
     }
 }
 
 impl Host {
-    /// Starts a process named `name` on `machine`, with version `version` of the plugin, which may
-    /// fetch `budget_bytes`.
+    /// Starts a process named `name` on `machine`: a worker for each of `plugins`, which are given
+    /// with the version that they begin with, and which may fetch `budget_bytes` together.
     pub fn start(
-        world: &Arc<World>,
+        plugins: &[(Arc<World>, u64)],
         machine: &Arc<Machine>,
         name: &str,
-        options: &WorkerOptions,
+        settings: StartSettings,
         budget_bytes: usize,
-        version: u64,
     ) -> Self {
-        let place = HostPlace {
-            world: Arc::clone(world),
+        let (freeze, is_frozen) = watch::channel(false);
+        let mut host = Self {
+            name: name.to_owned(),
             machine: Arc::clone(machine),
-            host: name.to_owned(),
+            plugins: Vec::new(),
+            freeze,
+            stop: CancellationToken::new(),
+            workers: JoinSet::new(),
+            replaced: 0,
+            has_failed: false,
+            _watchers: JoinSet::new(),
         };
-        let plugin: Arc<dyn ProcessorFactory> = Arc::new(SimulatedPlugin::new(
-            version,
-            true,
-            options.keeps_state,
-            place,
-        ));
+        machine.run.begins(name);
+        let mut sharing = Sharing::new(budget_bytes, machine.run.bug);
+        for (world, version) in plugins {
+            host.start_worker(world, *version, settings, &mut sharing, is_frozen.clone());
+        }
+        host
+    }
+
+    fn start_worker(
+        &mut self,
+        world: &Arc<World>,
+        version: u64,
+        settings: StartSettings,
+        sharing: &mut Sharing,
+        is_frozen: watch::Receiver<bool>,
+    ) {
+        let plugin = self.version(world, version, true);
         let digest = plugin.digest().as_str().to_owned();
         let (versions, offered) = watch::channel(plugin);
-        let keeps_state = options.keeps_state;
-        let options = WorkerOptions {
-            worker: WorkerId::new(name).expect("not empty"),
-            ..options.clone()
+        let mut options = WorkerOptions {
+            worker: WorkerId::new(&self.name).expect("not empty"),
+            initial_position: settings.initial_position,
+            ..world.plan.options.clone()
         };
+        options.leases.max_leases = settings.max_leases;
         let status = StatusBoard::default();
-        let (freeze, is_frozen) = watch::channel(false);
-        let bytes = ByteBudget::new(budget_bytes).expect("large enough");
-        let ring = RingBudget::of(&bytes, budget_bytes);
-        let budget = bytes.share().expect("the first");
-        let mut ports = ports(world, machine, &options, budget, offered, is_frozen);
-        // As every host reads, also with one plugin.
-        ports.reader = Arc::new(
-            SharedStream::new(&(&options.stream).into(), ports.reader, options.reads, ring)
-                .reader(),
-        );
+        let ports = ports(world, &self.machine, &options, sharing, offered, is_frozen);
         let worker = Worker::new(ports, options, status.clone()).expect("valid options");
-        world.note(What::Host {
-            host: name.to_owned(),
-            change: HostChange::Started,
-        });
+        let host = self.name.clone();
+        if self.machine.run.is_alone(&host) {
+            world.note(What::Host {
+                host: host.clone(),
+                change: HostChange::Started,
+            });
+        }
         world.note(What::Offered {
-            host: name.to_owned(),
+            host: host.clone(),
             digest,
             is_good: true,
         });
-        lock(&machine.running).insert(name.to_owned());
-        let (stop, mut process) = (CancellationToken::new(), JoinSet::new());
-        let stopped = stop.clone();
-        let mut watcher = JoinSet::new();
-        watcher.spawn(shown::watch(
-            Arc::clone(world),
-            name.to_owned(),
-            status.clone(),
-        ));
-        process.spawn(async move {
-            worker
-                .run(stopped, DRAIN_LIMIT)
-                .await
-                .expect("the table is right")
-        });
-        Self {
-            name: name.to_owned(),
+        lock(&self.machine.running).insert(host.clone());
+        self._watchers
+            .spawn(shown::watch(Arc::clone(world), host, status.clone()));
+        let stopped = self.stop.clone();
+        self.workers
+            .spawn(async move { worker.run(stopped, DRAIN_LIMIT).await });
+        self.plugins.push(HostPlugin {
+            world: Arc::clone(world),
             status,
-            machine: Arc::clone(machine),
             versions,
-            keeps_state,
-            freeze,
-            stop,
-            process,
-            _watcher: watcher,
-        }
+        });
     }
 
-    /// Offers another version of the plugin.
-    pub fn offer(&self, version: u64, can_start: bool) {
-        let machine = Arc::clone(&self.machine);
+    fn version(
+        &self,
+        world: &Arc<World>,
+        version: u64,
+        can_start: bool,
+    ) -> Arc<dyn ProcessorFactory> {
         let place = HostPlace {
-            world: Arc::clone(&machine.world),
-            machine,
+            world: Arc::clone(world),
+            machine: Arc::clone(&self.machine),
             host: self.name.clone(),
         };
-        let plugin = SimulatedPlugin::new(version, can_start, self.keeps_state, place);
-        let digest = plugin.digest().as_str().to_owned();
-        self.machine.world.note(What::Offered {
-            host: self.name.clone(),
-            digest,
-            is_good: can_start,
-        });
-        self.versions.send_replace(Arc::new(plugin));
+        let keeps_state = world.plan.options.keeps_state;
+        Arc::new(SimulatedPlugin::new(version, can_start, keeps_state, place))
     }
 
-    /// Whether some version has handled records on it, so that there is one to go back to.
-    pub fn has_run(&self) -> bool {
-        self.status
+    /// Offers another version of a plugin, which is counted from 0.
+    pub fn offer(&self, plugin: usize, version: u64, can_start: bool) {
+        let HostPlugin {
+            world, versions, ..
+        } = &self.plugins[plugin];
+        let version = self.version(world, version, can_start);
+        world.note(What::Offered {
+            host: self.name.clone(),
+            digest: version.digest().as_str().to_owned(),
+            is_good: can_start,
+        });
+        versions.send_replace(version);
+    }
+
+    /// Whether some version of a plugin has handled records on it, so that there is one to go back
+    /// to.
+    pub fn has_run(&self, plugin: usize) -> bool {
+        self.plugins[plugin]
+            .status
             .snapshot()
             .shards
             .values()
@@ -242,9 +274,9 @@ impl Host {
         // Aborting reaches nested tasks one by one, and some of them may be due already: none may
         // run any more.
         self.freeze.send_replace(true);
-        lock(&self.machine.running).remove(&self.name);
-        self.process.abort_all();
-        while self.process.join_next().await.is_some() {}
+        self.is_gone();
+        self.workers.abort_all();
+        while self.workers.join_next().await.is_some() {}
     }
 
     /// Stops it as SIGTERM does, and waits for its end.
@@ -252,27 +284,64 @@ impl Host {
         self.pause(false);
         self.change(HostChange::Stopping);
         self.stop.cancel();
-        while let Some(ended) = self.process.join_next().await {
-            if let Err(error) = ended
-                && error.is_panic()
-            {
-                std::panic::resume_unwind(error.into_panic());
+        while let Some(ended) = self.workers.join_next().await {
+            match ended {
+                Ok(Ok(()) | Err(WorkerError::Replaced { .. })) => {}
+                Ok(Err(error)) => panic!("a worker of {} failed: {error}", self.name),
+                Err(error) if error.is_panic() => {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+                Err(_) => {}
             }
         }
         self.change(HostChange::Stopped);
-        lock(&self.machine.running).remove(&self.name);
+        self.is_gone();
     }
 
-    /// Whether its worker has ended by itself, which it never should.
+    /// Whether one of its workers has ended by itself, which none ever should as long as no other
+    /// process has its name.
     pub fn has_ended(&mut self) -> bool {
-        self.process.try_join_next().is_some()
+        self.look_for_ends();
+        self.has_failed
+    }
+
+    /// Whether it has ended because another process has its name.
+    pub fn was_replaced(&mut self) -> bool {
+        self.look_for_ends();
+        self.replaced == self.plugins.len()
+    }
+
+    fn look_for_ends(&mut self) {
+        while let Some(ended) = self.workers.try_join_next() {
+            if matches!(ended, Ok(Err(WorkerError::Replaced { .. }))) {
+                self.replaced += 1;
+            } else {
+                self.has_failed = true;
+            }
+        }
+    }
+
+    /// It was replaced, and is gone.
+    pub fn bury(self) {
+        self.change(HostChange::Crashed);
+        self.is_gone();
+    }
+
+    fn is_gone(&self) {
+        lock(&self.machine.running).remove(&self.name);
+        self.machine.run.ends(&self.name);
     }
 
     fn change(&self, change: HostChange) {
-        self.machine.world.note(What::Host {
-            host: self.name.clone(),
-            change,
-        });
+        if !self.machine.run.is_alone(&self.name) {
+            return;
+        }
+        for plugin in &self.plugins {
+            plugin.world.note(What::Host {
+                host: self.name.clone(),
+                change,
+            });
+        }
     }
 }
 
@@ -288,14 +357,14 @@ fn ports(
     world: &Arc<World>,
     machine: &Arc<Machine>,
     options: &WorkerOptions,
-    budget: ByteShare,
+    sharing: &mut Sharing,
     versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     is_frozen: watch::Receiver<bool>,
 ) -> Ports {
     let host = options.worker.as_str();
     let reach = match &world.tables {
         Tables::Emulated(_) => over_the_wire(world, options),
-        Tables::Memory(_) => over_the_ports(world, options),
+        Tables::Memory(_) => over_the_ports(world, machine, options),
     };
     let Reach {
         reader,
@@ -303,9 +372,11 @@ fn ports(
         store,
         coordinator,
     } = match world.bug {
-        Some(bug) => reach.with(bug, host),
+        Some(bug) => reach.with(bug, host, world, &sharing.mixed),
         None => reach,
     };
+    let reader = sharing.reader(world, options, reader);
+    let budget = sharing.share();
     let (world, machine) = (Arc::clone(world), Arc::clone(machine));
     let coordinator = ObservedCoordinator {
         table: coordinator,
@@ -345,7 +416,7 @@ fn ports(
 
 impl Reach {
     /// The same with a bug.
-    fn with(self, bug: PortBug, host: &str) -> Self {
+    fn with(self, bug: PortBug, host: &str, world: &World, mixed: &Mixed) -> Self {
         let wrong = |subscriptions| {
             Arc::new(WrongSubscriptions::new(subscriptions, bug)) as Arc<dyn Subscriptions>
         };
@@ -353,7 +424,13 @@ impl Reach {
             reader: Arc::new(WrongReader::new(self.reader, bug)),
             subscriptions: self.subscriptions.map(wrong),
             store: Arc::new(WrongStore::new(self.store, bug)),
-            coordinator: Arc::new(WrongCoordinator::new(self.coordinator, bug, host)),
+            coordinator: Arc::new(WrongCoordinator::new(
+                self.coordinator,
+                bug,
+                host,
+                world.plan.name(),
+                Arc::clone(&mixed.start),
+            )),
         }
     }
 }
@@ -363,10 +440,12 @@ fn are_pages_small(world: &World) -> bool {
     world.weather().chance(Fault::ExpiredNextToken) > 0.0
 }
 
-fn over_the_ports(world: &Arc<World>, options: &WorkerOptions) -> Reach {
+fn over_the_ports(world: &Arc<World>, machine: &Machine, options: &WorkerOptions) -> Reach {
+    let host = options.worker.as_str();
     let net = Net {
         world: Arc::clone(world),
-        host: options.worker.as_str().into(),
+        host: host.into(),
+        path: machine.path(host).into(),
     };
     let page_shards = if are_pages_small(world) {
         usize::from(SMALL_PAGE_SHARDS)
@@ -400,8 +479,14 @@ fn over_the_wire(world: &Arc<World>, options: &WorkerOptions) -> Reach {
     Reach {
         reader: Arc::new(reader),
         subscriptions,
-        store: Arc::new(LeaseTable::new(clients.dynamodb.clone(), APPLICATION)),
-        coordinator: Arc::new(CoordinatorTable::new(clients.dynamodb, APPLICATION)),
+        store: Arc::new(LeaseTable::new(
+            clients.dynamodb.clone(),
+            &options.application,
+        )),
+        coordinator: Arc::new(CoordinatorTable::new(
+            clients.dynamodb,
+            &options.application,
+        )),
     }
 }
 

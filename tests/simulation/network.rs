@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_invariants::history::What;
 use tokio::sync::oneshot;
 
 use crate::refusal::How;
@@ -15,6 +14,8 @@ use crate::world::World;
 pub struct Request {
     /// By whom.
     pub host: Arc<str>,
+    /// By which name the network knows the machine that it comes from.
+    pub path: Arc<str>,
     /// To where.
     pub service: Service,
     /// Which faults it may meet.
@@ -142,7 +143,7 @@ pub async fn fly<R, F>(
     tokio::time::sleep(fate.there).await;
     if world
         .weather()
-        .is_cut(&request.host, request.service, Direction::Requests)
+        .is_cut(&request.path, request.service, Direction::Requests)
     {
         return world.count("fault: partition");
     }
@@ -175,7 +176,7 @@ pub async fn fly<R, F>(
     tokio::time::sleep(fate.back).await;
     if world
         .weather()
-        .is_cut(&request.host, request.service, Direction::Replies)
+        .is_cut(&request.path, request.service, Direction::Replies)
     {
         return world.count("fault: partition");
     }
@@ -190,10 +191,7 @@ pub async fn fly<R, F>(
         _ => {}
     }
     if let Some(shard) = reply.ended_shard().filter(|_| !sender.is_closed()) {
-        world.note(What::SaidEnd {
-            host: request.host.to_string(),
-            shard: shard.to_owned(),
-        });
+        world.stream.said_end(&request.host, shard);
     }
     let _gone = sender.send(Some(reply));
 }

@@ -99,6 +99,7 @@ impl Schedule {
 impl Driver {
     /// Lets happen what happened before the first host.
     pub(crate) async fn live_through_the_past(&mut self) {
+        self.put_backlog().await;
         let Some(past) = self.schedule.past else {
             return;
         };
@@ -119,6 +120,8 @@ impl Driver {
 
     /// Retention takes what is too old.
     pub(crate) fn trim(&self) {
-        self.world.stream.trim(RETENTION);
+        for stream in &self.streams {
+            stream.trim(RETENTION);
+        }
     }
 }

@@ -13,6 +13,7 @@ use shardmill_core::stream::{Batch, Emitted, Position};
 use shardmill_invariants::history::{Delivery, Outcome, Output, Place, What};
 
 use crate::host::Machine;
+use crate::plugins::{Conduct, Failing};
 use crate::poison::Poison;
 use crate::sink::{self, EMITS};
 use crate::weather::Fault;
@@ -193,22 +194,24 @@ impl Instance {
     }
 
     fn draws(&self, fault: Fault) -> bool {
-        self.place.world.strikes(fault)
+        self.place.world.conduct() != Conduct::Faultless && self.place.world.strikes(fault)
     }
 
     async fn handle(&self, batch: &Batch) -> Result<Reported, ProcessorError> {
         let usual = Duration::from_millis(self.place.world.dice().u64(1..40));
         tokio::time::sleep(usual).await;
+        match self.place.world.conduct() {
+            Conduct::Usual | Conduct::Faultless => {}
+            Conduct::Fails(failing) => return self.fails(batch, failing),
+            Conduct::Slow { least_ms } => self.takes_seconds(least_ms).await,
+            Conduct::Stuck => return self.is_cut_off().await,
+        }
         if self.draws(Fault::SlowPlugin) {
             let more = self.place.world.dice().u64(1..15);
             tokio::time::sleep(Duration::from_secs(more)).await;
         }
         if self.draws(Fault::StuckPlugin) {
-            tokio::time::sleep(CALL_LIMIT).await;
-            return Err(ProcessorError::DeadlineExceeded {
-                call: "process",
-                limit: CALL_LIMIT,
-            });
+            return self.is_cut_off().await;
         }
         if self.draws(Fault::Trap) {
             return Err(ProcessorError::Trapped {
@@ -221,9 +224,11 @@ impl Instance {
             });
         }
         if self.version >= HOPELESS_FROM {
-            return self.hopeless(batch);
+            self.place.world.count("fault: hopeless version called");
+            return self.fails(batch, Failing::of(self.version));
         }
         if !self.place.world.is_cured()
+            && !self.place.world.plan.is_immune
             && batch
                 .records
                 .iter()
@@ -301,21 +306,27 @@ impl Instance {
         emitted
     }
 
-    fn hopeless(&self, batch: &Batch) -> Result<Reported, ProcessorError> {
-        self.place.world.count("fault: hopeless version called");
-        let kind = match self.version % 4 {
-            0 => {
-                return Err(ProcessorError::Trapped {
-                    message: "hopeless".to_owned(),
-                });
-            }
-            1 => {
-                return Err(ProcessorError::Reported {
-                    message: "hopeless".to_owned(),
-                });
-            }
-            2 => FailureKind::Retry,
-            _ => FailureKind::Reject,
+    async fn takes_seconds(&self, least_ms: u64) {
+        let more = self.place.world.dice().u64(least_ms..least_ms + 10_000);
+        tokio::time::sleep(Duration::from_millis(more)).await;
+    }
+
+    async fn is_cut_off(&self) -> Result<Reported, ProcessorError> {
+        tokio::time::sleep(CALL_LIMIT).await;
+        Err(ProcessorError::DeadlineExceeded {
+            call: "process",
+            limit: CALL_LIMIT,
+        })
+    }
+
+    /// Fails on the whole batch, or on each record of it.
+    fn fails(&self, batch: &Batch, failing: Failing) -> Result<Reported, ProcessorError> {
+        let message = "hopeless".to_owned();
+        let kind = match failing {
+            Failing::Trap => return Err(ProcessorError::Trapped { message }),
+            Failing::Error => return Err(ProcessorError::Reported { message }),
+            Failing::Retry => FailureKind::Retry,
+            Failing::Reject => FailureKind::Reject,
         };
         let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
         Ok(Reported {
@@ -330,7 +341,8 @@ impl Instance {
         let world = &self.place.world;
         let (mut failures, mut whole) = (Vec::new(), None);
         for (index, record) in (0..).zip(batch.records.iter()) {
-            let Some(poison) = Poison::of(&record.data).filter(|_| !world.is_cured()) else {
+            let is_harmless = world.is_cured() || world.plan.is_immune;
+            let Some(poison) = Poison::of(&record.data).filter(|_| !is_harmless) else {
                 continue;
             };
             if poison.is_passing()

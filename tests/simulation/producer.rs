@@ -60,6 +60,14 @@ struct UserRecord {
 }
 
 impl Producer {
+    /// Whose records are large, and nothing else.
+    pub fn of_large_records() -> Self {
+        Self {
+            large: 1.0,
+            ..Self::default()
+        }
+    }
+
     /// Draws what was added after failure policies, from dice of its own.
     pub fn draw_aggregates(&mut self, dice: &mut fastrand::Rng) {
         if dice.u32(0..5) < 2 {

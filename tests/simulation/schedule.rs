@@ -10,6 +10,7 @@ use shardmill_worker::{FanOut, Retrieval, WorkerOptions};
 use crate::dimension::{Dimension, Dimensions};
 use crate::options::{self, CONSUMER};
 use crate::past::Past;
+use crate::plugins::{Conduct, PluginPlan};
 use crate::poison::{Poisons, draw_policy};
 use crate::producer::Producer;
 use crate::weather::{Fault, Weather};
@@ -63,6 +64,12 @@ pub struct Schedule {
     pub faults_for: Duration,
     /// What happens to hosts, paths and shards; `None` never.
     pub storms: Storms,
+    /// What the first plugin does until the run is healed.
+    pub conduct: Conduct,
+    /// Further plugins of each host.
+    pub neighbours: Vec<PluginPlan>,
+    /// Bytes that lie in each stream before the first host, in large records.
+    pub backlog_bytes: usize,
     /// Greatest error of a host's clock rate, as a part of 1; the product allows for 0.05.
     pub clock_error_max: f64,
     /// Longest wait between two puts.
@@ -92,6 +99,15 @@ pub struct Schedule {
     /// Whether the healed fleet, once settled, loses a host in order and one by a crash, and then
     /// has a quiet time.
     pub has_drill: bool,
+}
+
+/// What a host is configured with anew at each start, for all of its plugins.
+#[derive(Debug, Clone, Copy)]
+pub struct StartSettings {
+    /// Leases of an application that it holds at most.
+    pub max_leases: usize,
+    /// Where an application begins.
+    pub initial_position: InitialPosition,
 }
 
 /// Mean times between events of each kind; `None` if the kind does not happen in this run.
@@ -131,6 +147,8 @@ pub struct Storms {
     pub edits: Option<Duration>,
     /// Somebody removes a lease row.
     pub deletions: Option<Duration>,
+    /// Another process begins under the name of one that runs.
+    pub twins: Option<Duration>,
     /// How long an outage lasts.
     pub outage_lasts: Duration,
 }
@@ -178,6 +196,9 @@ impl Schedule {
             shards: dice.u32(1..=4),
             faults_for,
             storms,
+            conduct: Conduct::Usual,
+            neighbours: Vec::new(),
+            backlog_bytes: 0,
             clock_error_max: if dice.bool() { 0.0 } else { 0.045 },
             put_every_max: Duration::from_millis(dice.u64(500..4_000)),
             has_drill: later.u32(0..3) == 0,
@@ -212,19 +233,20 @@ impl Schedule {
         schedule
     }
 
-    /// The settings of a host that starts now.
-    pub fn options_of_a_start(&self, dice: &mut fastrand::Rng) -> WorkerOptions {
-        let mut options = self.options.clone();
-        if let Some(most) = self.max_leases
-            && dice.bool()
-        {
-            options.leases.max_leases = dice.usize(1..=most);
-        }
-        options.initial_position = match self.positions[..] {
+    /// The settings of a host that starts now, as far as they differ from start to start.
+    pub fn settings_of_a_start(&self, dice: &mut fastrand::Rng) -> StartSettings {
+        let max_leases = match self.max_leases {
+            Some(most) if dice.bool() => dice.usize(1..=most),
+            _ => self.options.leases.max_leases,
+        };
+        let initial_position = match self.positions[..] {
             [position] => position,
             _ => self.positions[dice.usize(..self.positions.len())],
         };
-        options
+        StartSettings {
+            max_leases,
+            initial_position,
+        }
     }
 
     /// A third of the runs have a plugin that keeps state, where the configuration would allow it.

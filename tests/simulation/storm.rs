@@ -7,8 +7,9 @@ use shardmill_invariants::history::What;
 
 use crate::driver::{Driver, Slot};
 use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS};
+use crate::producer::Producer;
 use crate::refusal::Refusal;
-use crate::stream::neighbours;
+use crate::stream::{Stream, neighbours};
 use crate::verdict;
 use crate::weather::{Direction, Partition, Service};
 
@@ -40,6 +41,7 @@ pub(crate) enum Event {
     DeleteRow,
     Join,
     Calm,
+    Twin,
 }
 
 impl Driver {
@@ -62,7 +64,9 @@ impl Driver {
         for event in events {
             self.plan_next(event);
         }
-        if self.schedule.producer.failing_keys > 0 {
+        if self.schedule.backlog_bytes > 0 {
+            self.plan(verdict::SLOW_START, Event::Calm);
+        } else if self.schedule.producer.failing_keys > 0 {
             // Until then each of these keys has failed once, in a batch with others.
             let each_once = Duration::from_secs(20) * self.schedule.producer.failing_keys;
             self.plan(verdict::SLOW_START + each_once, Event::Calm);
@@ -75,7 +79,7 @@ impl Driver {
             Event::Suspend,
             Event::EditRow,
         ];
-        for event in later.into_iter().chain([Event::DeleteRow]) {
+        for event in later.into_iter().chain([Event::DeleteRow, Event::Twin]) {
             self.plan_next(event);
         }
     }
@@ -100,6 +104,7 @@ impl Driver {
             Event::Suspend => storms.suspensions,
             Event::EditRow => storms.edits,
             Event::DeleteRow => storms.deletions,
+            Event::Twin => storms.twins,
             Event::Put
             | Event::Restart(_)
             | Event::Mend(_)
@@ -129,17 +134,17 @@ impl Driver {
             Event::Restart(slot) => self.restart(slot),
             Event::Scale => self.scale(),
             Event::Partition => self.cut(),
-            Event::Mend(number) => drop(self.world.weather().partitions.remove(&number)),
+            Event::Mend(number) => drop(self.run.weather().partitions.remove(&number)),
             Event::Outage => self.outage(),
             Event::Reshard => self.reshard().await,
             Event::Version => self.offer(),
             Event::WallClock => self.move_wall_clock(),
             Event::Pause => self.pause(),
             Event::Resume(slot) => self.resume(slot),
-            Event::Deregister => self.world.stream.deregister().await,
+            Event::Deregister => self.streams[0].deregister().await,
             Event::Intrude => self.intrude().await,
             Event::Refuse => self.refuse(),
-            Event::Allow(number) => drop(self.world.weather().refusals.remove(&number)),
+            Event::Allow(number) => drop(self.run.weather().refusals.remove(&number)),
             Event::LongCut => self.cut_off_coordinator(),
             Event::RemoveWorker => self.remove_worker(),
             Event::Trim => self.trim(),
@@ -147,13 +152,20 @@ impl Driver {
             Event::EditRow => self.edit_row(),
             Event::DeleteRow => self.delete_row(),
             Event::Join => self.join(),
-            Event::Calm => self.world.note(What::Calm(true)),
+            Event::Twin => self.start_twin(),
+            Event::Calm => self.note(&What::Calm(true)),
         }
         self.plan_next(event);
     }
 
-    /// Puts a few records.
+    /// Puts a few records into each stream.
     pub(crate) async fn put(&mut self) {
+        for stream in self.streams.clone() {
+            self.put_into(&stream).await;
+        }
+    }
+
+    async fn put_into(&mut self, stream: &Stream) {
         let count = self.dice.u64(1..6);
         let keys: Vec<String> = (0..count)
             .map(|_| format!("key-{}", self.dice.u32(0..40)))
@@ -166,7 +178,22 @@ impl Driver {
             .into_iter()
             .map(|key| schedule.producer.next(key, contents))
             .collect();
-        self.world.stream.put(&records).await;
+        stream.put(&records).await;
+    }
+
+    /// Puts more into each stream than a host has room for.
+    pub(crate) async fn put_backlog(&mut self) {
+        let producer = Producer::of_large_records();
+        for stream in &self.streams {
+            let mut left = self.schedule.backlog_bytes;
+            let mut number = 0;
+            while left > 0 {
+                let record = producer.next(format!("key-{number}"), &mut self.contents);
+                left = left.saturating_sub(record.data.len());
+                number += 1;
+                stream.put(&[record]).await;
+            }
+        }
     }
 
     fn any_host(&mut self) -> Option<usize> {
@@ -191,7 +218,7 @@ impl Driver {
 
     async fn crash(&mut self) {
         let Some(slot) = self.any_host() else { return };
-        self.world.count("fault: crash");
+        self.run.count("fault: crash");
         if let Some(host) = self.slots[slot].host.take() {
             host.crash().await;
         }
@@ -200,7 +227,7 @@ impl Driver {
 
     fn stop(&mut self) {
         let Some(slot) = self.any_host() else { return };
-        self.world.count("fault: stop");
+        self.run.count("fault: stop");
         if let Some(host) = self.slots[slot].host.take() {
             self.stopping.spawn(host.stop());
         }
@@ -210,12 +237,12 @@ impl Driver {
     fn scale(&mut self) {
         let wanted = self.slots.iter().filter(|slot| slot.is_wanted).count();
         if self.slots.len() < self.schedule.hosts_max && (wanted < 2 || self.dice.bool()) {
-            self.world.count("fault: host joins");
+            self.run.count("fault: host joins");
             return self.add_host();
         }
         let Some(slot) = self.any_host() else { return };
         if wanted > 1 {
-            self.world.count("fault: host leaves");
+            self.run.count("fault: host leaves");
             let Slot {
                 host, is_wanted, ..
             } = &mut self.slots[slot];
@@ -228,14 +255,41 @@ impl Driver {
 
     fn join(&mut self) {
         if self.slots.len() < self.schedule.hosts_max {
-            self.world.count("fault: host joins");
+            self.run.count("fault: host joins");
             self.add_host();
         }
     }
 
+    /// Somebody starts another process under the name of one that runs, and that one cannot reach
+    /// the tables for a while in half of the cases: as where it was taken for dead.
+    fn start_twin(&mut self) {
+        if self.slots.len() >= self.schedule.hosts_max {
+            return;
+        }
+        let Some(slot) = self.any_host() else { return };
+        self.run.count("fault: twin");
+        if self.whose.bool() {
+            let duration = self.schedule.options.leases.duration;
+            let lasts = duration.mul_f64(2.0 * self.whose.f64());
+            for service in [Service::Dynamodb, Service::Coordinator] {
+                let host = Some(self.slots[slot].path());
+                let direction = Direction::Requests;
+                self.break_path(
+                    Partition {
+                        host,
+                        service,
+                        direction,
+                    },
+                    lasts,
+                );
+            }
+        }
+        self.add_twin(self.slots[slot].name.clone());
+    }
+
     fn cut(&mut self) {
         let Some(slot) = self.any_host() else { return };
-        let host = Some(self.slots[slot].name.clone());
+        let host = Some(self.slots[slot].path());
         let services: &[Service] = match self.dice.u32(0..7) {
             0..2 => &[Service::Dynamodb, Service::Coordinator],
             2 => &[Service::Dynamodb],
@@ -262,7 +316,7 @@ impl Driver {
     }
 
     fn outage(&mut self) {
-        self.world.count("fault: outage");
+        self.run.count("fault: outage");
         let lasts = self.schedule.storms.outage_lasts;
         // An outage of hours must fit into the run.
         self.schedule.faults_for = self.schedule.faults_for.max(lasts);
@@ -284,20 +338,20 @@ impl Driver {
     fn break_path(&mut self, partition: Partition, lasts: Duration) {
         self.partitions_made += 1;
         let number = self.partitions_made;
-        self.world.weather().partitions.insert(number, partition);
+        self.run.weather().partitions.insert(number, partition);
         self.plan(lasts, Event::Mend(number));
     }
 
     /// Some requests are refused for a while: to one host in three cases of four.
     fn refuse(&mut self) {
         let Some(slot) = self.any_host() else { return };
-        let host = (self.dice.u32(0..4) > 0).then(|| self.slots[slot].name.clone());
+        let host = (self.dice.u32(0..4) > 0).then(|| self.slots[slot].path());
         let refusal = Refusal::draw(&mut self.dice, host);
         let most = u64::try_from(self.schedule.refusal_lasts_max.as_millis()).unwrap_or(u64::MAX);
         let lasts = Duration::from_millis(self.dice.u64(500..most.max(1_000)));
         self.partitions_made += 1;
         let number = self.partitions_made;
-        self.world.weather().refusals.insert(number, refusal);
+        self.run.weather().refusals.insert(number, refusal);
         self.plan(lasts, Event::Allow(number));
     }
 
@@ -305,8 +359,8 @@ impl Driver {
     /// while it writes lease rows.
     fn cut_off_coordinator(&mut self) {
         let Some(slot) = self.any_host() else { return };
-        self.world.count("fault: long cut of a coordinator path");
-        let host = Some(self.slots[slot].name.clone());
+        self.run.count("fault: long cut of a coordinator path");
+        let host = Some(self.slots[slot].path());
         let direction = if self.dice.bool() {
             Direction::Requests
         } else {
@@ -333,17 +387,15 @@ impl Driver {
     /// Somebody removes a worker's row.
     fn remove_worker(&mut self) {
         let Some(slot) = self.any_host() else { return };
-        if self
-            .world
-            .tables
-            .remove_worker(&self.world, &self.slots[slot].name)
-        {
-            self.world.count("fault: worker's row removed by hand");
+        let world = self.any_world();
+        let name = &self.slots[slot].name;
+        if world.tables.remove_worker(&world, name) {
+            self.run.count("fault: worker's row removed by hand");
         }
     }
 
     pub(crate) async fn reshard(&mut self) {
-        let stream = Arc::clone(&self.world.stream);
+        let stream = self.any_stream();
         if stream.shards().len() >= self.schedule.shards_max {
             return;
         }
@@ -357,53 +409,56 @@ impl Driver {
     }
 
     async fn intrude(&mut self) {
-        let shards: Vec<String> = self.world.stream.shards().keys().cloned().collect();
+        let stream = Arc::clone(&self.streams[0]);
+        let shards: Vec<String> = stream.shards().keys().cloned().collect();
         let shard = &shards[self.dice.usize(..shards.len())];
-        self.world.stream.intrude(shard).await;
+        stream.intrude(shard).await;
     }
 
     fn offer(&mut self) {
-        if self.schedule.options.rollout.enabled && self.versions.bool() {
-            self.world.count("fault: hopeless version");
+        let plugin = self.any_plugin();
+        if self.worlds[plugin].plan.options.rollout.enabled && self.versions.bool() {
+            self.run.count("fault: hopeless version");
             let version = HOPELESS_FROM + self.versions.u64(..HOPELESS_VERSIONS);
             // With nothing to go back to, the newest is as good as any.
             for host in self
                 .slots
                 .iter()
                 .filter_map(|slot| slot.host.as_ref())
-                .filter(|host| host.has_run())
+                .filter(|host| host.has_run(plugin))
             {
-                host.offer(version, true);
+                host.offer(plugin, version, true);
             }
             return;
         }
         if self.dice.u32(0..4) != 0 {
-            self.world.count("fault: new version");
-            return self.offer_good();
+            self.run.count("fault: new version");
+            return self.offer_good(plugin);
         }
-        self.world.count("fault: version that does not start");
+        self.run.count("fault: version that does not start");
         // Far from the good ones, which every later process starts with.
         let version = 1_000_000 + self.dice.u64(..1_000);
-        self.offer_to_all(version, false);
+        self.offer_to_all(plugin, version, false);
     }
 
-    /// Offers a fresh version that works.
-    pub(crate) fn offer_good(&mut self) {
+    /// Offers a fresh version of a plugin that works.
+    pub(crate) fn offer_good(&mut self, plugin: usize) {
         self.versions_made += 1;
-        self.offer_to_all(self.versions_made, true);
+        self.newest[plugin] = self.versions_made;
+        self.offer_to_all(plugin, self.versions_made, true);
     }
 
-    fn offer_to_all(&self, version: u64, can_start: bool) {
+    fn offer_to_all(&self, plugin: usize, version: u64, can_start: bool) {
         for slot in &self.slots {
             if let Some(host) = &slot.host {
-                host.offer(version, can_start);
+                host.offer(plugin, version, can_start);
             }
         }
     }
 
     fn pause(&mut self) {
         let Some(slot) = self.any_host() else { return };
-        self.world.count("fault: pause");
+        self.run.count("fault: pause");
         if let Some(host) = &self.slots[slot].host {
             host.pause(true);
         }
@@ -413,14 +468,14 @@ impl Driver {
     }
 
     fn suspend(&mut self) {
-        self.world.count("fault: suspension");
+        self.run.count("fault: suspension");
         // Around a lease's duration, or for hours.
         let lasts = if self.dice.u32(0..10) == 0 {
             self.dice.u64(..7_200_000)
         } else {
             self.dice.u64(200..30_000)
         };
-        self.world.suspend(Duration::from_millis(lasts));
+        self.run.suspend(Duration::from_millis(lasts));
     }
 
     pub(crate) fn resume(&mut self, slot: usize) {
@@ -433,7 +488,7 @@ impl Driver {
         if self.schedule.clock_error_max > 0.0
             && let Some(slot) = self.any_host()
         {
-            self.world.count("fault: wall clock jumps");
+            self.run.count("fault: wall clock jumps");
             let error_ms = self.dice.i64(-3_600_000..3_600_000);
             self.slots[slot].machine.jump_wall_clock(error_ms);
         }

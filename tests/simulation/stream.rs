@@ -108,6 +108,15 @@ impl Stream {
         lock(&self.readers).push(Arc::downgrade(world));
     }
 
+    /// A reply told `host` that a shard has ended: whoever of its plugins asked for it, all of them
+    /// that read the stream know.
+    pub fn said_end(&self, host: &str, shard: &str) {
+        self.note(&What::SaidEnd {
+            host: host.to_owned(),
+            shard: shard.to_owned(),
+        });
+    }
+
     fn note(&self, what: &What) {
         for world in lock(&self.readers).iter().filter_map(Weak::upgrade) {
             world.note(what.clone());
@@ -122,6 +131,12 @@ impl Stream {
     /// The shards as they are.
     pub fn shards(&self) -> MutexGuard<'_, BTreeMap<String, Truth>> {
         lock(&self.shards)
+    }
+
+    /// How many records were put into it.
+    pub fn records(&self) -> u64 {
+        let shards = self.shards();
+        shards.values().map(|truth| truth.places.len() as u64).sum()
     }
 
     /// The ids of those that are open.

@@ -17,6 +17,7 @@ use shardmill_worker::LeaseOptions;
 use crate::host::DRAIN_LIMIT;
 use crate::past;
 use crate::plugin::{HOPELESS_FROM, HOPELESS_VERSIONS, digest_of};
+use crate::plugins::PluginPlan;
 use crate::schedule::Schedule;
 use crate::weather::Fault;
 use crate::world::World;
@@ -38,6 +39,20 @@ const CALL_MAX: Duration = Duration::from_secs(5);
 const STREAM_CLOCK: Duration = Duration::from_secs(1);
 /// The longest that a call of Kinesis takes, with its second try.
 const LISTING_MAX: Duration = Duration::from_secs(65);
+
+/// What can be judged where two processes have one name, by which the judge knows them: what the
+/// tables were told and what became of each record, whoever did it.
+const JUDGED_OF_TWINS: [Invariant; 9] = [
+    Invariant::S1,
+    Invariant::S3,
+    Invariant::S4,
+    Invariant::S5,
+    Invariant::S6,
+    Invariant::S19,
+    Invariant::S20,
+    Invariant::S21,
+    Invariant::NoLoss,
+];
 
 /// How long after the last disturbance leases are even and stay: after a slow start, a lease that
 /// was given up is avoided for three lease durations and a claim waits for two.
@@ -195,14 +210,17 @@ pub fn broken(
     healed_at: Micros,
     rests_at: Option<Micros>,
 ) -> Vec<String> {
-    let options = &schedule.options;
+    let options = &world.plan.options;
     // A host that may not write is a member of the fleet that holds nothing.
     let is_counted =
         options.leases.balance == Balance::Count && !schedule.had_limits && !schedule.loses_right;
     let bounds = Bounds {
         retaken_within: Some(micros(retaken_within(schedule))),
         taken_up_within: Some(micros(retaken_within(schedule))),
-        paced_within: (schedule.producer.failing_keys > 0).then(|| micros(PACED_WITHIN)),
+        paced_within: world
+            .plan
+            .keeps_pace(schedule)
+            .then(|| micros(PACED_WITHIN)),
         balanced_within: is_counted.then(|| micros(balanced_within(schedule))),
         children_within: (!schedule.loses_right).then(|| micros(SLOW_START + CALL_MAX * 2)),
         released_within: Some(micros(DRAIN_LIMIT + CALL_MAX)),
@@ -231,7 +249,7 @@ pub fn broken(
         },
         given_up_after: Some(micros(given_up_after(&options.leases))),
         bounds,
-        policy: policy(schedule),
+        policy: policy(&world.plan, schedule),
         ..Limits::new(micros(options.leases.duration), world.now())
     };
     let found = check(&world.history(), &limits);
@@ -241,9 +259,13 @@ pub fn broken(
             violation.invariant == Invariant::L5 && violation.what.starts_with("nobody took");
         !is_untaken || violation.at > healed_at + micros(LISTING_MAX)
     };
+    let is_judged = |violation: &&Violation| {
+        schedule.storms.twins.is_none() || JUDGED_OF_TWINS.contains(&violation.invariant)
+    };
     found
         .iter()
         .filter(is_due)
+        .filter(is_judged)
         .map(ToString::to_string)
         .collect()
 }
@@ -263,8 +285,8 @@ fn given_up_after(leases: &LeaseOptions) -> Duration {
 }
 
 /// The judge's own words for the hosts' policy.
-fn policy(schedule: &Schedule) -> Policy {
-    let policy = &schedule.options.failure;
+fn policy(plan: &PluginPlan, schedule: &Schedule) -> Policy {
+    let policy = &plan.options.failure;
     Policy {
         attempts: policy.attempts,
         max_age: policy.max_age.map(micros),
@@ -275,7 +297,7 @@ fn policy(schedule: &Schedule) -> Policy {
             pipeline::GiveUp::Halt => GiveUp::Halt,
         }),
         by_key: policy.order == Order::Key,
-        tries_versions: schedule.options.rollout.enabled,
+        tries_versions: plan.options.rollout.enabled,
         hopeless: (0..HOPELESS_VERSIONS)
             .map(|n| digest_of(HOPELESS_FROM + n).as_str().to_owned())
             .collect(),

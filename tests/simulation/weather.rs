@@ -189,7 +189,7 @@ impl Weather {
         let refusal = self
             .refusals
             .values()
-            .find(|it| it.is_about(&request.host, request.service, request.action));
+            .find(|it| it.is_about(&request.path, request.service, request.action));
         refusal.map(|refusal| refusal.how)
     }
 

@@ -191,6 +191,7 @@ fn response(world: &Arc<World>, sent: &Sent, reply: Reply) -> HttpResponse {
             let connection = Connection {
                 world: Arc::clone(world),
                 host: Arc::clone(&sent.host),
+                path: Arc::clone(&sent.host),
                 shard,
                 is_doomed: reply.is_mangled,
                 lifetime: world.stream.subscription_lasts(),
@@ -283,6 +284,7 @@ impl Sent {
         // Refusals by right are drawn over the ports only.
         Request {
             host: Arc::clone(&self.host),
+            path: Arc::clone(&self.host),
             service: self.service,
             kind,
             action: "",

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::bugs::PortBug;
+use crate::plugins::{Conduct, PluginPlan};
 use crate::stream::Stream;
 use crate::tables::Tables;
 use crate::trace_file::TraceFile;
@@ -27,6 +28,8 @@ pub struct Run {
     record: Mutex<Record>,
     /// What is wrong at the ports of every host, if anything is.
     pub bug: Option<PortBug>,
+    /// How many processes of each name run.
+    lives: Mutex<BTreeMap<String, u32>>,
     /// Requests on their way: they outlive the host that sent them.
     pub flights: TaskTracker,
 }
@@ -47,13 +50,14 @@ struct Record {
 /// What one plugin lives in: an application of its own on a stream that others may read too.
 pub struct World {
     run: Arc<Run>,
-    /// Its plugin's name, which is the application's too.
-    pub plugin: String,
+    /// Its plugin.
+    pub plan: PluginPlan,
     /// DynamoDB.
     pub tables: Tables,
     /// Kinesis.
     pub stream: Arc<Stream>,
     history: Mutex<Vec<Event>>,
+    conduct: Mutex<Conduct>,
     /// How often each record that fails at first has been seen.
     failed: Mutex<BTreeMap<(String, Place), u32>>,
 }
@@ -80,6 +84,7 @@ impl Run {
             weather: Mutex::default(),
             record: Mutex::new(record),
             bug,
+            lives: Mutex::default(),
             flights: TaskTracker::new(),
         })
     }
@@ -123,6 +128,24 @@ impl Run {
             self.count_fault(fault);
         }
         strikes
+    }
+
+    /// A process of this name begins.
+    pub fn begins(&self, host: &str) {
+        *lock(&self.lives).entry(host.to_owned()).or_default() += 1;
+    }
+
+    /// A process of this name ends.
+    pub fn ends(&self, host: &str) {
+        if let Some(lives) = lock(&self.lives).get_mut(host) {
+            *lives -= 1;
+        }
+    }
+
+    /// Whether the process of this name that runs is the only one. Of several, nobody can tell
+    /// which of them an event is about.
+    pub fn is_alone(&self, host: &str) -> bool {
+        lock(&self.lives).get(host) == Some(&1)
     }
 
     /// Counts a fault, or a rare state that was reached.
@@ -212,12 +235,14 @@ impl Run {
 }
 
 impl World {
-    /// The world of `plugin` at its beginning.
-    pub fn new(run: Arc<Run>, plugin: &str, tables: Tables, stream: Arc<Stream>) -> Arc<Self> {
+    /// The world of the plugin of `plan` at its beginning.
+    pub fn new(run: Arc<Run>, plan: PluginPlan, tables: Tables, stream: Arc<Stream>) -> Arc<Self> {
         let (history, failed) = (Mutex::default(), Mutex::default());
+        let conduct = Mutex::new(plan.conduct);
         let world = Arc::new(Self {
             run,
-            plugin: plugin.to_owned(),
+            conduct,
+            plan,
             tables,
             stream,
             history,
@@ -237,9 +262,22 @@ impl World {
         let at = self.now();
         let record = lock(&self.run.record);
         if let Some(file) = &record.file {
-            file.line(format_args!("{at:>12} {} {what:?}", self.plugin));
+            file.line(format_args!("{at:>12} {} {what:?}", self.plan.name()));
         }
         lock(&self.history).push(Event { at, what });
+    }
+
+    /// What its plugin does with records at present.
+    pub fn conduct(&self) -> Conduct {
+        *lock(&self.conduct)
+    }
+
+    /// From here on its plugin does nothing wrong of its own accord.
+    pub fn recover(&self) {
+        let mut conduct = lock(&self.conduct);
+        if conduct.is_troubled() {
+            *conduct = Conduct::Usual;
+        }
     }
 
     /// Counts how often a record was seen that fails at first, by whomever.

@@ -165,6 +165,21 @@ async fn a_planned_exit_checkpoints_and_releases_everything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_another_process_of_the_name_took_is_taken_again_and_checkpointed() {
+    let fleet = TestFleet::new(1);
+    let _host = fleet.start("a", NativePlugin::echo(1));
+    let shard = fleet.stream.shards()[0].id.clone();
+    until("held", || count(&fleet, "a") == 1).await;
+    // As its take leaves the row: it may have died right after.
+    let mut row = fleet.row(&shard).unwrap();
+    row.counter = row.counter.next();
+    row.held_since_ms = row.held_since_ms.map(|ms| ms + 1);
+    fleet.store.put_row(row);
+    fleet.put(0..10);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_whose_lease_was_taken_writes_nothing_more() {
     let fleet = TestFleet::new(1);
     let host = fleet.start("a", NativePlugin::echo(1));

@@ -75,6 +75,36 @@ async fn at_the_tip_one_poll_serves_all_wherever_they_started() {
     }
 }
 
+/// The longest that a walker waits for an answer on a silent shard, in five minutes.
+async fn longest_silence(mut walker: Walker) -> Duration {
+    let until = Instant::now() + Duration::from_mins(5);
+    let (mut heard_at, mut longest) = (Instant::now(), Duration::ZERO);
+    while Instant::now() < until {
+        let answer = tokio::time::timeout_at(until, walker.read()).await;
+        longest = longest.max(heard_at.elapsed());
+        if answer.is_ok() {
+            heard_at = Instant::now();
+        }
+    }
+    longest
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_silent_shard_each_plugin_hears_of_the_calls_that_others_make() {
+    let scene = Scene::new();
+    let slowly =
+        |op| (op == ReadOp::Fetch).then_some(Fault::AnswersAfter(Duration::from_millis(20)));
+    scene.stream.faults.draw_from(slowly);
+    let mut walkers = JoinSet::new();
+    for _ in 0..3 {
+        walkers.spawn(longest_silence(scene.walker(ReadFrom::TrimHorizon)));
+    }
+    let idle_max = ReadLimits::default().idle_max;
+    for silence in walkers.join_all().await {
+        assert!(silence <= 2 * idle_max, "{silence:?} without an answer");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_starts_late_reads_by_itself_until_it_has_caught_up_and_then_costs_nothing() {
     let scene = Scene::new();

@@ -129,6 +129,10 @@ pub enum SeededBug {
     HintStopsLeader,
     /// By key, what is tried again goes before all else that is due.
     FailingKeysFirst,
+    /// What one plugin of a host is guaranteed is lent to another that asks first.
+    LendsGuarantees,
+    /// A kept reply is served to whoever had anything before it, and not only what it follows.
+    KeptRepliesHideGaps,
 }
 
 impl SeededBug {
@@ -193,6 +197,8 @@ impl SeededBug {
         Self::CallsHaveNoDeadline,
         Self::HintStopsLeader,
         Self::FailingKeysFirst,
+        Self::LendsGuarantees,
+        Self::KeptRepliesHideGaps,
     ];
 
     /// Whether this bug is switched on for this thread.

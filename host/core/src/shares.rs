@@ -14,6 +14,8 @@ pub mod pool;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::seeded_bug::SeededBug;
+
 /// Somebody who takes units; counted from 0, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(u64);
@@ -278,7 +280,12 @@ impl Shares {
         let reserved: usize = self
             .members
             .values()
-            .map(|account| account.held.max(self.guarantee_of(account)))
+            .map(|account| {
+                if SeededBug::LendsGuarantees.is_on() {
+                    return account.held;
+                }
+                account.held.max(self.guarantee_of(account))
+            })
             .sum();
         self.total.saturating_sub(reserved)
     }

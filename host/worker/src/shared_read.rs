@@ -328,13 +328,18 @@ impl Inner {
         })
     }
 
-    /// Waits until a caller at `place` has something to come for, or a call for him may be made.
+    /// Waits until a caller at `place` has something to come for, or a call for him may be made, or
+    /// another has made one. That it found nothing he must hear too: where the same plugin makes
+    /// every call, the others would take the stream for silent.
     async fn turn(&self, shard: &ShardId, place: Option<&Place>) {
+        let known = self.with_shard(shard, |shared| shared.fresh_call(place, Instant::now()));
         loop {
             let waits = self.with_shard(shard, |shared| {
-                shared
-                    .turn_at(place, Instant::now())
-                    .map(|at| (at, shared.changes()))
+                let now = Instant::now();
+                let fresh = shared.fresh_call(place, now);
+                let has_answer = fresh.is_some() && fresh != known;
+                let at = shared.turn_at(place, now).filter(|_| !has_answer)?;
+                Some((at, shared.changes()))
             });
             let Some((at, mut changes)) = waits else {
                 return;

@@ -34,6 +34,9 @@ struct Arguments {
     /// What a run over the ports may have beyond what the first seeds drew; else what is usual.
     #[arg(long, value_enum, value_delimiter = ',')]
     with: Option<Vec<Dimension>>,
+    /// What a run may not have, of what is usual: for seeds from before it.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    without: Vec<Dimension>,
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -75,7 +78,7 @@ impl Arguments {
         Scope {
             over: self.over.unwrap_or(usual),
             is_plain: self.plain,
-            dimensions: dimensions.and(needed),
+            dimensions: dimensions.and(needed).without(&self.without),
         }
     }
 }
@@ -222,18 +225,19 @@ fn replay(arguments: &Arguments, seed: u64) -> String {
         .unwrap_or_default();
     let mut scope = words(arguments.scope(seed, arguments.bug), " --over ", " --");
     if let Some(dimensions) = &arguments.with {
-        let names: Vec<_> = dimensions
-            .iter()
-            .filter_map(ValueEnum::to_possible_value)
-            .collect();
-        let names: Vec<_> = names
-            .iter()
-            .map(clap::builder::PossibleValue::get_name)
-            .collect();
-        scope.push_str(" --with ");
-        scope.push_str(&names.join(","));
+        scope.push_str(&format!(" --with {}", names(dimensions)));
+    }
+    if !arguments.without.is_empty() {
+        scope.push_str(&format!(" --without {}", names(&arguments.without)));
     }
     format!("cargo run --bin simulate -- --seeds {seed}{scope}{bug} --trace seed-{seed}.trace")
+}
+
+/// As they are written on the command line.
+fn names(dimensions: &[Dimension]) -> String {
+    let values = dimensions.iter().filter_map(ValueEnum::to_possible_value);
+    let names: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+    names.join(",")
 }
 
 fn table_of_bugs(arguments: &Arguments, out: &mut impl Write) -> io::Result<ExitCode> {

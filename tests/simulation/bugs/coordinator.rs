@@ -8,23 +8,53 @@ use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
 use shardmill_core::rollout::Quarantined;
 
-use super::PortBug;
+use super::{FirstStart, PortBug};
+use crate::world::lock;
 
 /// The decorator.
 pub struct WrongCoordinator {
     table: Arc<dyn Coordinator>,
     bug: PortBug,
     host: String,
+    plugin: String,
+    first_start: FirstStart,
 }
 
 impl WrongCoordinator {
-    /// `table` with `bug`, as `host` has it.
-    pub fn new(table: Arc<dyn Coordinator>, bug: PortBug, host: &str) -> Self {
+    /// `table` with `bug`, as `host` has it for `plugin`; `first_start` is one for all plugins of a
+    /// process.
+    pub fn new(
+        table: Arc<dyn Coordinator>,
+        bug: PortBug,
+        host: &str,
+        plugin: &str,
+        first_start: FirstStart,
+    ) -> Self {
         Self {
             table,
             bug,
             host: host.to_owned(),
+            plugin: plugin.to_owned(),
+            first_start,
         }
+    }
+
+    fn wrong(&self, mut rows: FleetRows) -> FleetRows {
+        if self.bug == PortBug::SeesOnlyItself {
+            rows.workers.retain(|row| row.worker.as_str() == self.host);
+        }
+        if self.bug == PortBug::StartOfAnother
+            && let Some(start) = self.start_of_another()
+        {
+            rows.start = Some(start);
+        }
+        rows
+    }
+
+    fn start_of_another(&self) -> Option<ApplicationStart> {
+        let first = lock(&self.first_start);
+        let (plugin, start) = first.as_ref()?;
+        (*plugin != self.plugin).then_some(*start)
     }
 }
 
@@ -38,13 +68,7 @@ impl Coordinator for WrongCoordinator {
     }
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
-        Box::pin(async move {
-            let mut rows = self.table.fleet().await?;
-            if self.bug == PortBug::SeesOnlyItself {
-                rows.workers.retain(|row| row.worker.as_str() == self.host);
-            }
-            Ok(rows)
-        })
+        Box::pin(async move { Ok(self.wrong(self.table.fleet().await?)) })
     }
 
     fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {
@@ -125,6 +149,11 @@ impl Coordinator for WrongCoordinator {
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         match self.bug {
             PortBug::StartIsNotWritten => applied(),
+            PortBug::StartOfAnother if self.start_of_another().is_some() => applied(),
+            PortBug::StartOfAnother => {
+                *lock(&self.first_start) = Some((self.plugin.clone(), *start));
+                self.table.write_start(start)
+            }
             _ => self.table.write_start(start),
         }
     }

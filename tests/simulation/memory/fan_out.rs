@@ -91,6 +91,7 @@ impl NetFanOut {
                 let connection = Connection {
                     world: Arc::clone(world),
                     host: Arc::clone(&self.0.host),
+                    path: Arc::clone(&self.0.path),
                     shard: shard.to_string(),
                     is_doomed: false,
                     lifetime,

@@ -20,6 +20,8 @@ pub struct Net {
     pub world: Arc<World>,
     /// Whose.
     pub host: Arc<str>,
+    /// By which name the network knows its machine.
+    pub path: Arc<str>,
 }
 
 /// What is asked.
@@ -194,9 +196,10 @@ impl Net {
         serve: Arc<impl Fn() -> Answer<T> + Send + Sync + 'static>,
     ) -> Result<T, Failed> {
         self.world
-            .trace(&self.host, ask.operation, ask.about.as_bytes());
+            .trace(&self.path, ask.operation, ask.about.as_bytes());
         let request = Request {
             host: Arc::clone(&self.host),
+            path: Arc::clone(&self.path),
             service: ask.service,
             kind: ask.kind,
             action: ask.action,

@@ -87,6 +87,7 @@ fn what_failed_once_stays_mended() {
             match word {
                 "wire" | "ports" => arguments.extend(["--over", word]),
                 "plain" => arguments.push("--plain"),
+                "alone" => arguments.extend(["--without", "plugins,twins"]),
                 seed => arguments.push(seed),
             }
         }
@@ -97,7 +98,7 @@ fn what_failed_once_stays_mended() {
 
 /// Bugs that are found soon over the ports, the invariant that finds them, and seeds enough to show
 /// it after a mend that changes every run. All of them: `simulate --bugs`.
-const FOUND_SOON: [(&str, &str, &str); 62] = [
+const FOUND_SOON: [(&str, &str, &str); 70] = [
     ("TakesLiveLeases", "S10", "0..12"),
     ("ChildBeforeParent", "S6", "0..12"),
     ("StealsWithoutAsking", "S10", "0..24"),
@@ -160,6 +161,14 @@ const FOUND_SOON: [(&str, &str, &str); 62] = [
     ("CallsHaveNoDeadline", "L2", "24..36"),
     ("KeepsOwnAboveMax", "L8", "36..48"),
     ("HeartGenerationAtAnswer", "S10", "36..40"),
+    ("OneShareForAll", "S15", "118..119"),
+    ("LendsGuarantees", "S15", "118..119"),
+    ("OneStreamForAll", "S12", "0..12"),
+    ("ReplyForOneOnly", "S5", "0..4"),
+    ("EndForOneOnly", "NoLoss", "12..13"),
+    ("BeginsWhereAnotherIs", "S5", "0..4"),
+    ("StartOfAnother", "S19", "30..31"),
+    ("KeptRepliesHideGaps", "S21", "12..13"),
 ];
 
 /// The same over the wire.

@@ -68,6 +68,8 @@ pub(crate) struct Keeper {
     /// When the last successful write was *sent*: from there the deadline counts, not from its
     /// answer.
     sent_at: Moment,
+    /// The time of the take as the row has it: another take of this worker id has another.
+    taken_at_ms: u64,
     /// The heart's generation at that moment.
     generation: Generation,
     /// When it was last looked whether there is something to write.
@@ -94,6 +96,8 @@ pub(crate) struct Taken {
     pub(crate) token: LeaseToken,
     /// When the take was sent.
     pub(crate) sent_at: Moment,
+    /// The time of the take as the row has it, in milliseconds since the Unix epoch.
+    pub(crate) taken_at_ms: u64,
     /// The heart's generation at that moment.
     pub(crate) generation: Generation,
     /// What the row says of a trouble.
@@ -120,6 +124,7 @@ impl Keeper {
         let Taken {
             token,
             sent_at,
+            taken_at_ms,
             generation,
             stuck,
         } = taken;
@@ -150,6 +155,7 @@ impl Keeper {
             options,
             token,
             sent_at,
+            taken_at_ms,
             generation,
             ticked_at,
             heart,
@@ -364,7 +370,7 @@ impl Keeper {
     async fn settle_and_send(&mut self, write: Write<'_>) -> WriteResult {
         if self.is_unsettled {
             let row = self.store.get(&self.token.key).await?;
-            if judge_conflict(&self.token, row.as_ref()) == ConflictVerdict::AppliedEarlier {
+            if self.meaning_of(row.as_ref()) == ConflictVerdict::AppliedEarlier {
                 self.token = self.token.advanced();
             }
             self.is_unsettled = false;
@@ -420,13 +426,26 @@ impl Keeper {
         }
     }
 
+    /// What a row means that did not meet a write's condition. A counter of one more under this
+    /// worker's name is not its own write if another process of that name took the lease, which
+    /// left the time of its take.
+    fn meaning_of(&self, row: Option<&Lease>) -> ConflictVerdict {
+        let is_anothers = row.is_some_and(|row| row.held_since_ms != Some(self.taken_at_ms));
+        match judge_conflict(&self.token, row) {
+            ConflictVerdict::AppliedEarlier if is_anothers => {
+                ConflictVerdict::Lost(LossReason::CounterMoved)
+            }
+            verdict => verdict,
+        }
+    }
+
     fn verdict(
         &mut self,
         write: Write<'_>,
         row: Option<&Lease>,
         error: StoreError,
     ) -> Result<LeaseToken, NotApplied> {
-        match judge_conflict(&self.token, row) {
+        match self.meaning_of(row) {
             // A release leaves no owner: this is a write that was given up before it.
             ConflictVerdict::AppliedEarlier if matches!(write, Write::Release(_)) => {
                 self.token = self.token.advanced();

@@ -286,9 +286,9 @@ impl ShardReader {
 
     /// Records may have been lost before they were read: never silently.
     fn note_gap(&self, gap: &Gap) {
-        ::metrics::counter!(metrics::GAPS, "plugin" => self.options.plugin.to_string())
-            .increment(1);
-        tracing::warn!(shard = %self.shard, %gap, "records may be lost to retention");
+        let plugin = &self.options.plugin;
+        ::metrics::counter!(metrics::GAPS, "plugin" => plugin.to_string()).increment(1);
+        tracing::warn!(%plugin, shard = %self.shard, %gap, "records may be lost to retention");
         self.status.update_shard(&self.shard, |status| {
             status.gaps.count += 1;
             status.gaps.last = Some(gap.to_string());

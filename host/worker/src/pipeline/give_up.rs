@@ -112,11 +112,12 @@ impl Consumer {
         let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
         let (epoch, shard) = (self.instance.epoch(), &self.shard);
         let decision = self.options.failure.then.as_ref().map(GiveUp::as_str);
-        let (deliveries, reason) = (ruling.tried.deliveries, &ruling.message);
+        let (plugin, deliveries) = (&self.options.plugin, ruling.tried.deliveries);
+        let reason = &ruling.message;
         if is_loud {
-            tracing::warn!(%shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
+            tracing::warn!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
         } else {
-            tracing::debug!(%shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
+            tracing::debug!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
         }
     }
 

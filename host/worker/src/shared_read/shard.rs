@@ -154,8 +154,7 @@ impl SharedShard {
         if let Some(until) = ride {
             chain.due = until;
         }
-        let is_fresh = chain.polls > 0 && chain.outcome.is_ok() && now < chain.due;
-        if chain.has_news_for(place) || has_polled || is_fresh || ride.is_some() {
+        if chain.has_news_for(place) || has_polled || chain.is_fresh(now) || ride.is_some() {
             return Step::Ready(chain.take(place, limit, readers, now));
         }
         Step::Poll {
@@ -206,6 +205,13 @@ impl SharedShard {
             },
         };
         (at > now).then_some(at)
+    }
+
+    /// The chain and the number of the last call that serves a caller at `place`, as long as no
+    /// other is due.
+    pub(super) fn fresh_call(&mut self, place: Option<&Place>, now: Instant) -> Option<(u64, u64)> {
+        let chain = &self.best(place?)?.chain;
+        chain.is_fresh(now).then_some((chain.id, chain.polls))
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {

@@ -38,6 +38,8 @@ struct TakeAnswer {
 #[derive(Clone, Copy)]
 struct Sent {
     at: Moment,
+    /// As the take wrote it into the row.
+    wall_ms: u64,
     generation: Generation,
 }
 
@@ -142,9 +144,10 @@ impl Worker {
     async fn delete(&self, seen: &Lease, reason: &Reason) -> Result<(), StoreError> {
         if self.delete_as_it_is(seen).await? == Deleted::Gone {
             if matches!(reason, Reason::ShardGone { .. }) && !seen.is_finished() {
-                let plugin = self.options.plugin.to_string();
-                ::metrics::counter!(metrics::SHARDS_GONE, "plugin" => plugin).increment(1);
-                tracing::error!(lease = %seen.key, %reason, "records were trimmed before they were read");
+                let plugin = &self.options.plugin;
+                ::metrics::counter!(metrics::SHARDS_GONE, "plugin" => plugin.to_string())
+                    .increment(1);
+                tracing::error!(%plugin, lease = %seen.key, %reason, "records were trimmed before they were read");
             } else {
                 tracing::info!(lease = %seen.key, %reason, "lease removed");
             }
@@ -184,9 +187,10 @@ impl Worker {
                 let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
                 let sent = Sent {
                     at: self.ports.clock.now(),
+                    wall_ms: self.ports.clock.wall_ms(),
                     generation: heart.generation(),
                 };
-                let wall_ms = self.ports.clock.wall_ms();
+                let wall_ms = sent.wall_ms;
                 writes.spawn(self.ports.freezer.clone().guard(async move {
                     let token = match store.take(&seen, &worker, wall_ms).await {
                         Ok(Written::Applied(token)) => Some(token),
@@ -388,6 +392,7 @@ impl Worker {
             Taken {
                 token,
                 sent_at: sent.at,
+                taken_at_ms: sent.wall_ms,
                 generation,
                 stuck: lease.stuck.clone(),
             },
