@@ -91,7 +91,8 @@ async fn throughput(rig: &Rig, stream: &StreamName, (records, bytes, per_call): 
         of_wasm.push(rig.work_off(run("wasm"), &wasm, records).await);
     }
     println!(
-        "{records} records of {bytes} B, up to {per_call} a reply, {SHARDS} shards, median of {ROUNDS} runs"
+        "{records} records of {bytes} B, up to {per_call} a reply, {SHARDS} shards, median of \
+            {ROUNDS} runs"
     );
     report(
         records,
@@ -117,7 +118,8 @@ fn report(records: u64, bytes: usize, runs: [(&str, Vec<Measure>); 3]) {
         let Measure { seconds, first, .. } = runs[runs.len() / 2];
         let rate = records as f64 / seconds;
         println!(
-            "  {what:10} {rate:>9.0} records/s {:>7.1} MB/s {cpu_us:>7.2} us CPU a record, first batch after {first:.0?}",
+            "  {what:10} {rate:>9.0} records/s {:>7.1} MB/s {cpu_us:>7.2} us CPU a record, first \
+                batch after {first:.0?}",
             rate * bytes as f64 / 1e6
         );
         cpu.push((cpu_us, rate));
@@ -192,7 +194,8 @@ async fn memory(rig: &Rig) {
     let busy = host.resident_kib();
     println!("256 shards owned by one host {owned_after:.1?} after its start");
     println!(
-        "resident memory: {} MiB without shards, {} MiB with 256 idle ones, {} MiB after 100,000 records of 1 KiB",
+        "resident memory: {} MiB without shards, {} MiB with 256 idle ones, {} MiB after 100,000 \
+            records of 1 KiB",
         idle >> 10,
         with_shards >> 10,
         busy >> 10
@@ -212,7 +215,9 @@ fn start_host(rig: &Rig, id: &str, stream: &str, plugin: &str, bytes: &[u8]) -> 
         std::fs::write(own.join("plugins").join(format!("{plugin}.wasm")), bytes).expect("written");
     }
     let config = format!(
-        "stream = \"{stream}\"\nworker-id = \"{id}\"\n[plugin.{plugin}]\napplication = \"{}\"\nconfig = {{ destination = \"out\" }}\n[sinks.out]\ntype = \"file\"\npath = \"out.ndjson\"\n",
+        "stream = \"{stream}\"\nworker-id = \"{id}\"\n[plugin.{plugin}]\napplication = \
+            \"{}\"\nconfig = {{ destination = \"out\" }}\n[sinks.out]\ntype = \"file\"\npath = \
+            \"out.ndjson\"\n",
         if plugin == "noop" {
             "noop".to_owned()
         } else {

@@ -41,7 +41,8 @@ impl fmt::Display for Joined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "even after {:.0} s, {} rounds, {:.0} units; hottest partition key {:.0} RRU/s, {:.0} WRU/s; scans {:.0} RRU/s",
+            "even after {:.0} s, {} rounds, {:.0} units; hottest partition key {:.0} RRU/s, {:.0} \
+                WRU/s; scans {:.0} RRU/s",
             self.settled_after.as_secs_f64(),
             self.rounds,
             self.spent.sum(),
@@ -189,7 +190,8 @@ async fn measure(hosts: usize, shards: u32) {
     let theirs = kcl(hosts, bench.shards);
     let steady = bench.fleet.coordinator.meter.take_hottest();
     println!(
-        "{hosts:>5} | {:>9.0} | {:>8.0} | {:>5.2} | {:>10.0} | {:>10.0} | {:>6.2} | {:>5.1} | {:>5.1} | {:>5.0} | {:>5.0} | {:>5.0}",
+        "{hosts:>5} | {:>9.0} | {:>8.0} | {:>5.2} | {:>10.0} | {:>10.0} | {:>6.2} | {:>5.1} | \
+            {:>5.1} | {:>5.0} | {:>5.0} | {:>5.0}",
         ours.read,
         ours.written,
         ours.dollars(),
@@ -203,7 +205,8 @@ async fn measure(hosts: usize, shards: u32) {
         bench.fleet.store.meter.take_hottest().scanned,
     );
     println!(
-        "      {joining} joined at once: {joined}; moved since: {}; {:.1} s of this machine for {minutes} minutes",
+        "      {joining} joined at once: {joined}; moved since: {}; {:.1} s of this machine for \
+            {minutes} minutes",
         bench.fleet.store.calls(StoreOp::Take) - taken,
         started.elapsed().as_secs_f64(),
     );
@@ -224,10 +227,12 @@ async fn measure_first_start(hosts: usize, shards: u32) {
 fn main() {
     let shards = number("SHARDMILL_SHARDS").unwrap_or(10_000);
     println!(
-        "{shards} idle shards, settled, an hour; KCL 2.x by its own rules; the hottest partition key and the scans, a second"
+        "{shards} idle shards, settled, an hour; KCL 2.x by its own rules; the hottest partition \
+            key and the scans, a second"
     );
     println!(
-        "hosts |       RRU |      WRU |     $ |    KCL RRU |    KCL WRU |  KCL $ | units | dollars | RRU/s | WRU/s | scans"
+        "hosts |       RRU |      WRU |     $ |    KCL RRU |    KCL WRU |  KCL $ | units | \
+            dollars | RRU/s | WRU/s | scans"
     );
     let only = number("SHARDMILL_HOSTS").and_then(|hosts| usize::try_from(hosts).ok());
     let is_first_start = number("SHARDMILL_AT_ONCE").is_some();

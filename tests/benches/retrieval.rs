@@ -139,7 +139,8 @@ async fn throughput(rig: &Rig, bytes: usize, records: u64) {
         let (rate, per_core) = (records as f64 / seconds, 1e6 / cpu_us);
         let mb = |rate: f64| rate * bytes as f64 / 1e6;
         println!(
-            "  {what:16} {rate:>9.0} records/s {:>7.1} MB/s a shard; {cpu_us:>9.2} us CPU a record: {per_core:>9.0} records/s {:>7.1} MB/s a core",
+            "  {what:16} {rate:>9.0} records/s {:>7.1} MB/s a shard; {cpu_us:>9.2} us CPU a \
+                record: {per_core:>9.0} records/s {:>7.1} MB/s a core",
             mb(rate),
             mb(per_core)
         );
@@ -288,7 +289,8 @@ async fn work_off_all(rig: &Rig, (bytes, records): (usize, u64), settings: &str)
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     println!(
-        "{records} records of {bytes} B over {SHARDS} shards ({} MB), {settings:?}, worked off in {:.1} s: at most {} MiB resident",
+        "{records} records of {bytes} B over {SHARDS} shards ({} MB), {settings:?}, worked off in \
+            {:.1} s: at most {} MiB resident",
         records * bytes as u64 / 1_000_000,
         started.elapsed().as_secs_f64(),
         most.max(host.resident_kib()) >> 10

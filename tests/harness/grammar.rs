@@ -216,7 +216,8 @@ impl Grammar {
             _ => String::new(),
         };
         format!(
-            "(type $nothing (func)) (global $g (mut i32) (i32.const 0)) (global $turns (mut i32) (i32.const {}))
+            "(type $nothing (func)) (global $g (mut i32) (i32.const 0)) (global $turns (mut i32) \
+                (i32.const {}))
              (table $table {table} funcref) (func $f0 {f0}) (func $f1 {f1}) (func $f2 {f2}) {extra}",
             self.number()
         )

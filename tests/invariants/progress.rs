@@ -168,7 +168,10 @@ impl Progress {
                 let GrantKey { host, shard, .. } = key;
                 report.add(
                     Invariant::L6,
-                    format!("{host} holds {shard}, nothing was {what} for {waited} us, and it shows nothing"),
+                    format!(
+                        "{host} holds {shard}, nothing was {what} for {waited} us, and it \
+                        shows nothing"
+                    ),
                 );
             }
         }

@@ -18,9 +18,11 @@ use crate::toolchain::Kcl;
 const SHARDS: u32 = 4;
 /// One aggregate a reply, and batches that wait until they are full, so that nearly all end inside
 /// one.
-const POLLING: &str = "[batch]\nrecords = 100\nwindow = \"3s\"\n[reads]\nrecords-per-call = 1\nidle-every = \"100ms\"";
+const POLLING: &str = "[batch]\nrecords = 100\nwindow = \"3s\"\n[reads]\nrecords-per-call = \
+    1\nidle-every = \"100ms\"";
 /// The same, pushed: what comes out in time was not polled.
-const FAN_OUT: &str = "[batch]\nrecords = 100\nwindow = \"3s\"\n[reads]\nretrieval = \"fan-out\"\ncalls-per-second = 0.004";
+const FAN_OUT: &str = "[batch]\nrecords = 100\nwindow = \"3s\"\n[reads]\nretrieval = \
+    \"fan-out\"\ncalls-per-second = 0.004";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn aggregates_go_to_us_and_back_in_the_middle_of_some_and_no_record_is_lost_or_out_of_order()
@@ -80,7 +82,8 @@ async fn aggregates_go_to_us_and_back_in_the_middle_of_some_and_no_record_is_los
         lines - all.len()
     );
     crate::figures(&format!(
-        "aggregates: {total} records, {} repeats; places inside an aggregate at each of three hand-overs: {inside:?}",
+        "aggregates: {total} records, {} repeats; places inside an aggregate at each of three \
+            hand-overs: {inside:?}",
         lines - all.len()
     ));
     scene.setting.stop().await;

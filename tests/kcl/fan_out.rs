@@ -64,7 +64,8 @@ async fn a_kcl_and_we_subscribe_to_each_others_shards_and_their_children_through
     let by_us = ledger::read(&by_us).len();
     let balance = scene.balance();
     crate::figures(&format!(
-        "by fan-out: {} records, {by_us} of them pushed to us, {} repeats; owners changed {} times from the KCL to us, {} times back",
+        "by fan-out: {} records, {by_us} of them pushed to us, {} repeats; owners changed {} \
+            times from the KCL to us, {} times back",
         balance.distinct,
         balance.repeats,
         scene.changes.count("kcl", "ours"),

@@ -251,7 +251,8 @@ async fn nothing_is_lost(version: &str, mut scene: Scene, ours: Host) {
         "{to_us} leases went to us, {to_kcl} to the KCL"
     );
     figures(&format!(
-        "{version}: {} records, {} repeats; owners changed {to_us} times from the KCL to us, {to_kcl} times back",
+        "{version}: {} records, {} repeats; owners changed {to_us} times from the KCL to us, \
+            {to_kcl} times back",
         balance.distinct, balance.repeats
     ));
     scene.setting.stop().await;

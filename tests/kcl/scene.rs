@@ -20,7 +20,8 @@ use crate::toolchain::{APPLICATION, Kcl, RECORDS_PER_CALL};
 const LEASES_BESIDE_KCL: &str =
     "duration = \"3s\"\nscan-every = \"200ms\"\nshared-with-kcl = true\nshard-sync-every = \"5s\"";
 /// Slow enough to be stopped in the middle.
-const READS: &str = "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 5.0\nrecords-per-call = 50\nidle-every = \"100ms\"";
+const READS: &str = "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 5.0\nrecords-per-call = \
+    50\nidle-every = \"100ms\"";
 /// Far more than anything takes: the KCL's own waits on an empty table are up to half a minute,
 /// machines are shared.
 const PATIENCE: Duration = Duration::from_mins(3);

@@ -32,7 +32,8 @@ impl Kcl {
     /// If it is asked for and there is no Java or Maven, or it does not build.
     pub(crate) fn build(version: &str) -> Option<Self> {
         if std::env::var_os("SHARDMILL_KCL").is_none() {
-            let message = "skipped: beside the real KCL; needs Java 11 or newer and Maven, SHARDMILL_KCL=1 runs it";
+            let message = "skipped: beside the real KCL; needs Java 11 or newer and Maven, \
+                SHARDMILL_KCL=1 runs it";
             // Not through `eprintln!`, which the test runner keeps to itself.
             let _ = writeln!(std::io::stderr(), "{message}");
             return None;

@@ -44,7 +44,8 @@ async fn every_flight_comes_out_of_its_aggregate_exactly_once_and_in_order_also_
     let lines = |path| std::fs::read_to_string(path).map_or(0, |text| text.lines().count() as u64);
     // An aggregate at a time and batches that end inside them, so that a host can be stopped in the
     // middle.
-    let slowly = "[reads]\ncalls-per-second = 5.0\nrecords-per-call = 1\nidle-every = \"50ms\"\n[batch]\nrecords = 30";
+    let slowly = "[reads]\ncalls-per-second = 5.0\nrecords-per-call = 1\nidle-every = \
+        \"50ms\"\n[batch]\nrecords = 30";
     let host = setting.host_with("a", slowly);
     eventually("a quarter has come out", || lines(&first) > total / 4).await;
     assert!(host.terminate().await.success());

@@ -369,7 +369,8 @@ async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
         )
     };
     manifest(
-        "stream = \"quakes\"\nsinks = [\"stdout\"]\n[batch]\nrecords = 7\n[checkpoint]\nage = \"1m\"\n\
+        "stream = \"quakes\"\nsinks = [\"stdout\"]\n[batch]\nrecords = 7\n[checkpoint]\nage = \
+            \"1m\"\n\
          [failure]\nattempts = 3\non-exhausted = \"skip\"\n[rollout]\nenabled = false\n\
          [limits]\nmemory = \"128MiB\"\nhandles = 99\n[grants]\nenv = [\"TZ\"]\n",
     );

@@ -17,7 +17,8 @@ async fn killed_again_and_again_nothing_is_lost() {
     setting_.drop_plugin("flights", &guest("flights"));
     let last = setting_.put(&flights::input()).await;
     // Slow enough that every life ends in the middle.
-    let config = "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 20.0\nrecords-per-call = 40\nidle-every = \"50ms\"";
+    let config = "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 20.0\nrecords-per-call = \
+        40\nidle-every = \"50ms\"";
     let output = setting_.output_of("a");
     let written = || output.metadata().map_or(0, |metadata| metadata.len());
     let mut random = fastrand::Rng::new();
@@ -41,7 +42,8 @@ async fn killed_again_and_again_nothing_is_lost() {
 
 /// A plugin that never comes back from a call, in a host that gets little processor time, and one
 /// that does its work.
-const DEADLY: &str = "[host]\ncache = \"cache\"\nadmin = \"127.0.0.1:0\"\n[plugin.evil.config]\nmisbehave = \"loop\"\n\
+const DEADLY: &str = "[host]\ncache = \"cache\"\nadmin = \
+    \"127.0.0.1:0\"\n[plugin.evil.config]\nmisbehave = \"loop\"\n\
                       [reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"";
 /// What a host, its neighbour and its start need is a fraction of it.
 const CPU_SECONDS: u32 = 2;

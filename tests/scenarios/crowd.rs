@@ -39,7 +39,8 @@ async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
     setting.put_into("crowd", &flights::input()).await;
     setting.drop_plugin("flights", &guest("flights"));
     let config = format!(
-        "[host]\nadmin = \"127.0.0.1:0\"\ninstances-memory = \"{INSTANCES_KIB}KiB\"\ndrain-limit = \"5s\"\n\
+        "[host]\nadmin = \"127.0.0.1:0\"\ninstances-memory = \"{INSTANCES_KIB}KiB\"\ndrain-limit \
+            = \"5s\"\n\
          [reads]\ncalls-per-second = 50.0\nidle-every = \"20ms\"\nidle-max = \"20ms\"\n\
          [plugin.crowd]\nstream = \"crowd\"\n[plugin.crowd.limits]\nprocess-deadline = \"30s\"\n\
          [plugin.crowd.config]\nmisbehave = \"{misbehave}\"\n"
@@ -65,7 +66,8 @@ async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
     }
     let beside = latency.take();
     eprintln!(
-        "{misbehave} on {shards} shards; the neighbour's median, p99, longest, records, and resident memory:"
+        "{misbehave} on {shards} shards; the neighbour's median, p99, longest, records, and \
+            resident memory:"
     );
     eprintln!(
         "  alone  {alone:?} {} MiB\n  beside {beside:?} {} MiB",

@@ -14,7 +14,8 @@ use shardmill_core::lease::{Lease, WorkerId};
 use shardmill_core::ports::Coordinator;
 use shardmill_core::stream::{ShardId, StreamName};
 
-const EVIL: &str = "[reads]\nidle-every = \"50ms\"\ncalls-per-second = 50.0\n[retry]\ncap = \"200ms\"\n\
+const EVIL: &str = "[reads]\nidle-every = \"50ms\"\ncalls-per-second = 50.0\n[retry]\ncap = \
+    \"200ms\"\n\
                     [plugin.evil.config]\nmisbehave = \"error\"\n";
 
 fn shard(n: u32) -> String {

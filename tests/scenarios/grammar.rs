@@ -25,8 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// that it does not get, and it dies.
 const DATA_KIB: u64 = 1_536 << 10;
 
-const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\non-remove = \"stop\"\n[limits]\nprocess-deadline = \"100ms\"\n\
-    init-deadline = \"100ms\"\n[retry]\ncap = \"100ms\"\n[reads]\ncalls-per-second = 50.0\nidle-every = \"20ms\"";
+const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\non-remove = \
+    \"stop\"\n[limits]\nprocess-deadline = \"100ms\"\n\
+    init-deadline = \"100ms\"\n[retry]\ncap = \"100ms\"\n[reads]\ncalls-per-second = \
+    50.0\nidle-every = \"20ms\"";
 
 fn limited(setting: &Setting) -> Host {
     let file = setting.configure("a", "duration = \"3s\"\nscan-every = \"200ms\"", CONFIG);

@@ -90,7 +90,8 @@ fn report(what: &str, mut waits: Vec<Duration>, repeats: u64) {
         |percent: usize| waits[(waits.len() * percent / 100).min(waits.len() - 1)].as_secs_f64();
     let (median, p99, longest) = (at(50), at(99), at(100));
     eprintln!(
-        "{what}: {} rounds, median {median:.2} s, p99 {p99:.2} s, longest {longest:.2} s, {repeats} repeats",
+        "{what}: {} rounds, median {median:.2} s, p99 {p99:.2} s, longest {longest:.2} s, \
+            {repeats} repeats",
         waits.len()
     );
 }

@@ -36,7 +36,8 @@ const FILES_MAX: usize = 8;
 const RESIDENT_KIB_MAX: u64 = 1 << 20;
 /// What a component that keeps state exports.
 const STATE: &[u8] = b"shardmill:processor/state@0.1.0";
-const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\non-remove = \"stop\"\n[reads]\ncalls-per-second = 50.0\n\
+const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\non-remove = \
+    \"stop\"\n[reads]\ncalls-per-second = 50.0\n\
     bytes-per-second = \"1GiB\"\nidle-every = \"20ms\"\nidle-max = \"20ms\"";
 
 /// A feed that remembers when it put what, and a reader of the output that looks when it comes out.
@@ -210,7 +211,8 @@ async fn drop_entry(setting: &Setting, entry: &Entry) {
         .iter()
         .any(|file| file.windows(STATE.len()).any(|part| part == STATE));
     let manifest = format!(
-        "initial-position = \"latest\"\n[limits]\nprocess-deadline = \"{deadline}\"\ninit-deadline = \"{deadline}\"\n\
+        "initial-position = \"latest\"\n[limits]\nprocess-deadline = \
+            \"{deadline}\"\ninit-deadline = \"{deadline}\"\n\
          [grants]\nstate = {keeps_state}\n[config]\n{config}"
     );
     setting.drop_manifest(entry.name, &manifest);

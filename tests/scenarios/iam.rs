@@ -1,5 +1,5 @@
-//! The policy that `shardmill iam` prints, before the embedded stack: hosts get through with it, and
-//! use all of it.
+//! The policy that `shardmill iam` prints, before the embedded stack: hosts get through with it,
+//! and use all of it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -118,7 +118,8 @@ async fn hosts_get_through_with_the_printed_policy_and_use_all_of_it() {
     let kinesis = gate.before(setting.stack().kinesis_endpoint()).await;
     let dynamodb = gate.before(setting.stack().dynamodb_endpoint()).await;
     let place = format!(
-        "[aws]\nregion = {LOCAL_REGION:?}\nkinesis-endpoint = {kinesis:?}\ndynamodb-endpoint = {dynamodb:?}\n"
+        "[aws]\nregion = {LOCAL_REGION:?}\nkinesis-endpoint = {kinesis:?}\ndynamodb-endpoint = \
+            {dynamodb:?}\n"
     );
     std::fs::write(
         setting.path().join("host.toml"),

@@ -20,7 +20,8 @@ async fn shards_whose_instances_do_not_fit_at_once_take_turns_and_every_record_i
     let last = setting.put(&flights::input()).await;
     let host = setting.host_with(
         "a",
-        "[limits]\nmemory = \"16MiB\"\n[retry]\ncap = \"500ms\"\n[host]\nadmin = \"127.0.0.1:0\"\ninstances-memory = \"16MiB\"\n\
+        "[limits]\nmemory = \"16MiB\"\n[retry]\ncap = \"500ms\"\n[host]\nadmin = \
+            \"127.0.0.1:0\"\ninstances-memory = \"16MiB\"\n\
          [reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"",
     );
     eventually("the pages are served", || host.log().contains("http://")).await;

@@ -159,7 +159,8 @@ async fn poison_becomes_dead_letters_and_every_other_record_comes_out_once_and_i
     lags.sort();
     let at = |percent: usize| lags[(lags.len() * percent / 100).min(lags.len() - 1)].as_secs_f64();
     eprintln!(
-        "{} records settled in {:.1} s; age of the last settled record: median {:.2} s, p90 {:.2} s, longest {:.2} s",
+        "{} records settled in {:.1} s; age of the last settled record: median {:.2} s, p90 {:.2} \
+            s, longest {:.2} s",
         count(),
         started.elapsed().as_secs_f64(),
         at(50),

@@ -12,9 +12,12 @@ use harness::setting::Setting;
 use sha2::{Digest, Sha256};
 use shardmill_core::rollout::PROBATION_STRIKES;
 
-const CONFIG: &str = "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\nrecords-per-call = 200\n\
-                      idle-every = \"20ms\"\n[host]\nadmin = \"127.0.0.1:0\"\n[failure]\nattempts = 1\non-exhausted = \"dead-letter\"\n\
-                      dead-letter = \"letters\"\n[sinks.letters]\ntype = \"file\"\npath = \"letters.ndjson\"";
+const CONFIG: &str = "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\nrecords-per-call \
+    = 200\n\
+                      idle-every = \"20ms\"\n[host]\nadmin = \"127.0.0.1:0\"\n[failure]\nattempts \
+                      = 1\non-exhausted = \"dead-letter\"\n\
+                      dead-letter = \"letters\"\n[sinks.letters]\ntype = \"file\"\npath = \
+                      \"letters.ndjson\"";
 
 fn digest_of(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))

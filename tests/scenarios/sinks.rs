@@ -27,7 +27,8 @@ async fn a_dead_endpoint_blocks_its_plugin_visibly_and_no_other_and_loses_nothin
     setting.drop_plugin("flights", &guest("flights"));
     let url = &endpoint.url;
     let config = format!(
-        "{READS}[host]\nadmin = \"127.0.0.1:0\"\n[retry]\ncap = \"200ms\"\n[sinks.hook]\ntype = \"http\"\nurl = \"{url}\"\n\
+        "{READS}[host]\nadmin = \"127.0.0.1:0\"\n[retry]\ncap = \"200ms\"\n[sinks.hook]\ntype = \
+            \"http\"\nurl = \"{url}\"\n\
          [plugin.echo.config]\ndestination = \"hook\"\n"
     );
     let host = setting.host_with("a", &config);
@@ -161,7 +162,8 @@ async fn dead_letters_go_back_through_a_plugin_and_what_fails_again_is_left() {
     std::fs::create_dir(at("plugins")).unwrap();
     std::fs::write(at("plugins/echo.wasm"), guest("echo")).unwrap();
     std::fs::write(at("plugins/evil.wasm"), guest("evil")).unwrap();
-    let config = "stream = \"orders\"\n[retry]\ncap = \"100ms\"\n[sinks.out]\ntype = \"file\"\npath = \"out.ndjson\"\nformat = \"envelope\"\n\
+    let config = "stream = \"orders\"\n[retry]\ncap = \"100ms\"\n[sinks.out]\ntype = \
+        \"file\"\npath = \"out.ndjson\"\nformat = \"envelope\"\n\
                   [plugin.echo.config]\ndestination = \"out\"\n[plugin.evil.config]\nmisbehave = \"trap\"\n";
     std::fs::write(at("shardmill.toml"), config).unwrap();
     let letters = [
@@ -323,7 +325,8 @@ async fn a_replay_that_is_interrupted_leaves_what_was_not_tried() {
     std::fs::write(at("echo.wasm"), guest("echo")).unwrap();
     let url = &endpoint.url;
     let config = format!(
-        "stream = \"orders\"\n[batch]\nrecords = 1\n[sinks.hook]\ntype = \"http\"\nurl = \"{url}\"\n\
+        "stream = \"orders\"\n[batch]\nrecords = 1\n[sinks.hook]\ntype = \"http\"\nurl = \
+            \"{url}\"\n\
          [plugin.echo.config]\ndestination = \"hook\"\n"
     );
     std::fs::write(at("shardmill.toml"), config).unwrap();

@@ -140,8 +140,8 @@ async fn run(seed: u64) {
     // disturbances.
     let per_call = (count / u64::from(SHARDS) / 100).max(10);
     let config = format!(
-        "[reads]\ncalls-per-second = 20.0\nrecords-per-call = {per_call}\nbytes-per-second = \"1GiB\"\nidle-every = \
-         \"50ms\"\n[batch]\nrecords = {}",
+        "[reads]\ncalls-per-second = 20.0\nrecords-per-call = {per_call}\nbytes-per-second = \
+            \"1GiB\"\nidle-every = \"50ms\"\n[batch]\nrecords = {}",
         per_call.min(500),
     );
     let mut chaos = Chaos {

@@ -16,7 +16,8 @@ async fn swapped_again_and_again_under_load_nothing_is_lost_or_repeated_and_no_l
     let setting_ = Setting::new(4).await;
     let swaps = setting("SHARDMILL_SWAPS", 8);
     setting_.drop_plugin("versioned", &versioned(0));
-    let config = "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\nrecords-per-call = 200\nidle-every = \"20ms\"";
+    let config = "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\nrecords-per-call = \
+        200\nidle-every = \"20ms\"";
     let host = setting_.host_with("a", config);
     let input = flights::input();
     let is_swapped = AtomicBool::new(false);

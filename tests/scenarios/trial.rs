@@ -77,7 +77,8 @@ async fn what_came_out_once_comes_out_again_in_other_batches_and_over_a_swap() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifests_batches_and_checkpoints_do_not_stand_over_what_the_test_says() {
     let (folder, input) = (folder("flights"), flights::input().display().to_string());
-    let manifest = "[batch]\nrecords = 1000\nbytes = \"1MiB\"\nwindow = \"5m\"\n[checkpoint]\nrecords = 1000000\nage = \"1h\"\n";
+    let manifest = "[batch]\nrecords = 1000\nbytes = \"1MiB\"\nwindow = \
+        \"5m\"\n[checkpoint]\nrecords = 1000000\nage = \"1h\"\n";
     std::fs::write(folder.path().join("flights.toml"), manifest).unwrap();
     let more = ["--batch-records", "137", "--timeout", "20s", "--json"];
     let tested = shardmill(&args("flights.wasm", &input, &more), folder.path()).await;

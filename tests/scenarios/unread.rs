@@ -52,7 +52,8 @@ async fn standard_output_that_nobody_reads_stops_who_emits_to_it_and_nobody_else
     setting.drop_plugin("echo", &guest("echo"));
     setting.drop_plugin("flights", &guest("flights"));
     let (_reader, writer) = full_pipe();
-    let config = "[host]\nadmin = \"127.0.0.1:0\"\ndrain-limit = \"1s\"\n[plugin.echo.config]\ndestination = \"stdout\"";
+    let config = "[host]\nadmin = \"127.0.0.1:0\"\ndrain-limit = \
+        \"1s\"\n[plugin.echo.config]\ndestination = \"stdout\"";
     let mut command = run(&setting, config);
     command
         .stdout(writer)

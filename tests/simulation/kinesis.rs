@@ -172,7 +172,8 @@ impl Kinesis {
             .header("content-type", "application/x-amz-json-1.1")
             .header("x-amz-target", format!("Kinesis_20131202.{operation}"))
             .header("x-amz-date", "20260101T000000Z")
-            .header("authorization", "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/kinesis/aws4_request, SignedHeaders=host, Signature=b")
+            .header("authorization", "AWS4-HMAC-SHA256 \
+                Credential=a/20260101/us-east-1/kinesis/aws4_request, SignedHeaders=host, Signature=b")
             .body(Body::from(body))
             .expect("a request");
         let response = match self.router.clone().oneshot(request).await {

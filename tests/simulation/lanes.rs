@@ -142,6 +142,9 @@ fn finish(mut lane: Lane) -> Result<SeedReport, String> {
     read.map_err(|error| error.to_string())?;
     serde_json::from_slice(&bytes).map_err(|_| {
         let took = lane.began.elapsed();
-        format!("the run panicked or was killed after {took:.1?} (wait status {status}); replay it to see why")
+        format!(
+            "the run panicked or was killed after {took:.1?} (wait status {status}); replay \
+            it to see why"
+        )
     })
 }

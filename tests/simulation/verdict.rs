@@ -103,7 +103,8 @@ pub fn unsettled(world: &World, alive: &BTreeSet<String>) -> Vec<String> {
                 .is_some_and(|owner| alive.contains(owner));
         if !(is_settled && is_owned) {
             missing.push(format!(
-                "{shard}: closed {}, owner {:?}, counter {}, checkpoint {:?}, last record {last:?}, parents {:?}",
+                "{shard}: closed {}, owner {:?}, counter {}, checkpoint {:?}, last record \
+                    {last:?}, parents {:?}",
                 truth.is_closed, row.owner, row.counter, row.checkpoint, row.parents
             ));
         }

@@ -1,5 +1,5 @@
-//! What is deployed fits the host: alarms and dashboards name its metrics, each alarm has a page, and
-//! whoever stops a host waits for it.
+//! What is deployed fits the host: alarms and dashboards name its metrics, each alarm has a page,
+//! and whoever stops a host waits for it.
 
 use std::collections::BTreeSet;
 use std::fs;

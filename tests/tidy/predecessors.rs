@@ -9,45 +9,54 @@
 
 use std::collections::BTreeSet;
 
-const VMWARE_GO_KCL: &str = "ApplicationName DynamoDBEndpoint KinesisEndpoint KinesisCredentials DynamoDBCredentials \
-    TableName StreamName EnableEnhancedFanOutConsumer EnhancedFanOutConsumerName EnhancedFanOutConsumerARN WorkerID \
-    InitialPositionInStream InitialPositionInStreamExtended FailoverTimeMillis LeaseRefreshPeriodMillis \
-    LeaseRefreshWaitTime MaxRecords IdleTimeBetweenReadsInMillis CallProcessRecordsEvenForEmptyRecordList \
-    ParentShardPollIntervalMillis ShardSyncIntervalMillis CleanupTerminatedShardsBeforeExpiry TaskBackoffTimeMillis \
+const VMWARE_GO_KCL: &str = "ApplicationName DynamoDBEndpoint KinesisEndpoint KinesisCredentials \
+    DynamoDBCredentials TableName StreamName EnableEnhancedFanOutConsumer \
+    EnhancedFanOutConsumerName EnhancedFanOutConsumerARN WorkerID InitialPositionInStream \
+    InitialPositionInStreamExtended FailoverTimeMillis LeaseRefreshPeriodMillis \
+    LeaseRefreshWaitTime MaxRecords IdleTimeBetweenReadsInMillis \
+    CallProcessRecordsEvenForEmptyRecordList ParentShardPollIntervalMillis \
+    ShardSyncIntervalMillis CleanupTerminatedShardsBeforeExpiry TaskBackoffTimeMillis \
     ValidateSequenceNumberBeforeCheckpointing RegionName ShutdownGraceMillis MaxLeasesForWorker \
     MaxLeasesToStealAtOneTime InitialLeaseTableReadCapacity InitialLeaseTableWriteCapacity \
     SkipShardSyncAtWorkerInitializationIfLeasesExist Logger MonitoringService EnableLeaseStealing \
-    LeaseStealingIntervalMillis LeaseStealingClaimTimeoutMillis LeaseSyncingTimeIntervalMillis MaxRetryCount";
-const KINSUMER: &str = "streamName applicationName clientName throttleDelay commitFrequency shardCheckFrequency \
-    leaderActionFrequency bufferSize stats logger dynamoReadCapacity dynamoWriteCapacity dynamoWaiterDelay \
-    useListShardsForKinesisStreamReady";
-const LIFION: &str = "compression consumerGroup createStreamIfNeeded dynamoDb.tableName dynamoDb.tags \
-    dynamoDb.provisionedThroughput encryption.type encryption.keyId leaseAcquisitionInterval \
-    leaseAcquisitionRecoveryInterval limit logger maxEnhancedConsumers noRecordsPollDelay pollDelay s3.bucketName \
-    s3.largeItemThreshold s3.nonS3Keys s3.tags shardCount shouldDeaggregate shouldParseJson statsInterval streamName \
-    supressThroughputWarnings tags useAutoCheckpoints useAutoShardAssignment useEnhancedFanOut usePausedPolling \
-    useS3ForLargeItems";
-const KCL_RB: &str = "aws_region aws_access_key_id aws_secret_access_key dynamodb_endpoint dynamodb_table_name \
-    dynamodb_read_capacity dynamodb_write_capacity dynamodb_failover_seconds kinesis_endpoint kinesis_stream_name logger \
-    log_level max_lease_count use_ssl worker_count";
-const RUSTSTREAM: &str = "stream start_at batch poll_interval create_if_missing from_config region endpoint \
-    test_credentials lease_store table owner_id LEASE_TTL RENEW_EVERY";
-const REDPANDA: &str = "streams dynamodb.table dynamodb.create dynamodb.billing_mode dynamodb.read_capacity_units \
-    dynamodb.write_capacity_units checkpoint_limit poll_period enhanced_fan_out.enabled enhanced_fan_out.consumer_name \
-    enhanced_fan_out.consumer_activation_timeout enhanced_fan_out.max_resubscribe_interval auto_replay_nacks \
-    commit_period steal_grace_period rebalance_period lease_period start_from_oldest batching region endpoint credentials";
-const MULTILANG: &str = "executableName processingLanguage maxActiveThreads applicationName streamName streamArn tableName \
-    workerIdentifier workerId failoverTimeMillis shardSyncIntervalMillis cleanupLeasesUponShardCompletion \
-    ignoreUnexpectedChildShards maxLeasesForWorker maxLeasesToStealAtOneTime initialLeaseTableReadCapacity \
-    initialLeaseTableWriteCapacity initialPositionInStream initialPositionInStreamExtended maxLeaseRenewalThreads \
-    listShardsBackoffTimeInMillis maxListShardsRetryAttempts callProcessRecordsEvenForEmptyRecordList \
-    parentShardPollIntervalMillis shardPrioritization skipShardSyncAtWorkerInitializationIfLeasesExist \
-    schedulerInitializationBackoffTimeMillis taskBackoffTimeMillis metricsBufferTimeMillis metricsMaxQueueSize \
-    metricsLevel logWarningForTaskAfterMillis metricsEnabledDimensions retrievalMode fanoutConfig maxRecords \
+    LeaseStealingIntervalMillis LeaseStealingClaimTimeoutMillis LeaseSyncingTimeIntervalMillis \
+    MaxRetryCount";
+const KINSUMER: &str = "streamName applicationName clientName throttleDelay commitFrequency \
+    shardCheckFrequency leaderActionFrequency bufferSize stats logger dynamoReadCapacity \
+    dynamoWriteCapacity dynamoWaiterDelay useListShardsForKinesisStreamReady";
+const LIFION: &str = "compression consumerGroup createStreamIfNeeded dynamoDb.tableName \
+    dynamoDb.tags dynamoDb.provisionedThroughput encryption.type encryption.keyId \
+    leaseAcquisitionInterval leaseAcquisitionRecoveryInterval limit logger maxEnhancedConsumers \
+    noRecordsPollDelay pollDelay s3.bucketName s3.largeItemThreshold s3.nonS3Keys s3.tags \
+    shardCount shouldDeaggregate shouldParseJson statsInterval streamName \
+    supressThroughputWarnings tags useAutoCheckpoints useAutoShardAssignment useEnhancedFanOut \
+    usePausedPolling useS3ForLargeItems";
+const KCL_RB: &str = "aws_region aws_access_key_id aws_secret_access_key dynamodb_endpoint \
+    dynamodb_table_name dynamodb_read_capacity dynamodb_write_capacity dynamodb_failover_seconds \
+    kinesis_endpoint kinesis_stream_name logger log_level max_lease_count use_ssl worker_count";
+const RUSTSTREAM: &str = "stream start_at batch poll_interval create_if_missing from_config \
+    region endpoint test_credentials lease_store table owner_id LEASE_TTL RENEW_EVERY";
+const REDPANDA: &str = "streams dynamodb.table dynamodb.create dynamodb.billing_mode \
+    dynamodb.read_capacity_units dynamodb.write_capacity_units checkpoint_limit poll_period \
+    enhanced_fan_out.enabled enhanced_fan_out.consumer_name \
+    enhanced_fan_out.consumer_activation_timeout enhanced_fan_out.max_resubscribe_interval \
+    auto_replay_nacks commit_period steal_grace_period rebalance_period lease_period \
+    start_from_oldest batching region endpoint credentials";
+const MULTILANG: &str = "executableName processingLanguage maxActiveThreads applicationName \
+    streamName streamArn tableName workerIdentifier workerId failoverTimeMillis \
+    shardSyncIntervalMillis cleanupLeasesUponShardCompletion ignoreUnexpectedChildShards \
+    maxLeasesForWorker maxLeasesToStealAtOneTime initialLeaseTableReadCapacity \
+    initialLeaseTableWriteCapacity initialPositionInStream initialPositionInStreamExtended \
+    maxLeaseRenewalThreads listShardsBackoffTimeInMillis maxListShardsRetryAttempts \
+    callProcessRecordsEvenForEmptyRecordList parentShardPollIntervalMillis shardPrioritization \
+    skipShardSyncAtWorkerInitializationIfLeasesExist schedulerInitializationBackoffTimeMillis \
+    taskBackoffTimeMillis metricsBufferTimeMillis metricsMaxQueueSize metricsLevel \
+    logWarningForTaskAfterMillis metricsEnabledDimensions retrievalMode fanoutConfig maxRecords \
     idleTimeBetweenReadsInMillis maxGetRecordsThreadPool retryGetRecordsInSeconds \
-    validateSequenceNumberBeforeCheckpointing shutdownGraceMillis timeoutInSeconds kinesisCredentialsProvider \
-    AWSCredentialsProvider dynamoDBCredentialsProvider AWSCredentialsProviderDynamoDB cloudWatchCredentialsProvider \
-    AWSCredentialsProviderCloudWatch kinesisClient dynamoDbClient cloudWatchClient regionName dynamoDBRegionName \
+    validateSequenceNumberBeforeCheckpointing shutdownGraceMillis timeoutInSeconds \
+    kinesisCredentialsProvider AWSCredentialsProvider dynamoDBCredentialsProvider \
+    AWSCredentialsProviderDynamoDB cloudWatchCredentialsProvider AWSCredentialsProviderCloudWatch \
+    kinesisClient dynamoDbClient cloudWatchClient regionName dynamoDBRegionName \
     cloudWatchRegionName kinesisEndpoint dynamoDBEndpoint";
 
 /// The first cells of the rows under `## Settings`, without their code marks.

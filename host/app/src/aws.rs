@@ -55,8 +55,8 @@ fn local_stack(data: &Path) -> anyhow::Result<AwsConfig> {
     let path = data.join("endpoints.json");
     let Ok(text) = std::fs::read_to_string(&path) else {
         bail!(
-            "no embedded stack runs with data directory {}: start `shardmill dev` first, or name its data directory, \
-             --local=DATA",
+            "no embedded stack runs with data directory {}: start `shardmill dev` first, or name \
+                its data directory, --local=DATA",
             data.display()
         );
     };

@@ -147,8 +147,8 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Print the AWS permissions that a configuration needs.
     ///
-    /// The least policy for hosts with exactly this configuration, as JSON, Terraform, CloudFormation
-    /// or text with the reasons. Asks nobody.
+    /// The least policy for hosts with exactly this configuration, as JSON, Terraform,
+    /// CloudFormation or text with the reasons. Asks nobody.
     Iam(IamArgs),
     /// Estimate what a fleet costs at AWS in a month.
     ///

@@ -19,8 +19,8 @@ pub(crate) struct PipeClosed;
 /// That a stream is not there, in place of what the service says of it.
 pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
     anyhow::anyhow!(
-        "there is no stream {stream}: create it, or fix its name, the region or the endpoint; `aws kinesis \
-         list-streams` lists the existing ones"
+        "there is no stream {stream}: create it, or fix its name, the region or the endpoint; \
+            `aws kinesis list-streams` lists the existing ones"
     )
 }
 

@@ -42,7 +42,8 @@ const MENDS: [(&str, &str); 10] = [
 ];
 
 /// What to do where there are no credentials.
-pub(crate) const GIVE_CREDENTIALS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role gives them";
+pub(crate) const GIVE_CREDENTIALS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and \
+    AWS_SECRET_ACCESS_KEY, or run where a role gives them";
 
 /// What to do about errors that services answer with.
 const MENDS_BY_CODE: [(&[&str], &str); 2] = [
@@ -90,7 +91,8 @@ pub(crate) fn answered(code: &str, message: &str) -> String {
     }
     if let Some(bytes) = bytes_of_a_record(message) {
         return format!(
-            "{RECORD_TOO_LARGE}, {bytes} bytes of data: make it smaller, or raise the stream's maximum record size"
+            "{RECORD_TOO_LARGE}, {bytes} bytes of data: make it smaller, or raise the stream's \
+                maximum record size"
         );
     }
     let mend = MENDS_BY_CODE
@@ -245,12 +247,14 @@ mod tests {
 
     #[test]
     fn a_right_that_is_missing_is_named_before_all_else() {
-        let words = "User: arn:aws:sts::1:assumed-role/host/i-1 is not authorized to perform: dynamodb:UpdateItem on resource: \
-                     arn:aws:dynamodb:us-east-1:1:table/orders because no identity-based policy allows it";
+        let words = "User: arn:aws:sts::1:assumed-role/host/i-1 is not authorized to perform: \
+            dynamodb:UpdateItem on resource: arn:aws:dynamodb:us-east-1:1:table/orders because no \
+            identity-based policy allows it";
         assert_eq!(
             answered("AccessDeniedException", words),
-            "AccessDeniedException: dynamodb:UpdateItem is not allowed on arn:aws:dynamodb:us-east-1:1:table/orders to \
-             arn:aws:sts::1:assumed-role/host/i-1; allow it in the policy of that identity"
+            "AccessDeniedException: dynamodb:UpdateItem is not allowed on \
+                arn:aws:dynamodb:us-east-1:1:table/orders to \
+                arn:aws:sts::1:assumed-role/host/i-1; allow it in the policy of that identity"
         );
         assert_eq!(
             answered("AccessDeniedException", "no"),
@@ -275,11 +279,13 @@ mod tests {
                 "no providers in chain provided credentials",
             ]),
         );
-        assert!(
-            told.starts_with("the request cannot be sent: no providers in chain provided credentials; set AWS_PROFILE")
-        );
+        assert!(told.starts_with(
+            "the request cannot be sent: no providers in chain provided \
+                credentials; set AWS_PROFILE"
+        ));
         assert_eq!(line("no answer in time", &[]), "no answer in time");
-        let chain = "no credentials found in chain. Attempted: Environment: the credential provider was not enabled Profile: no";
+        let chain = "no credentials found in chain. Attempted: Environment: the credential \
+            provider was not enabled Profile: no";
         let told = line(
             "the request cannot be sent",
             &causes(&["dispatch failure", chain]),
@@ -294,13 +300,14 @@ mod tests {
 
     #[test]
     fn a_record_that_is_too_large_is_told_as_that_and_not_in_the_services_words() {
-        let words = "1 validation error detected: Value 'java.nio.HeapByteBuffer[pos=0 lim=1500000 cap=1500000]' at \
-                     'records.2.member.data' failed to satisfy constraint: Member must have length less than or equal to 1048576";
-        let told = "a record is larger than the stream takes, 1048576 bytes of data: make it smaller, or raise the stream's \
-                    maximum record size";
+        let words = "1 validation error detected: Value 'java.nio.HeapByteBuffer[pos=0 \
+            lim=1500000 cap=1500000]' at 'records.2.member.data' failed to satisfy constraint: \
+            Member must have length less than or equal to 1048576";
+        let told = "a record is larger than the stream takes, 1048576 bytes of data: make it \
+            smaller, or raise the stream's maximum record size";
         assert_eq!(answered("ValidationException", words), told);
-        let other = "1 validation error detected: Value '' at 'streamName' failed to satisfy constraint: Member must have length \
-                     less than or equal to 128";
+        let other = "1 validation error detected: Value '' at 'streamName' failed to satisfy \
+            constraint: Member must have length less than or equal to 128";
         assert_eq!(
             answered("ValidationException", other),
             format!("ValidationException: {other}")

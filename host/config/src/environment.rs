@@ -128,8 +128,8 @@ fn path_of(variable: &str) -> Result<Option<Vec<String>>, String> {
         return Ok(Some(path));
     }
     Err(format!(
-        "{variable} names no setting: write the section, two underscores and the key in capitals, such as \
-         SHARDMILL_AWS__REGION, or rename it"
+        "{variable} names no setting: write the section, two underscores and the key in capitals, \
+            such as SHARDMILL_AWS__REGION, or rename it"
     ))
 }
 

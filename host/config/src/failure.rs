@@ -171,7 +171,8 @@ mod tests {
             (
                 "attempts = 3",
                 6,
-                "plugin.abc.failure.attempts: says when a record is given up, but not what happens then",
+                "plugin.abc.failure.attempts: says when a record is given up, but not what \
+                    happens then",
             ),
             (
                 "bisect = true\nmax-age = \"1m\"",

@@ -137,8 +137,8 @@ impl Config {
         let mut all = std::iter::once(self.plugins.clone()).chain(entries.filter(is_code));
         let path = all.find(|path| is_for_everybody(path))?;
         Some(format!(
-            "every user may write to {}, and so choose the code that sees the records: chmod o-w it, or require \
-             signatures under [integrity]",
+            "every user may write to {}, and so choose the code that sees the records: chmod o-w \
+                it, or require signatures under [integrity]",
             path.display()
         ))
     }
@@ -230,8 +230,8 @@ fn check_positions(name: &PluginName, plugin: &PluginConfig, now: Utc, checked: 
     for stream in &plugin.streams {
         match stream.initial_position {
             InitialPosition::AtTimestamp(ms) if ms > now.0 => checked.warnings.push(format!(
-                "plugin {name}: initial-position of {} is in the future, {}: records that arrive before it are not \
-                 read",
+                "plugin {name}: initial-position of {} is in the future, {}: records that arrive \
+                    before it are not read",
                 stream.stream,
                 Utc(ms)
             )),
@@ -344,7 +344,8 @@ mod tests {
     #[test]
     fn what_a_host_would_stumble_over_is_told_all_at_once() {
         let text = "[plugin.ghost]\n[sinks.out]\ntype = \"http\"\nurl = \"http://localhost:1\"\n\
-                    headers = { a = \"env:SHARDMILL_NOT_SET\" }\n[secrets.api]\nfile = \"nowhere\"\n";
+                    headers = { a = \"env:SHARDMILL_NOT_SET\" }\n[secrets.api]\nfile = \
+                    \"nowhere\"\n";
         let told = checked(
             text,
             &[("aaa.wasm", ""), ("aaa.toml", "stream = \"payroll\"")],

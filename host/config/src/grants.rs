@@ -115,13 +115,14 @@ impl GrantsFile {
             .find_map(|one| Some((one, holder_of(one, general)?)))
         {
             let message = format!(
-                "{variable:?} is the variable of {whose}, which the environment would expose: grant it as a secret"
+                "{variable:?} is the variable of {whose}, which the environment would expose: \
+                    grant it as a secret"
             );
             return Err(Problem::new("env", message));
         }
         if self.state && order == Order::Key {
-            let message = "cannot be kept with failure.order = \"key\": later records would be counted before earlier ones \
-                           that wait, so set failure.order = \"shard\"";
+            let message = "cannot be kept with failure.order = \"key\": later records would be \
+                counted before earlier ones that wait, so set failure.order = \"shard\"";
             return Err(Problem::new("state", message));
         }
         Ok(PluginGrants {
@@ -155,7 +156,8 @@ impl GrantsFile {
         let ceilings = &general.grant_ceilings;
         let beyond = |key: &str, what: &str, mend: &str| {
             let message = format!(
-                "{what} is more than this host allows a manifest: {mend}, or set it in the host's section of the plugin"
+                "{what} is more than this host allows a manifest: {mend}, or set it in the host's \
+                    section of the plugin"
             );
             Err(Problem::new(key, message))
         };

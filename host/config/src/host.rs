@@ -125,8 +125,8 @@ pub fn refuse_open(address: SocketAddr, has_token: bool) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "others can reach {address} and read about streams, shards and tables: set host.admin-token = {{ env = \"NAME\" }} \
-         or {{ file = \"PATH\" }}, or use 127.0.0.1"
+        "others can reach {address} and read about streams, shards and tables: set \
+            host.admin-token = {{ env = \"NAME\" }} or {{ file = \"PATH\" }}, or use 127.0.0.1"
     ))
 }
 

@@ -162,9 +162,12 @@ mod tests {
     #[test]
     fn every_limit_has_a_default_and_a_key() {
         assert_eq!(http("").unwrap(), HttpConfig::default());
-        let text = "allow-private = [\"10.1.0.0/16\"]\nconnect-timeout = \"1s\"\nfirst-byte-timeout = \"2s\"\n\
-                    between-bytes-timeout = \"3s\"\ntimeout = \"4s\"\nrequest-bytes = \"5KiB\"\nresponse-bytes = \"6KiB\"\n\
-                    headers = 7\nheader-bytes = \"8KiB\"\nrequests-in-flight = 9\nrequests-per-call = 10\n\
+        let text = "allow-private = [\"10.1.0.0/16\"]\nconnect-timeout = \
+            \"1s\"\nfirst-byte-timeout = \"2s\"\n\
+                    between-bytes-timeout = \"3s\"\ntimeout = \"4s\"\nrequest-bytes = \
+                    \"5KiB\"\nresponse-bytes = \"6KiB\"\n\
+                    headers = 7\nheader-bytes = \"8KiB\"\nrequests-in-flight = \
+                    9\nrequests-per-call = 10\n\
                     requests-in-flight-total = 11";
         let limits = HttpLimits {
             connect_timeout: Duration::from_secs(1),

@@ -56,7 +56,8 @@ impl IntegrityFile {
             ));
         }
         if self.version_min.is_some() && !rules.require_signature {
-            let problem = "is checked only with a signature, which names the version: set require-signature as well";
+            let problem = "is checked only with a signature, which names the version: set \
+                require-signature as well";
             return Err(Problem::new("version-min", problem));
         }
         Ok(rules)

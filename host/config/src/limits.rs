@@ -276,8 +276,8 @@ impl LimitsFile {
             if (row.asked)(self).is_some_and(|asked| asked > most) {
                 let key = row.key;
                 let message = format!(
-                    "is more than this host allows a manifest: ask for less, raise ceilings.{key}, or set it in the \
-                     host's section of the plugin"
+                    "is more than this host allows a manifest: ask for less, raise \
+                        ceilings.{key}, or set it in the host's section of the plugin"
                 );
                 return Err(Problem::new(key, message));
             }

@@ -87,8 +87,8 @@ impl Config {
         let settings = self.overlaid(name, manifest)?;
         if settings.streams.is_empty() {
             return Err(format!(
-                "it names no stream: set `stream` in {name}.toml beside it, under [plugin.{name}], or for all plugins at \
-                 the top of the configuration"
+                "it names no stream: set `stream` in {name}.toml beside it, under \
+                    [plugin.{name}], or for all plugins at the top of the configuration"
             ));
         }
         Ok(settings)

@@ -32,8 +32,9 @@ fn told_of_maps(maps_max: u64, instances_memory_bytes: u64) -> Option<String> {
     );
     (by_memory > by_maps).then(|| {
         format!(
-            "host.instances-memory has room for {by_memory} small instances, and the system has maps for some {by_maps}: to serve \
-             more shards than that (counted once for each plugin), sysctl -w vm.max_map_count={}",
+            "host.instances-memory has room for {by_memory} small instances, and the system has \
+                maps for some {by_maps}: to serve more shards than that (counted once for each \
+                plugin), sysctl -w vm.max_map_count={}",
             by_memory * MAPS_EACH
         )
     })

@@ -243,8 +243,8 @@ impl NameCeilings {
 /// Says what is too much, and both places where the operator may allow it.
 fn beyond(key: &str, what: &str, mend: &str, plugin: &PluginName) -> Problem {
     let message = format!(
-        "{what} is more than this host allows a manifest: {mend} under [ceilings] in the host's shardmill.toml, or \
-         set {key} there under [plugin.{plugin}]"
+        "{what} is more than this host allows a manifest: {mend} under [ceilings] in the host's \
+            shardmill.toml, or set {key} there under [plugin.{plugin}]"
     );
     Problem::new(key, message)
 }

@@ -188,8 +188,8 @@ impl PluginFile {
         general: &Config,
     ) -> Result<(), Problem> {
         if manifest.contains_key("integrity") {
-            let message = "is for the host to set: a manifest comes with the very component it would vouch for; set \
-                           it in the host's [integrity] or its section of the plugin";
+            let message = "is for the host to set: a manifest comes with the very component it \
+                would vouch for; set it in the host's [integrity] or its section of the plugin";
             return Err(Problem::new("integrity", message));
         }
         if !section.contains_key("retrieval") {
@@ -250,8 +250,9 @@ impl PluginFile {
         if self.retrieval != Some(RetrievalMode::FanOut) || is_allowed {
             return Ok(());
         }
-        let message = "a manifest alone may not spend money on fan-out: set host.fan-out-allowed = true, or retrieval in \
-                       the host's section of the plugin; with \"auto\" the plugin is polled until then";
+        let message = "a manifest alone may not spend money on fan-out: set host.fan-out-allowed \
+            = true, or retrieval in the host's section of the plugin; with \"auto\" the plugin is \
+            polled until then";
         Err(Problem::new("retrieval", message))
     }
 }

@@ -138,7 +138,8 @@ const EXAMPLES: [(&str, &str); 12] = [
     ),
     (
         "socket address",
-        "an address is written as IP:PORT, such as \"127.0.0.1:9090\" or \"[::1]:9090\"; names are not accepted",
+        "an address is written as IP:PORT, such as \"127.0.0.1:9090\" or \"[::1]:9090\"; names \
+            are not accepted",
     ),
 ];
 

@@ -28,7 +28,8 @@ pub(super) fn refuse_shared_consumers(
             };
             let consumer = fan_out.consumer.to_string();
             let message = format!(
-                "two plugins would subscribe to {} with {consumer}: each would take over the other's subscriptions; give each its own consumer",
+                "two plugins would subscribe to {} with {consumer}: each would take over the \
+                    other's subscriptions; give each its own consumer",
                 one.stream
             );
             if !seen.insert((&one.stream, consumer)) {
@@ -52,7 +53,8 @@ impl OwnRetrieval<'_> {
         if mode == RetrievalMode::Polling {
             // Polling that a plugin asks for itself is meant, whatever consumer it once had.
             if self.consumer.is_some() && self.mode.is_none() {
-                let message = "is set, but the plugin is read by polling: set retrieval to \"fan-out\" or \"auto\", or remove it";
+                let message = "is set, but the plugin is read by polling: set retrieval to \
+                    \"fan-out\" or \"auto\", or remove it";
                 return Err(Problem::new("consumer", message));
             }
             return Ok(Retrieval::Polling);
@@ -76,8 +78,8 @@ impl OwnRetrieval<'_> {
         let consumer = FanOutConsumer::parse(self.consumer.unwrap_or(application));
         let consumer = consumer.map_err(|problem| Problem::new("consumer", problem))?;
         if matches!(consumer, FanOutConsumer::Given(_)) && !is_only {
-            let message = "is the ARN of a consumer, which is one stream's, but the plugin reads several: remove it, \
-                           and each stream gets its own consumer, or use a plugin for each stream";
+            let message = "is the ARN of a consumer, which is one stream's, but the plugin reads \
+                several: remove it, and each stream gets its own consumer, or use a plugin for each stream";
             return Err(Problem::new("consumer", message));
         }
         Ok(consumer)
@@ -140,7 +142,8 @@ mod tests {
     fn a_plugin_has_a_retrieval_and_a_consumer_of_its_own() {
         let arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/theirs:1";
         let config = parse(&format!(
-            "[reads]\nderegister-on-exit = true\n[plugin.billing]\nretrieval = \"fan-out\"\nconsumer = \"{arn}\"\n\
+            "[reads]\nderegister-on-exit = true\n[plugin.billing]\nretrieval = \
+                \"fan-out\"\nconsumer = \"{arn}\"\n\
              [plugin.fraud]\nretrieval = \"fan-out\"\napplication = \"fraud-check\""
         ))
         .unwrap();
@@ -154,8 +157,10 @@ mod tests {
     #[test]
     fn each_stream_of_a_plugin_has_a_consumer_of_its_own() {
         let config = parse(
-            "[plugin.billing]\nretrieval = \"fan-out\"\nstream = \"orders\"\nstreams = [\"returns\", \"refunds\"]\n\
-             [plugin.fraud]\nretrieval = \"fan-out\"\nconsumer = \"billing\"\nstream = \"payments\"",
+            "[plugin.billing]\nretrieval = \"fan-out\"\nstream = \"orders\"\nstreams = \
+                [\"returns\", \"refunds\"]\n\
+             [plugin.fraud]\nretrieval = \"fan-out\"\nconsumer = \"billing\"\nstream = \
+             \"payments\"",
         )
         .unwrap();
         let consumers = |plugin| -> Vec<_> {
@@ -202,7 +207,8 @@ mod tests {
             Some("billing.theirs"),
             "over the general setting"
         );
-        let ours = "[plugin.billing]\nretrieval = \"auto\"\nconsumer = \"ours\"\n[host]\nfan-out-allowed = true";
+        let ours = "[plugin.billing]\nretrieval = \"auto\"\nconsumer = \
+            \"ours\"\n[host]\nfan-out-allowed = true";
         assert_eq!(with(ours).as_deref(), Some("ours"));
         assert_eq!(with("[plugin.billing]\nretrieval = \"polling\""), None);
     }
@@ -257,7 +263,8 @@ mod tests {
             ("[reads]\nretrieval = \"fanout\"", "unknown variant"),
             (
                 "[plugin.billing]\nretrieval = \"fan-out\"\nstreams = [\"one\", \"two\"]\n\
-                 consumer = \"arn:aws:kinesis:us-east-1:123456789012:stream/one/consumer/theirs:1\"",
+                 consumer = \
+                 \"arn:aws:kinesis:us-east-1:123456789012:stream/one/consumer/theirs:1\"",
                 "line 5: plugin.billing.consumer: is the ARN of a consumer, which is one stream's",
             ),
         ] {

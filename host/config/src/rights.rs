@@ -179,7 +179,8 @@ impl Config {
         let plugins = self.all_plugins()?;
         if plugins.values().all(|plugin| plugin.streams.is_empty()) {
             return Err(format!(
-                "no plugin reads a stream: put components into {}, or add [plugin.NAME] with the name of each",
+                "no plugin reads a stream: put components into {}, or add [plugin.NAME] with the \
+                    name of each",
                 self.plugins.display()
             ));
         }
@@ -441,7 +442,8 @@ mod tests {
                 vec![],
             ),
             (
-                "sinks = [\"stdout\"]\nfailure = { on-exhausted = \"dead-letter\", dead-letter = \"out\", attempts = 2 }\n\
+                "sinks = [\"stdout\"]\nfailure = { on-exhausted = \"dead-letter\", dead-letter = \
+                    \"out\", attempts = 2 }\n\
                  [sinks.out]\ntype = \"kinesis\"\nstream = \"totals\"\n",
                 vec!["kinesis:PutRecords STREAM/totals"],
             ),
@@ -463,7 +465,8 @@ mod tests {
     fn a_stream_of_another_account_and_a_sink_in_another_region_keep_their_own() {
         let arn = "arn:aws:kinesis:eu-west-1:999999999999:stream/theirs";
         let text = format!(
-            "[plugin.alerts]\nstream = \"{arn}\"\n[sinks.far]\ntype = \"kinesis\"\nstream = \"far\"\nregion = \"us-east-1\"\n"
+            "[plugin.alerts]\nstream = \"{arn}\"\n[sinks.far]\ntype = \"kinesis\"\nstream = \
+                \"far\"\nregion = \"us-east-1\"\n"
         );
         let rights = rights(&text);
         assert!(rights.contains(&format!("kinesis:GetRecords {arn}")));

@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn a_secret_is_in_a_file_or_in_the_environment_of_the_host() {
         let found = secrets(
-            "[secrets.api]\nfile = \"keys/api\"\nplugins = [\"alerts\", \"orders\"]\n[secrets.db]\nenv = \"DB_TOKEN\"",
+            "[secrets.api]\nfile = \"keys/api\"\nplugins = [\"alerts\", \
+                \"orders\"]\n[secrets.db]\nenv = \"DB_TOKEN\"",
         )
         .unwrap();
         assert_eq!(

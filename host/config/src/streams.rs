@@ -152,7 +152,8 @@ fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     match streams.iter().find(is_taken) {
         Some(one) => {
             let message = format!(
-                "the leases of {} would be kept in table {}, which another stream uses: give it to another plugin",
+                "the leases of {} would be kept in table {}, which another stream uses: give it \
+                    to another plugin",
                 one.stream, one.application
             );
             Err(Problem::new("streams", message))

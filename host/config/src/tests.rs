@@ -56,7 +56,8 @@ fn a_plugin_without_settings_has_the_general_ones() {
 fn the_hosts_section_wins_over_the_manifest_key_by_key_and_both_over_the_general_settings() {
     let config = config(
         "stream = \"events\"\n[batch]\nrecords = 1\nbytes = \"1MiB\"\nwindow = \"1s\"\n\
-         [plugin.orders]\napplication = \"orders-v2\"\nbatch.records = 3\n[plugin.orders.config]\nlevel = \"host\"\n",
+         [plugin.orders]\napplication = \"orders-v2\"\nbatch.records = \
+         3\n[plugin.orders.config]\nlevel = \"host\"\n",
     );
     let manifest = manifest(
         "application = \"theirs\"\n[batch]\nrecords = 2\nbytes = \"2MiB\"\n[retry]\nbase = \"1m\"\n\
@@ -91,7 +92,8 @@ fn the_stream_under_stream_keeps_the_applications_table_and_each_under_streams_h
     let arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/clicks";
     let text = format!(
         "[plugin.orders]\nstream = \"events\"\ninitial-position = \"latest\"\n\
-         streams = [\"returns\", {{ stream = \"{arn}\", initial-position = \"2026-01-31T00:00:00Z\" }}]\n"
+         streams = [\"returns\", {{ stream = \"{arn}\", initial-position = \
+         \"2026-01-31T00:00:00Z\" }}]\n"
     );
     let settings = config(&text).of_plugin(&orders(), None).unwrap();
     let expected = [
@@ -362,7 +364,8 @@ fn a_worker_id_that_would_not_fit_into_a_row_a_log_line_or_a_table_is_refused_wi
 fn two_sinks_of_one_file_are_refused_however_its_path_is_written() {
     for (one, other) in [("o", "./o"), ("o", "o"), ("a/./o", "a/o")] {
         let sinks = format!(
-            "[sinks.a]\ntype = \"file\"\npath = \"{one}\"\n[sinks.b]\ntype = \"file\"\npath = \"{other}\"\n"
+            "[sinks.a]\ntype = \"file\"\npath = \"{one}\"\n[sinks.b]\ntype = \"file\"\npath = \
+                \"{other}\"\n"
         );
         for folder in ["", ".", "/etc/shardmill"] {
             let told =

@@ -155,8 +155,8 @@ mod tests {
                 ..death(false, 1_000)
             },
         ]);
-        let expected = "the host died 2 times with this version on trial, last in its calls or soon after one, in process 7, \
-                        which began with it at 1970-01-01T00:00:02Z";
+        let expected = "the host died 2 times with this version on trial, last in its calls or \
+            soon after one, in process 7, which began with it at 1970-01-01T00:00:02Z";
         assert_eq!(text, expected);
         assert!(told(&[death(true, 1)]).starts_with("the host died once "));
         assert_eq!(Stage::of_word(Stage::Start.word()), Some(Stage::Start));

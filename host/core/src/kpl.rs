@@ -76,7 +76,8 @@ pub enum Damage {
     KeyIndex,
     /// Opened it would be too large.
     #[error(
-        "unpacked, it would be larger than {EXPANDED_BYTES_MAX} bytes, or have more than {ENTRIES_MAX} entries"
+        "unpacked, it would be larger than {EXPANDED_BYTES_MAX} bytes, or have more than \
+            {ENTRIES_MAX} entries"
     )]
     TooLarge,
 }

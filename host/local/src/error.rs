@@ -17,8 +17,8 @@ pub enum StartError {
     },
     /// The data directory is not there and cannot be made.
     #[error(
-        "cannot create the data directory {}: {source}; name another with --data, in a folder that this user may \
-         write to",
+        "cannot create the data directory {}: {source}; name another with --data, in a folder \
+            that this user may write to",
         path.display()
     )]
     NoDirectory {

@@ -53,9 +53,11 @@ mod tests {
         let address = endpoint.strip_prefix("http://").unwrap();
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!(
-            "POST / HTTP/1.1\r\n{headers}connection: close\r\ncontent-type: application/x-amz-json-1.{version}\r\n\
-             x-amz-target: {target}\r\nx-amz-date: 20260131T000000Z\r\nauthorization: AWS4-HMAC-SHA256 \
-             Credential=a/20260131/us-east-1/x/aws4_request, SignedHeaders=host, Signature=b\r\ncontent-length: 2\r\n\r\n{{}}",
+            "POST / HTTP/1.1\r\n{headers}connection: close\r\ncontent-type: \
+                application/x-amz-json-1.{version}\r\n\
+             x-amz-target: {target}\r\nx-amz-date: 20260131T000000Z\r\nauthorization: \
+             AWS4-HMAC-SHA256 Credential=a/20260131/us-east-1/x/aws4_request, SignedHeaders=host, \
+             Signature=b\r\ncontent-length: 2\r\n\r\n{{}}",
             version = u8::from(target.starts_with("Kinesis")),
         );
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn the_series_of_what_has_ended_are_not_shown() {
-        let text = "# TYPE x gauge\nx{plugin=\"a\",shard=\"0\"} NaN\nx{plugin=\"a\",shard=\"1\"} 0\n\ny{plugin=\"a\"} NaN\n";
+        let text = "# TYPE x gauge\nx{plugin=\"a\",shard=\"0\"} NaN\nx{plugin=\"a\",shard=\"1\"} \
+            0\n\ny{plugin=\"a\"} NaN\n";
         let kept = "# TYPE x gauge\nx{plugin=\"a\",shard=\"1\"} 0\n\n";
         assert_eq!(without_ended(text), kept);
     }

@@ -77,8 +77,8 @@ impl Kept {
             Err(error) => {
                 let signature = signature_of(file);
                 let signature = signature.display();
-                tracing::warn!(plugin = %name, %signature, %error, "the kept version has no signature: put one \
-                     beside it, or remove the version");
+                tracing::warn!(plugin = %name, %signature, %error, "the kept version has no \
+                    signature: put one beside it, or remove the version");
             }
         }
         write_whole(&path, &bytes)?;

@@ -180,7 +180,8 @@ impl Supervisor {
                 keeps,
             } => {
                 if let Some(kept) = keeps {
-                    tracing::warn!(file, %reason, %kept, "plugin file refused, the previous version keeps running");
+                    tracing::warn!(file, %reason, %kept, "plugin file refused, the previous \
+                        version keeps running");
                 } else {
                     tracing::warn!(file, %reason, "plugin file refused");
                 }
@@ -199,7 +200,8 @@ impl Supervisor {
             .filter(|running| !running.stop.is_cancelled())
             && let Err(reason) = running.settings.refuse_other_contract(version.as_ref())
         {
-            tracing::warn!(plugin = %name, reason, "plugin file refused, the previous version keeps running");
+            tracing::warn!(plugin = %name, reason, "plugin file refused, the previous version \
+                keeps running");
             return self.status.file_refused(name.as_str(), &reason);
         }
         self.status.file_accepted(name.as_str());
@@ -334,13 +336,15 @@ impl Supervisor {
             // As with a component: a deploy that deletes and copies must not move the plugin to
             // other streams in between.
             Ok(settings) if !settings.has_manifest => {
-                tracing::warn!(plugin = %name, "manifest removed; its settings stay in use until the host stops");
+                tracing::warn!(plugin = %name, "manifest removed; its settings stay in use until \
+                    the host stops");
                 let problem =
                     "the manifest was removed; its settings stay in use until the host stops";
                 self.status.settings_refused(name.as_str(), problem);
             }
             Ok(_) => {
-                tracing::info!(plugin = %name, "manifest changed, draining to restart with the new settings");
+                tracing::info!(plugin = %name, "manifest changed, draining to restart with the \
+                    new settings");
                 let version = Arc::clone(&running.versions.borrow());
                 running.next = Some(version);
                 running.stop.cancel();
@@ -366,8 +370,8 @@ impl Supervisor {
         running.next = None;
         match on_remove {
             OnRemove::Keep => {
-                tracing::warn!(plugin = %name, "plugin file removed; the loaded version keeps running until the host \
-                                                stops");
+                tracing::warn!(plugin = %name, "plugin file removed; the loaded version keeps \
+                    running until the host stops");
                 self.status.file_removed(name.as_str());
             }
             OnRemove::Stop => {

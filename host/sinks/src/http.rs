@@ -151,8 +151,8 @@ impl Carrier for HttpCarrier {
                 Err(_) if !indexes.is_empty() => break,
                 Err(size) => {
                     return Err(format!(
-                        "piece {index} of the batch is {size} bytes when sent, and a request holds {}: emit less, or \
-                         raise request-bytes if the endpoint takes more",
+                        "piece {index} of the batch is {size} bytes when sent, and a request \
+                            holds {}: emit less, or raise request-bytes if the endpoint takes more",
                         self.request_bytes
                     ));
                 }

@@ -94,14 +94,15 @@ impl KinesisSinkOptions {
         if piece.key.chars().count() > KEY_CHARS_MAX {
             let start: String = piece.key.chars().take(40).collect();
             return Err(format!(
-                "piece {index} of the batch has a key of more than {KEY_CHARS_MAX} characters ({start:?}...), which \
-                 cannot be a partition key: emit a shorter one"
+                "piece {index} of the batch has a key of more than {KEY_CHARS_MAX} characters \
+                    ({start:?}...), which cannot be a partition key: emit a shorter one"
             ));
         }
         if cost > self.record_bytes {
             return Err(format!(
-                "piece {index} of the batch has {cost} bytes with its key, and the stream takes {}: emit less, or allow \
-                 more on the stream (UpdateMaxRecordSize) and here (record-bytes)",
+                "piece {index} of the batch has {cost} bytes with its key, and the stream takes \
+                    {}: emit less, or allow more on the stream (UpdateMaxRecordSize) and here \
+                    (record-bytes)",
                 self.record_bytes
             ));
         }

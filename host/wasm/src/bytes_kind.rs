@@ -64,10 +64,12 @@ impl BytesKind {
     pub fn mend(self) -> &'static str {
         match self {
             Self::CoreModule => {
-                "build it as a component: for Rust `cargo build --target wasm32-wasip2`, for others `wasm-tools component new`"
+                "build it as a component: for Rust `cargo build --target wasm32-wasip2`, for \
+                    others `wasm-tools component new`"
             }
             Self::Wasip1Module => {
-                "build it for WASI 0.2: for Rust `--target wasm32-wasip2`, for others `wasm-tools component new --adapt`"
+                "build it for WASI 0.2: for Rust `--target wasm32-wasip2`, for others `wasm-tools \
+                    component new --adapt`"
             }
             Self::WebAssemblyText => "assemble it first: `wasm-tools parse`",
             Self::Precompiled => {

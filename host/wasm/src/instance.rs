@@ -306,7 +306,8 @@ impl Running {
         let result = result.and_then(|state| match state.len() {
             bytes if bytes > bytes_max => Err(ProcessorError::State {
                 message: format!(
-                    "it has {bytes} bytes, more than the limit of {bytes_max}: keep less, or raise limits.state"
+                    "it has {bytes} bytes, more than the limit of {bytes_max}: keep less, or \
+                        raise limits.state"
                 ),
             }),
             _ => Ok(Bytes::from(state)),

@@ -93,8 +93,8 @@ pub struct PublicKey([u8; KEY_BYTES]);
 /// A text that is no key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not an ed25519 public key: give its 32 bytes in base64 or hex, or the base64 line that `openssl \
-     pkey -pubout` prints"
+    "{text:?} is not an ed25519 public key: give its 32 bytes in base64 or hex, or the base64 \
+        line that `openssl pkey -pubout` prints"
 )]
 pub struct InvalidKey {
     /// As found, cut to a sane length.
@@ -106,7 +106,8 @@ pub struct InvalidKey {
 pub enum IntegrityError {
     /// Its digest is not on the list.
     #[error(
-        "its digest {} is not among integrity.allowed-digests: add it there if it is meant to run, or put back a file that is",
+        "its digest {} is not among integrity.allowed-digests: add it there if it is meant to \
+            run, or put back a file that is",
         .digest.as_str()
     )]
     NotAllowed {
@@ -115,7 +116,8 @@ pub enum IntegrityError {
     },
     /// There is no signature.
     #[error(
-        "it is not signed: put the signature beside it as {file}.sig; docs/configuration.md, [integrity], says how it is made"
+        "it is not signed: put the signature beside it as {file}.sig; docs/configuration.md, \
+            [integrity], says how it is made"
     )]
     Unsigned {
         /// The component's file.
@@ -123,8 +125,9 @@ pub enum IntegrityError {
     },
     /// The signature is none of the component by a known key.
     #[error(
-        "its signature {file}.sig does not match these bytes, this name and this version under any of \
-         integrity.keys: sign this very file for this plugin with a key that is listed, or list the key"
+        "its signature {file}.sig does not match these bytes, this name and this version under \
+            any of integrity.keys: sign this very file for this plugin with a key that is listed, \
+            or list the key"
     )]
     WrongSignature {
         /// The component's file.
@@ -132,9 +135,9 @@ pub enum IntegrityError {
     },
     /// The signature says neither for which plugin nor which version it is.
     #[error(
-        "its signature {file}.sig covers the bytes alone, so it would be valid for any plugin, and for an outdated \
-         version: sign the name and a version with them (docs/configuration.md, [integrity]), or set \
-         integrity.accept-bare-signatures = true"
+        "its signature {file}.sig covers the bytes alone, so it would be valid for any plugin, \
+            and for an outdated version: sign the name and a version with them \
+            (docs/configuration.md, [integrity]), or set integrity.accept-bare-signatures = true"
     )]
     BareSignature {
         /// The component's file.
@@ -142,8 +145,8 @@ pub enum IntegrityError {
     },
     /// A later version was loaded, or is required.
     #[error(
-        "it is signed as version {version}, and {least} is the oldest that is loaded here: sign a newer version, which may have \
-         the same bytes, or lower integrity.version-min if that says so"
+        "it is signed as version {version}, and {least} is the oldest that is loaded here: sign a \
+            newer version, which may have the same bytes, or lower integrity.version-min if that says so"
     )]
     OldVersion {
         /// What is signed.
@@ -153,8 +156,8 @@ pub enum IntegrityError {
     },
     /// The signature's file is none.
     #[error(
-        "its signature {file}.sig is malformed: it must hold a line `version NUMBER` and a line `signature BASE64`, \
-         as docs/configuration.md, [integrity], says"
+        "its signature {file}.sig is malformed: it must hold a line `version NUMBER` and a line \
+            `signature BASE64`, as docs/configuration.md, [integrity], says"
     )]
     NotASignature {
         /// The component's file.
@@ -310,6 +313,398 @@ mod tests {
     const OPENSSL_BYTES: &[u8] = b"the bytes of a component";
     const OPENSSL_KEY: &str = "MCowBQYDK2VwAyEAa1ax4it5oV83ya5gHewJYCdD/jTt5t3ZXGicIg0X7YU=";
     const OPENSSL_SIGNATURE: &str = "014335674b3e3bcebd036083a7f1d71b53f5bb831afd206f812698d841a75dba\
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
+                                     \
                                      2b10d7c1a26c4e4ffec5a7e11136e7da7b1f6e20a4ed8cb10a28e527ca0a6807";
 
     fn signer() -> Ed25519KeyPair {

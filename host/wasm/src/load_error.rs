@@ -38,8 +38,8 @@ pub enum LoadError {
     },
     /// A component that is no record processor.
     #[error(
-        "it does not export {expected}, so it is not a record processor; build it against the world \
-         shardmill:processor/plugin. it exports: {}",
+        "it does not export {expected}, so it is not a record processor; build it against the \
+            world shardmill:processor/plugin. it exports: {}",
         listed(exports)
     )]
     NoProcessor {
@@ -50,7 +50,8 @@ pub enum LoadError {
     },
     /// A record processor for a contract that this host does not know.
     #[error(
-        "it exports {found}, but this host knows {expected}; build it against that version, or run a host that knows it"
+        "it exports {found}, but this host knows {expected}; build it against that version, or \
+            run a host that knows it"
     )]
     WrongVersion {
         /// What it exports.
@@ -69,7 +70,8 @@ pub enum LoadError {
     },
     /// It uses the component model's async features.
     #[error(
-        "it uses async features of the component model, which this host does not run; build it with synchronous exports ({message})"
+        "it uses async features of the component model, which this host does not run; build it \
+            with synchronous exports ({message})"
     )]
     Async {
         /// What the validator says.
@@ -77,8 +79,8 @@ pub enum LoadError {
     },
     /// It uses a proposal to WebAssembly that is switched off here.
     #[error(
-        "it uses a feature of WebAssembly that this host does not run ({message}); build it without it: for Rust, as \
-         `wasm32-wasip2` builds by default"
+        "it uses a feature of WebAssembly that this host does not run ({message}); build it \
+            without it: for Rust, as `wasm32-wasip2` builds by default"
     )]
     Feature {
         /// What the validator says; it names the feature.
@@ -124,7 +126,8 @@ pub enum LoadError {
     },
     /// It is not its turn: after a death of the host, suspects are tried alone.
     #[error(
-        "it waits for the trial of {others}: the host died, and each version that may have caused it is tried alone"
+        "it waits for the trial of {others}: the host died, and each version that may have caused \
+            it is tried alone"
     )]
     OutOfTurn {
         /// Whose versions are on trial.

@@ -179,7 +179,8 @@ impl Marks {
                     is_suspect = true;
                     if shared.lock().suspects.insert(digest.clone()) {
                         let why = told(&deaths);
-                        tracing::warn!(%plugin, %digest, why, "the version may have killed the host, trying it alone");
+                        tracing::warn!(%plugin, %digest, why, "the version may have killed the \
+                            host, trying it alone");
                     }
                 }
                 Ruling::Quarantined => {

@@ -11,8 +11,8 @@ use bytes::{Bytes, BytesMut};
 /// in five calls: a reply of a reader that keeps up has at most 400 KB of data.
 pub(crate) const SLICED_BYTES_MAX: usize = 512 * 1024;
 
-/// Smaller data is copied in any case: what a reply holds of a record besides its data (170 bytes or
-/// so) would be most of what a slice keeps alive, and the copy costs next to nothing.
+/// Smaller data is copied in any case: what a reply holds of a record besides its data (170 bytes
+/// or so) would be most of what a slice keeps alive, and the copy costs next to nothing.
 pub(crate) const SLICE_BYTES_MIN: usize = 512;
 
 /// Data that is written one after another, in as few allocations as the bound allows.

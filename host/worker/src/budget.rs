@@ -34,8 +34,9 @@ pub struct Reservation {
 /// The budget is too small for one more plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "host.buffer of {} MiB is too small for plugin {plugins} of this host: each needs room for one reply of \
-     GetRecords, which may hold {} MiB; make it at least {} MiB, or run fewer plugins on a host",
+    "host.buffer of {} MiB is too small for plugin {plugins} of this host: each needs room for \
+        one reply of GetRecords, which may hold {} MiB; make it at least {} MiB, or run fewer \
+        plugins on a host",
     bytes >> 20, REPLY_BYTES_MAX >> 20, (plugins * REPLY_BYTES_MAX) >> 20
 )]
 pub struct TooManyPlugins {

@@ -194,9 +194,11 @@ impl ConsumerKeeper {
             let plugin = self.plugin.to_string();
             ::metrics::counter!(metrics::FAN_OUT_FALLBACKS, "plugin" => plugin, "reason" => kind)
                 .increment(1);
-            tracing::warn!(consumer = %self.consumer, reason, "enhanced fan-out is unavailable, polling for now");
+            tracing::warn!(consumer = %self.consumer, reason, "enhanced fan-out is unavailable, \
+                polling for now");
         } else {
-            tracing::debug!(consumer = %self.consumer, reason, failures, "enhanced fan-out is still unavailable");
+            tracing::debug!(consumer = %self.consumer, reason, failures, "enhanced fan-out is \
+                still unavailable");
         }
         self.show(reason);
     }

@@ -172,7 +172,8 @@ impl LeaseOptions {
             return refuse(
                 "leases.renew-every",
                 format!(
-                    "must be above zero and at most two fifths of leases.duration, {most:?}, so that two heartbeats fit into it"
+                    "must be above zero and at most two fifths of leases.duration, {most:?}, so \
+                        that two heartbeats fit into it"
                 ),
             );
         }

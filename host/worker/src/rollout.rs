@@ -162,13 +162,13 @@ impl SharedRollout {
                 "canary"
             }
             Change::Suspected(digest, site, reason) => {
-                tracing::warn!(%plugin, %digest, %site, reason, "the version failed, trying the previous one on the \
-                     same records");
+                tracing::warn!(%plugin, %digest, %site, reason, "the version failed, trying the \
+                    previous one on the same records");
                 "suspected"
             }
             Change::Cleared(digest, site) => {
-                tracing::info!(%plugin, %digest, %site, "the previous version failed on them too, so the records are \
-                                                         at fault");
+                tracing::info!(%plugin, %digest, %site, "the previous version failed on them too, \
+                    so the records are at fault");
                 "cleared"
             }
             Change::Promoted(digest, why) => {
@@ -180,7 +180,8 @@ impl SharedRollout {
                 "proven"
             }
             Change::RolledBack(digest, why) => {
-                tracing::error!(%plugin, %digest, cause = why.kind(), %why, "version rolled back and quarantined");
+                tracing::error!(%plugin, %digest, cause = why.kind(), %why, "version rolled back \
+                    and quarantined");
                 metrics::rollbacks(plugin, why.kind()).increment(1);
                 "rolled-back"
             }

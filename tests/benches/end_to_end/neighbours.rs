@@ -210,7 +210,8 @@ impl Scene<'_> {
 fn report(what: &str, runs: &Runs) {
     let rate = |seconds: &[f64]| BACKLOG.0 as f64 / median(seconds);
     println!(
-        "  {what:8} {:>8.0} records/s at the default rates, {:>8.0} without, p50 {:>6.0} ms, p99 {:>6.0} ms, median of {ROUNDS}",
+        "  {what:8} {:>8.0} records/s at the default rates, {:>8.0} without, p50 {:>6.0} ms, p99 \
+            {:>6.0} ms, median of {ROUNDS}",
         rate(&runs.seconds),
         rate(&runs.unlimited),
         median(&runs.p50) * 1e3,

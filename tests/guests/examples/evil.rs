@@ -242,7 +242,8 @@ fn probe_world() -> String {
     let name = std::net::ToSocketAddrs::to_socket_addrs("localhost:80").is_ok();
     let denied = matches!(socket, Err(std::io::ErrorKind::PermissionDenied));
     format!(
-        "env={env} args={args} file={file} folder={folder} written={written} denied={denied} bound={bound} name={name}"
+        "env={env} args={args} file={file} folder={folder} written={written} denied={denied} \
+            bound={bound} name={name}"
     )
 }
 
@@ -269,7 +270,8 @@ fn probe_more() -> String {
     let removed = std::fs::remove_file("/tmp/escaped").is_ok();
     let program = std::process::Command::new("/bin/true").spawn().is_ok();
     format!(
-        "stdin={stdin} listening={listening} ipv6={ipv6} metadata={metadata} link={link} removed={removed} program={program}"
+        "stdin={stdin} listening={listening} ipv6={ipv6} metadata={metadata} link={link} \
+            removed={removed} program={program}"
     )
 }
 

@@ -35,7 +35,8 @@ pub(super) fn entries() -> Vec<Entry> {
             outside(&(inner + &"(instance (instantiate $c))".repeat(TIMES)))
         }),
         too_big("counts-globals-of-an-outer-module", || {
-            let inner = "(component $c (alias outer 1 $heavy (core module $m)) (core instance (instantiate $m)))";
+            let inner = "(component $c (alias outer 1 $heavy (core module $m)) (core instance \
+                (instantiate $m)))";
             outside(&(globals(30_000) + inner + &"(instance (instantiate $c))".repeat(TIMES)))
         }),
         too_big("counts-globals-of-a-given-module", || {

@@ -111,8 +111,10 @@ fn says_outside(at: &str) -> Vec<Vec<u8>> {
     let (text_at, length_at) = (error + 4, error + 8);
     let says = |(text, length): (&str, &str)| {
         format!(
-            "(i32.store8 (i32.const 1024) (i32.const 1)) (i32.store8 (i32.const {error}) (i32.const 1))
-             (i32.store (i32.const {text_at}) (i32.const {text})) (i32.store (i32.const {length_at}) (i32.const {length}))"
+            "(i32.store8 (i32.const 1024) (i32.const 1)) (i32.store8 (i32.const {error}) \
+                (i32.const 1))
+             (i32.store (i32.const {text_at}) (i32.const {text})) (i32.store (i32.const \
+             {length_at}) (i32.const {length}))"
         )
     };
     OUTSIDE
@@ -124,7 +126,8 @@ fn says_outside(at: &str) -> Vec<Vec<u8>> {
 fn messages_outside() -> Vec<Vec<u8>> {
     let message = |(text, length): (&str, &str)| {
         process(&format!(
-            "{ONE_FAILURE} (i32.store (i32.const 2056) (i32.const {text})) (i32.store (i32.const 2060) (i32.const {length}))"
+            "{ONE_FAILURE} (i32.store (i32.const 2056) (i32.const {text})) (i32.store (i32.const \
+                2060) (i32.const {length}))"
         ))
     };
     OUTSIDE.into_iter().map(message).collect()
@@ -186,7 +189,8 @@ fn commits() -> Vec<Vec<u8>> {
 fn waits() -> Vec<Vec<u8>> {
     let wait = |milliseconds: &str| {
         process(&format!(
-            "(i32.store8 (i32.const 1048) (i32.const 1)) (i64.store (i32.const 1056) (i64.const {milliseconds}))"
+            "(i32.store8 (i32.const 1048) (i32.const 1)) (i64.store (i32.const 1056) (i64.const \
+                {milliseconds}))"
         ))
     };
     [
@@ -228,7 +232,8 @@ const BUSY: [&str; 7] = [
 ];
 
 fn busy(at: &str) -> Vec<Vec<u8>> {
-    let functions = "(func $turn (loop (call $nothing) (br 0))) (func $nothing) (func $turns (return_call $turns))";
+    let functions = "(func $turn (loop (call $nothing) (br 0))) (func $nothing) (func $turns \
+        (return_call $turns))";
     let attack = |text: &str| contract::with(&[(at, text), (place::FIELDS, functions)]);
     BUSY.into_iter()
         .chain(["(call $turn)", "(call $turns)"])

@@ -10,9 +10,12 @@ const TEXT: &str = "(;text;)";
 const ANSWER: &str = "(;answer;)";
 
 /// The calls that take a text or bytes, once for each that they take.
-const EMIT_TO: &str = "(call $put (;text;) (i32.const 16) (i32.const 7) (i32.const 16) (i32.const 7) (i32.const 2048))";
-const EMIT_KEY: &str = "(call $put (i32.const 16) (i32.const 7) (;text;) (i32.const 16) (i32.const 7) (i32.const 2048))";
-const EMIT_DATA: &str = "(call $put (i32.const 16) (i32.const 7) (i32.const 16) (i32.const 7) (;text;) (i32.const 2048))";
+const EMIT_TO: &str = "(call $put (;text;) (i32.const 16) (i32.const 7) (i32.const 16) (i32.const \
+    7) (i32.const 2048))";
+const EMIT_KEY: &str = "(call $put (i32.const 16) (i32.const 7) (;text;) (i32.const 16) \
+    (i32.const 7) (i32.const 2048))";
+const EMIT_DATA: &str = "(call $put (i32.const 16) (i32.const 7) (i32.const 16) (i32.const 7) \
+    (;text;) (i32.const 2048))";
 const COUNTER: &str = "(call $counter (;text;) (i64.const 1))";
 const GAUGE: &str = "(call $gauge (;text;) (f64.const 1))";
 const HISTOGRAM: &str = "(call $histogram (;text;) (f64.const 1))";

@@ -167,7 +167,9 @@ fn simd() -> Vec<Vec<u8>> {
     let process = "(i32.store (i32.const 2048) (i32.trunc_sat_f64_s (f64.copysign
         (f64.load (i32.const 65528)) (f64.load (i32.const 65520)))))
       (v128.store (i32.const 2064) (f64x2.splat (f64.load (i32.const 65528))))
-      (v128.store (i32.const 2064) (f64x2.replace_lane 1 (v128.load (i32.const 65520)) (f64.load (i32.const 65528))))
-      (f64.store (i32.const 2064) (f64.nearest (f64.floor (f64.ceil (f64.trunc (f64.load (i32.const 65528)))))))";
+      (v128.store (i32.const 2064) (f64x2.replace_lane 1 (v128.load (i32.const 65520)) (f64.load \
+      (i32.const 65528))))
+      (f64.store (i32.const 2064) (f64.nearest (f64.floor (f64.ceil (f64.trunc (f64.load \
+      (i32.const 65528)))))))";
     vec![contract::with(&[(place::PROCESS, process)])]
 }

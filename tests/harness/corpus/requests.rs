@@ -25,7 +25,8 @@ fn requests(count: usize, method_bytes: usize) -> Vec<Vec<u8>> {
          (loop $next
            (drop (call $method (call $request (call $fields))
              (i32.const 9) (i32.const 131072) (i32.const {method_bytes})))
-           (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const {count}))))"
+           (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) \
+           (i32.const {count}))))"
     );
     vec![contract::with(&[
         (place::LOWERED, LOWERED),

@@ -140,7 +140,8 @@ fn start_needs_memory() -> Vec<Vec<u8>> {
 }
 
 fn start_needs_table() -> Vec<Vec<u8>> {
-    let grow = "(if (i32.eq (table.grow $t (ref.null func) (i32.const 200000)) (i32.const -1)) (then unreachable))";
+    let grow = "(if (i32.eq (table.grow $t (ref.null func) (i32.const 200000)) (i32.const -1)) \
+        (then unreachable))";
     fields(&format!(
         "(table $t 0 funcref) (func $start {grow}) (start $start)"
     ))

@@ -243,7 +243,8 @@ fn with_encoding(encoding: &str) -> Vec<Vec<u8>> {
 /// A plugin that reports the text at this place as its error, after `prepare`.
 fn error(encoding: &str, prepare: &str, at: &str, length: &str) -> Vec<Vec<u8>> {
     let process = format!(
-        "{prepare} (i32.store8 (i32.const 1024) (i32.const 1)) (i32.store8 (i32.const 1032) (i32.const 2))
+        "{prepare} (i32.store8 (i32.const 1024) (i32.const 1)) (i32.store8 (i32.const 1032) \
+            (i32.const 2))
          (i32.store (i32.const 1036) (i32.const {at})) (i32.store (i32.const 1040) (i32.const {length}))"
     );
     vec![contract::with(&[
@@ -270,7 +271,8 @@ fn passed(from: &str, to: &str, at: &str, length: &str, realloc: &str) -> Vec<Ve
         (core instance $host (export "take" (func $take)))"#
     );
     let process = format!(
-        "(memory.fill (i32.const 8192) (i32.const 0xd8) (i32.const 64)) (call $take (i32.const {at}) (i32.const {length}))"
+        "(memory.fill (i32.const 8192) (i32.const 0xd8) (i32.const 64)) (call $take (i32.const \
+            {at}) (i32.const {length}))"
     );
     vec![contract::composed(
         &callee,

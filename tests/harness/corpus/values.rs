@@ -248,7 +248,8 @@ fn instructions() -> Vec<Entry> {
             "GHSA-qqfj",
             || {
                 process(
-                    "(drop (i64.trunc_f64_u (f64.div (f64.convert_i32_u (local.get $n)) (f64.const 0))))",
+                    "(drop (i64.trunc_f64_u (f64.div (f64.convert_i32_u (local.get $n)) \
+                        (f64.const 0))))",
                 )
             },
             trap("integer"),
@@ -414,7 +415,8 @@ fn realloc_grows() -> Vec<Vec<u8>> {
 }
 
 fn realloc_recurses() -> Vec<Vec<u8>> {
-    let call = "(drop (call $again (local.get $old) (local.get $old-size) (local.get $align) (local.get $size)))";
+    let call = "(drop (call $again (local.get $old) (local.get $old-size) (local.get $align) \
+        (local.get $size)))";
     with(&[
         (
             r#"(func (export "realloc")"#,

@@ -62,7 +62,8 @@ pub(super) fn entries() -> Vec<Entry> {
             "D13",
             || {
                 emit(
-                    "(i32.const 65530) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)",
+                    "(i32.const 65530) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) \
+                        (i32.const 0)",
                 )
             },
             trap("out of bounds"),
@@ -72,7 +73,8 @@ pub(super) fn entries() -> Vec<Entry> {
             "D13",
             || {
                 emit(
-                    "(i32.const 16) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const -1)",
+                    "(i32.const 16) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) \
+                        (i32.const -1)",
                 )
             },
             trap("out of bounds"),
@@ -82,7 +84,8 @@ pub(super) fn entries() -> Vec<Entry> {
             "D13",
             || {
                 emit(
-                    "(i32.const 16) (i32.const 7) (i32.const 8192) (i32.const 4) (i32.const 0) (i32.const 0)",
+                    "(i32.const 16) (i32.const 7) (i32.const 8192) (i32.const 4) (i32.const 0) \
+                        (i32.const 0)",
                 )
             },
             trap("utf-8"),
@@ -235,7 +238,8 @@ fn handles_leaked() -> Vec<Vec<u8>> {
     clock(
         "(loop $next
            (drop (call $subscribe (i64.const 1)))
-           (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 100000))))",
+           (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) \
+           (i32.const 100000))))",
     )
 }
 
@@ -243,19 +247,22 @@ fn handles_made_and_dropped() -> Vec<Vec<u8>> {
     clock(
         "(loop $next
            (call $drop (call $subscribe (i64.const 1)))
-           (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 10000))))",
+           (br_if $next (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) \
+           (i32.const 10000))))",
     )
 }
 
 fn handle_used_after_drop() -> Vec<Vec<u8>> {
     clock(
-        "(local.set $n (call $subscribe (i64.const 1))) (call $drop (local.get $n)) (call $block (local.get $n))",
+        "(local.set $n (call $subscribe (i64.const 1))) (call $drop (local.get $n)) (call $block \
+            (local.get $n))",
     )
 }
 
 fn handle_dropped_twice() -> Vec<Vec<u8>> {
     clock(
-        "(local.set $n (call $subscribe (i64.const 1))) (call $drop (local.get $n)) (call $drop (local.get $n))",
+        "(local.set $n (call $subscribe (i64.const 1))) (call $drop (local.get $n)) (call $drop \
+            (local.get $n))",
     )
 }
 
@@ -275,13 +282,15 @@ fn emit(arguments: &str) -> Vec<Vec<u8>> {
 fn emit_too_much_at_once() -> Vec<Vec<u8>> {
     emitting(
         "(drop (memory.grow (i32.const 500)))
-         (call $put (i32.const 16) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 32000000) (i32.const 2048))",
+         (call $put (i32.const 16) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) \
+         (i32.const 32000000) (i32.const 2048))",
     )
 }
 
 fn emit_answer_outside_memory() -> Vec<Vec<u8>> {
     emitting(
-        "(call $put (i32.const 16) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 65532))",
+        "(call $put (i32.const 16) (i32.const 7) (i32.const 0) (i32.const 0) (i32.const 0) \
+            (i32.const 0) (i32.const 65532))",
     )
 }
 

@@ -53,8 +53,8 @@ pub(crate) enum CaptureError {
         problem: String,
     },
     /// More than is held.
-    #[error("a test takes at most {} MiB of records, counting about 400 bytes for each beside its data: use part of \
-             the input", BYTES_MAX >> 20)]
+    #[error("a test takes at most {} MiB of records, counting about 400 bytes for each beside its \
+        data: use part of the input", BYTES_MAX >> 20)]
     TooMuch,
 }
 

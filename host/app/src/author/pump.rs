@@ -302,8 +302,8 @@ mod tests {
                 largest,
             ))
         };
-        let expected = "a.ndjson, line 7, of 900 bytes: stored 3 records, then kinesis refused the request: a record is larger \
-                        than the stream takes";
+        let expected = "a.ndjson, line 7, of 900 bytes: stored 3 records, then kinesis refused \
+            the request: a record is larger than the stream takes";
         assert_eq!(told(RECORD_TOO_LARGE), expected);
         assert_eq!(
             told("no"),

@@ -44,8 +44,8 @@ pub(crate) struct ProjectName(String);
 /// A name that would not do everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a name for a plugin and its project: use {NAME_CHARS_MIN} to {NAME_CHARS_MAX} lower-case letters, \
-     digits, '-' or '_', with a letter first"
+    "{0:?} is not a name for a plugin and its project: use {NAME_CHARS_MIN} to {NAME_CHARS_MAX} \
+        lower-case letters, digits, '-' or '_', with a letter first"
 )]
 pub(crate) struct InvalidProjectName(String);
 

@@ -7,10 +7,12 @@ use super::PlaceArgs;
 /// Arguments of `capture`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each line is a JSON object with a record's stream, shard, sequence number, keys, arrival time and data; \
-    records that a producer packed into an aggregate are written one by one. No lease is taken, so hosts do not notice, but \
-    all readers of a shard share five reads a second.\n\nExamples:\n  \
-    shardmill capture --stream orders --from 2026-01-31T00:00:00Z --count 1000 > captured.ndjson\n  \
+    after_help = "Each line is a JSON object with a record's stream, shard, sequence number, \
+        keys, arrival time and data; records that a producer packed into an aggregate are written \
+        one by one. No lease is taken, so hosts do not notice, but all readers of a shard share \
+        five reads a second.\n\nExamples:\n  \
+    shardmill capture --stream orders --from 2026-01-31T00:00:00Z --count 1000 > \
+    captured.ndjson\n  \
     shardmill test alerts.wasm --captured captured.ndjson"
 )]
 pub(crate) struct CaptureArgs {

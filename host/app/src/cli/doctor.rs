@@ -9,8 +9,9 @@ use super::{OutputArgs, PlaceArgs, WatchArgs, values};
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The default of --watch-for is 1.2 times the --failover-time if that is given. Exit code: 0 if a \
-    host may use the table, 1 if something must be fixed first.\n\nExamples:\n  \
+    after_help = "The default of --watch-for is 1.2 times the --failover-time if that is given. \
+        Exit code: 0 if a host may use the table, 1 if something must be fixed \
+        first.\n\nExamples:\n  \
     shardmill doctor orders --stream orders\n  \
     shardmill doctor orders --watch-for 0s --json"
 )]

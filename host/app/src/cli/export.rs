@@ -8,9 +8,10 @@ use super::{OutputArgs, PlaceArgs, WatchArgs, values};
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nothing is written without --apply, and never into shardmill's own tables. A KCL of one stream needs \
-    no export: it reads the application's table as it is.\n\nExit code: 0 if the library can hold every checkpoint, 1 \
-    if not, or if a host or a worker of the library may be alive.\n\nExamples:\n  \
+    after_help = "Nothing is written without --apply, and never into shardmill's own tables. A \
+        KCL of one stream needs no export: it reads the application's table as it is.\n\nExit \
+        code: 0 if the library can hold every checkpoint, 1 if not, or if a host or a worker of \
+        the library may be alive.\n\nExamples:\n  \
     shardmill export orders --as vmware-go-kcl --to orders-app --stream orders\n  \
     shardmill export orders --as kinsumer --to orders-app --stream orders --apply"
 )]

@@ -10,9 +10,10 @@ use super::{OutputArgs, PlaceArgs, values};
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nothing is written without --apply or --watch, and never into the library's own tables. Run it as \
-    often as you like: it writes what is new, and leaves alone what a host has taken.\n\nExit code: 0 if the place was \
-    imported, or would be; 1 if not.\n\nExamples:\n  \
+    after_help = "Nothing is written without --apply or --watch, and never into the library's own \
+        tables. Run it as often as you like: it writes what is new, and leaves alone what a host \
+        has taken.\n\nExit code: 0 if the place was imported, or would be; 1 if \
+        not.\n\nExamples:\n  \
     shardmill import orders-app --stream orders --to orders\n  \
     shardmill import orders-app --stream orders --to orders --apply\n  \
     shardmill import orders-app --stream orders --to orders --watch && shardmill run\n  \

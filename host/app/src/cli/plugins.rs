@@ -7,7 +7,8 @@ use super::{OutputArgs, PlaceArgs, WatchArgs, values};
 /// Arguments of `plugins`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code: 0 if the hosts of each fleet run one version, 1 if not.\n\nExamples:\n  \
+    after_help = "Exit code: 0 if the hosts of each fleet run one version, 1 if \
+        not.\n\nExamples:\n  \
     shardmill plugins                          every application that a host has served\n  \
     shardmill plugins orders --watch-for 12s   without dead hosts\n  \
     shardmill plugins orders --release 3f8a1c2b9d04\n  \

@@ -15,13 +15,16 @@ use super::{OutputArgs, SettingsArgs, values};
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("records").required(true).args(["input", "captured"]),
-    after_help = "The manifest NAME.toml beside FILE.wasm applies, except for its streams. Output is printed line by line, as a sink \
-    would print it, and the summary goes to standard error; with --json, counts, failures and differences replace the output. Exit code: 0 if the output is as expected and no \
-    record failed, 1 if not, 64 if the configuration is wrong.\n\nExamples:\n  \
+    after_help = "The manifest NAME.toml beside FILE.wasm applies, except for its streams. Output \
+        is printed line by line, as a sink would print it, and the summary goes to standard \
+        error; with --json, counts, failures and differences replace the output. Exit code: 0 if \
+        the output is as expected and no record failed, 1 if not, 64 if the configuration is \
+        wrong.\n\nExamples:\n  \
     shardmill test alerts.wasm --input sample.ndjson > expected.ndjson\n  \
     shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson\n  \
     shardmill test alerts.wasm --input sample.ndjson --spoil 100 --allow-failures\n  \
-    shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson --reload-after 500\n  \
+    shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson --reload-after \
+    500\n  \
     shardmill capture --stream orders --count 1000 > captured.ndjson\n  \
     shardmill test alerts.wasm --captured captured.ndjson --deterministic"
 )]

@@ -11,7 +11,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    let example = "an address is written as IP:PORT, such as 127.0.0.1:9090 or [::1]:9090; names are not accepted";
+    let example = "an address is written as IP:PORT, such as 127.0.0.1:9090 or [::1]:9090; names \
+        are not accepted";
     text.parse().map_err(|error| format!("{error}; {example}"))
 }
 

@@ -76,8 +76,8 @@ async fn delete(
     };
     if let Some(hosts) = row.hosts.filter(|hosts| *hosts > 0 && !args.force) {
         bail!(
-            "{hosts} hosts are registered under application {name}, and would register the consumer again: stop \
-             them, or set their retrieval to \"polling\"; --force deletes it anyway"
+            "{hosts} hosts are registered under application {name}, and would register the \
+                consumer again: stop them, or set their retrieval to \"polling\"; --force deletes it anyway"
         );
     }
     fan_out.remove_consumer(&ConsumerName::new(name)?).await?;

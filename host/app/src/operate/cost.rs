@@ -48,7 +48,8 @@ pub(crate) fn execute(args: &CostArgs) -> anyhow::Result<()> {
         .map_err(|message| ConfigError::Plugin { message })?;
     let lines = lines(&config, plugins.values(), args, &prices);
     if lines.is_empty() {
-        let message = "no plugin reads a stream: put components into the plugins folder, or add [plugin.NAME]";
+        let message = "no plugin reads a stream: put components into the plugins folder, or add \
+            [plugin.NAME]";
         return Err(ConfigError::Plugin {
             message: message.to_owned(),
         }
@@ -221,7 +222,8 @@ fn shown(bill: &Bill, prices: &Prices) -> String {
     }
     format!(
         "{table}\n\n{:.2} dollars a month of 730 hours, at the prices of {} as of {} ({}).\n\
-         Not counted: hosts, network, storage of tables, sinks, moves of leases, and what producers put.",
+         Not counted: hosts, network, storage of tables, sinks, moves of leases, and what \
+         producers put.",
         bill.dollars_a_month, prices.region, prices.as_of, prices.source
     )
 }

@@ -175,8 +175,8 @@ fn healthy(place: Option<&Place>) -> String {
     match place.and_then(|place| place.has_advanced) {
         Some(true) => "it moves: its checkpoint rose while it was watched".to_owned(),
         Some(false) => format!(
-            "the tables show nothing in its way; if records still wait, /status of {owner} shows what its reader and \
-             its plugin do"
+            "the tables show nothing in its way; if records still wait, /status of {owner} shows \
+                what its reader and its plugin do"
         ),
         None => {
             "one look shows nothing in its way; watch for longer to see whether it moves".to_owned()

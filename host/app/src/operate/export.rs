@@ -153,7 +153,8 @@ async fn write(
 fn conclude(args: &ExportArgs, export: &Export, can_all_be_held: bool) -> anyhow::Result<()> {
     if !can_all_be_held {
         bail!(
-            "nothing was written: {} cannot hold every checkpoint, and would read the shards marked above elsewhere",
+            "nothing was written: {} cannot hold every checkpoint, and would read the shards \
+                marked above elsewhere",
             args.library
         );
     }

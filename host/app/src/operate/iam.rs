@@ -25,8 +25,8 @@ pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
     let chars = document(&policy).to_string().len();
     if chars > POLICY_CHARS_MAX && args.format != IamFormat::Text {
         bail!(
-            "the policy has {chars} characters, and AWS takes {POLICY_CHARS_MAX}: give some of the plugins to other hosts, \
-             with a configuration and a role of their own"
+            "the policy has {chars} characters, and AWS takes {POLICY_CHARS_MAX}: give some of \
+                the plugins to other hosts, with a configuration and a role of their own"
         );
     }
     match args.format {

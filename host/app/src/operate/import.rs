@@ -58,8 +58,9 @@ async fn find(clients: &AwsClients, args: &ImportArgs) -> anyhow::Result<Library
     let found = LibraryTables::find(&clients.dynamodb, &args.from).await?;
     let found = found.ok_or_else(|| {
         anyhow!(
-            "{} is no table of a library that shardmill knows, nor is {}_checkpoints: `shardmill doctor {}` says what \
-             it is. A lease table of the KCL with one stream needs no import: name it as the plugin's application",
+            "{} is no table of a library that shardmill knows, nor is {}_checkpoints: `shardmill \
+                doctor {}` says what it is. A lease table of the KCL with one stream needs no \
+                import: name it as the plugin's application",
             args.from,
             args.from,
             args.from
@@ -118,8 +119,8 @@ async fn refuse_foreign_checkpoints(
         match reader.iterator(&import.shard, &from).await {
             Ok(_) => {}
             Err(ReadError::Refused { message }) => bail!(
-                "nothing is imported from {}: Kinesis refuses the checkpoint {position} of {}, which may be another \
-                 stream's: {message}",
+                "nothing is imported from {}: Kinesis refuses the checkpoint {position} of {}, \
+                    which may be another stream's: {message}",
                 args.from,
                 import.shard
             ),
@@ -177,8 +178,8 @@ fn conclude(args: &ImportArgs, import: &Import) -> anyhow::Result<()> {
     let is_applied = args.apply || args.watch;
     if is_applied && import.alive > 0 {
         bail!(
-            "nothing was written: {} worker(s) of the old fleet may be alive, and what they do from now on would be \
-             done twice. Stop them; --watch waits for that",
+            "nothing was written: {} worker(s) of the old fleet may be alive, and what they do \
+                from now on would be done twice. Stop them; --watch waits for that",
             import.alive
         );
     }
@@ -195,8 +196,9 @@ fn conclude(args: &ImportArgs, import: &Import) -> anyhow::Result<()> {
         .count();
     if behind > 0 {
         bail!(
-            "{behind} shard(s) of {} are held by its own workers at checkpoints before the library's: it began without \
-             the import, and its own checkpoints count. Import into another application",
+            "{behind} shard(s) of {} are held by its own workers at checkpoints before the \
+                library's: it began without the import, and its own checkpoints count. Import \
+                into another application",
             args.to
         );
     }

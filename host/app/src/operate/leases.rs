@@ -106,8 +106,8 @@ async fn list(
     let others = applications_of_streams(&clients.dynamodb, application).await;
     if others.is_empty() {
         bail!(
-            "there is no lease table {application}: no host has served this application here; `shardmill plugins` \
-             lists those that have been served"
+            "there is no lease table {application}: no host has served this application here; \
+                `shardmill plugins` lists those that have been served"
         );
     }
     bail!(

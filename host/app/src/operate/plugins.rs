@@ -81,8 +81,8 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
             let table = CoordinatorTable::new(clients.dynamodb.clone(), application);
             if !table.exists().await? {
                 bail!(
-                    "there is no table {}: no shardmill host has served application {application}; without a name, \
-                     this command lists the served applications",
+                    "there is no table {}: no shardmill host has served application \
+                        {application}; without a name, this command lists the served applications",
                     table.name()
                 );
             }
@@ -336,7 +336,8 @@ async fn release(application: &str, digest: &str, clients: &AwsClients) -> anyho
             "more than one"
         };
         bail!(
-            "{how_many} quarantined version of {application} begins with {wanted}; `shardmill plugins {application}` lists them"
+            "{how_many} quarantined version of {application} begins with {wanted}; `shardmill \
+                plugins {application}` lists them"
         );
     };
     for (name, fleet) in &rows {

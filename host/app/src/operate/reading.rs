@@ -159,9 +159,9 @@ impl Reading {
                     .await?;
             }
             None if !has_any => bail!(
-                "there is no lease table {application} and no table {}: name the application (a plugin's name, \
-                 unless the configuration says otherwise), or the stream with --stream to see what a first host \
-                 would do",
+                "there is no lease table {application} and no table {}: name the application (a \
+                    plugin's name, unless the configuration says otherwise), or the stream with \
+                    --stream to see what a first host would do",
                 tables.coordinator.name()
             ),
             None => reading.notes.push(
@@ -209,7 +209,8 @@ impl Reading {
         let configured = self.limits.initial_position;
         if let Some(kept) = start.kept_instead_of(configured).filter(|_| has_config) {
             self.notes.push(format!(
-                "initial-position is {configured}, but the application started with {kept}, which stays in force"
+                "initial-position is {configured}, but the application started with {kept}, which \
+                    stays in force"
             ));
         }
         self.limits.initial_position = start.position;

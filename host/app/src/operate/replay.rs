@@ -89,7 +89,8 @@ fn left_path(args: &ReplayArgs) -> anyhow::Result<PathBuf> {
             Ok(name.into())
         }
         None => bail!(
-            "name a file for the remaining letters with --failed: standard input has no file name to derive it from"
+            "name a file for the remaining letters with --failed: standard input has no file name \
+                to derive it from"
         ),
     }
 }
@@ -228,7 +229,8 @@ impl Files {
             && let Some(other) = self.loaded.keys().next()
         {
             bail!(
-                "there are letters of {other} and of {name}: say with --of whose letters the --plugin should process"
+                "there are letters of {other} and of {name}: say with --of whose letters the \
+                    --plugin should process"
             );
         }
         let path = self
@@ -238,8 +240,8 @@ impl Files {
         let plugin = Arc::new(component::load(&self.runtime, &self.config, name, &path).await?);
         if plugin.saves_state() {
             bail!(
-                "{name} keeps state, which belongs to its shards: outside its shard a record would not be counted; \
-                 replay the letters into the stream with --to-stream"
+                "{name} keeps state, which belongs to its shards: outside its shard a record \
+                    would not be counted; replay the letters into the stream with --to-stream"
             );
         }
         tracing::info!(plugin = %name, digest = %plugin.digest(), file = %path.display(), "plugin loaded");

@@ -32,8 +32,8 @@ pub(crate) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
     if !table.exists().await? {
         let application = &args.application;
         bail!(
-            "there is no lease table {application}: no host has served this application here; `shardmill plugins` \
-             lists those that have been served"
+            "there is no lease table {application}: no host has served this application here; \
+                `shardmill plugins` lists those that have been served"
         );
     }
     if let Some(shard) = &args.shard {

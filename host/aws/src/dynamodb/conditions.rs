@@ -18,10 +18,13 @@ const UNCHANGED_AND_OWNED: &str = "leaseCounter = :seen AND leaseOwner = :seenOw
 
 /// Take a lease that had no owner. A `leaseOwner` of type NULL is none, for the KCL too
 /// (`DynamoUtils`): asked for by its absence alone, such a row could never be taken.
-const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null))";
+const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) \
+    OR attribute_type(leaseOwner, :null))";
 
 /// Place: nobody holds or ever held the lease, and nobody wrote to it since.
-const UNCHANGED_AND_NEVER_HELD: &str = "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null)) AND attribute_not_exists(heldSinceMillis)";
+const UNCHANGED_AND_NEVER_HELD: &str = "leaseCounter = :seen AND \
+    (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null)) AND \
+    attribute_not_exists(heldSinceMillis)";
 
 /// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the
 /// counter alone.

@@ -142,8 +142,9 @@ fn wrong_key(key: &[String], expected: &[String]) -> String {
     let (found, expected) = (key.join(", "), expected.join(", "));
     match library {
         Some(library) => format!(
-            "it holds checkpoints of {library} (its key is [{found}], a lease table's is [{expected}]): keep it, and name \
-             another application, which continues where {library} stopped once `shardmill import` has filled its table"
+            "it holds checkpoints of {library} (its key is [{found}], a lease table's is \
+                [{expected}]): keep it, and name another application, which continues where \
+                {library} stopped once `shardmill import` has filled its table"
         ),
         None => {
             format!("its key is [{found}], and should be [{expected}]: name another application")

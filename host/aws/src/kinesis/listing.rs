@@ -77,7 +77,8 @@ pub(super) async fn list_shards_since(
     match list(client, stream, page_shards, Listed::Since(since_ms)).await {
         Ok(shards) => Ok(Some(shards)),
         Err(ListingError::Invalid(error)) => {
-            tracing::debug!(%stream, %error, "kinesis does not show which shards were closed before the start");
+            tracing::debug!(%stream, %error, "kinesis does not show which shards were closed \
+                before the start");
             Ok(None)
         }
         Err(ListingError::Other(error)) => Err(error),

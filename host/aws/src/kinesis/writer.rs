@@ -257,7 +257,8 @@ mod tests {
             told(5, 1),
             "stored 5 records, then kinesis refused the request: no"
         );
-        let tried = "stored 5 records, then gave up after 20 attempts that stored nothing: kinesis refused the request: no";
+        let tried = "stored 5 records, then gave up after 20 attempts that stored nothing: \
+            kinesis refused the request: no";
         assert_eq!(told(5, 20), tried);
     }
 

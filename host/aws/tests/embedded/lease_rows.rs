@@ -118,8 +118,8 @@ async fn attributes_of_other_programs_survive_every_write_and_other_rows_are_cou
         ),
         (1, 1, 1)
     );
-    let of_lease = "leaseKey shardId-000000000000 leaseCounter checkpoint LATEST checkpointOwner old pendingCheckpoint 5 \
-        throughputKBps";
+    let of_lease = "leaseKey shardId-000000000000 leaseCounter checkpoint LATEST checkpointOwner \
+        old pendingCheckpoint 5 throughputKBps";
     let of_others =
         "leaseKey Leader entityType LEADER leaseKey shardId-000000000001 leaseCounter many";
     let texts = (of_lease.len() - of_lease.matches(' ').count())

@@ -26,15 +26,18 @@ const SECRET: &str = "[secrets.api]\nenv = \"API_TOKEN\"\n";
 #[test]
 fn nothing_is_granted_unless_it_is_asked_for() {
     assert_eq!(grants("", "").unwrap(), PluginGrants::default());
-    let generous = "[ceilings.grants]\nhttp = [\"*\"]\nenv = [\"TZ\"]\n[secrets.api]\nenv = \"API\"\nplugins = [\"alerts\"]";
+    let generous = "[ceilings.grants]\nhttp = [\"*\"]\nenv = [\"TZ\"]\n[secrets.api]\nenv = \
+        \"API\"\nplugins = [\"alerts\"]";
     assert_eq!(grants(generous, "").unwrap(), PluginGrants::default());
 }
 
 #[test]
 fn a_manifest_gets_what_the_ceilings_cover() {
-    let config = "[ceilings.grants]\nhttp = [\"*.example.org\", \"http://10.1.2.3:81\"]\nenv = [\"TZ\", \"LANG\"]\n\
+    let config = "[ceilings.grants]\nhttp = [\"*.example.org\", \"http://10.1.2.3:81\"]\nenv = \
+        [\"TZ\", \"LANG\"]\n\
                   [secrets.api]\nenv = \"API_TOKEN\"\nplugins = [\"alerts\"]\n";
-    let manifest = "[grants]\nhttp = [\"api.example.org\", \"http://10.1.2.3:81\"]\nenv = [\"TZ\"]\nsecrets = [\"api\"]\n\
+    let manifest = "[grants]\nhttp = [\"api.example.org\", \"http://10.1.2.3:81\"]\nenv = \
+        [\"TZ\"]\nsecrets = [\"api\"]\n\
                     state = true";
     let granted = grants(config, manifest).unwrap();
     assert_eq!(
@@ -171,7 +174,8 @@ fn a_variable_that_holds_a_secret_is_not_shown_in_the_environment() {
         error.contains("is the variable of the secret api"),
         "{error}"
     );
-    let sink = "[sinks.out]\ntype = \"http\"\nurl = \"http://x\"\nheaders = { authorization = \"env:KEY\" }\n";
+    let sink = "[sinks.out]\ntype = \"http\"\nurl = \"http://x\"\nheaders = { authorization = \
+        \"env:KEY\" }\n";
     let error = grants(
         &format!("{sink}[plugin.alerts.grants]\nenv = [\"KEY\"]"),
         "",

@@ -45,8 +45,9 @@ impl Applications {
             return Ok(());
         };
         let message = format!(
-            "{application:?} is what the host's configuration names for plugin {owner} under [plugin.{owner}]: its \
-             leases would be taken; rename the file, or set another application under [plugin.{name}]"
+            "{application:?} is what the host's configuration names for plugin {owner} under \
+                [plugin.{owner}]: its leases would be taken; rename the file, or set another \
+                application under [plugin.{name}]"
         );
         Err(Problem::new("application", message))
     }
@@ -67,7 +68,8 @@ pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> V
                 .flatten();
             if let Some(other) = others.find(|other| other != name) {
                 problems.push(format!(
-                    "plugins {other} and {name} both have the application {}: name another `application` for one of them",
+                    "plugins {other} and {name} both have the application {}: name another \
+                        `application` for one of them",
                     stream.application
                 ));
             }
@@ -93,8 +95,8 @@ mod tests {
     fn an_application_that_a_section_names_is_taken_by_no_file_of_that_name() {
         let flights = "[plugin.flights]\napplication = \"billing\"\n";
         let refused = of(flights, "billing").unwrap_err();
-        let told = "plugin.billing.application: \"billing\" is what the host's configuration names for plugin flights under \
-                    [plugin.flights]";
+        let told = "plugin.billing.application: \"billing\" is what the host's configuration \
+            names for plugin flights under [plugin.flights]";
         assert!(refused.contains(told), "{refused}");
         assert!(
             refused.contains("set another application under [plugin.billing]"),
@@ -126,12 +128,13 @@ mod tests {
             ),
             (
                 "[plugin.flights]\napplication = \"totals-coordinator\"\n",
-                "plugin.flights.application: \"totals-coordinator\": it ends in \"-coordinator\", like a table of \
-                 the application \"totals\"; choose another ending",
+                "plugin.flights.application: \"totals-coordinator\": it ends in \"-coordinator\", \
+                    like a table of the application \"totals\"; choose another ending",
             ),
             (
                 "[plugin.flights]\nstreams = [\"device-state\", \"device\"]\n",
-                "plugin.flights.streams: the leases of device would be kept in table flights.device",
+                "plugin.flights.streams: the leases of device would be kept in table \
+                    flights.device",
             ),
             (
                 "[plugin.aaa]\napplication = \"shared\"\nstreams = [\"device\"]\n\

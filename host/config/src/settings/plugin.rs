@@ -77,8 +77,8 @@ impl PluginConfig {
     pub fn refuse_other_contract(&self, exported: Option<&str>) -> Result<(), String> {
         match (&self.world, exported) {
             (Some(wanted), Some(exported)) if !wanted.is_met_by(exported) => Err(format!(
-                "world is {wanted:?}, and the component is built for {exported:?} of the contract: build it for that \
-                 version, or change world",
+                "world is {wanted:?}, and the component is built for {exported:?} of the \
+                    contract: build it for that version, or change world",
                 wanted = wanted.to_string(),
             )),
             _ => Ok(()),

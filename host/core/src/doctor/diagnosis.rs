@@ -127,8 +127,9 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
             Severity::Warning,
             Topic::PendingCheckpoints,
             format!(
-                "{} with a prepared two-phase checkpoint, which shardmill does not use: it continues from \
-                 `checkpoint`, and its first checkpoint removes the prepared one and its state",
+                "{} with a prepared two-phase checkpoint, which shardmill does not use: it \
+                    continues from `checkpoint`, and its first checkpoint removes the prepared \
+                    one and its state",
                 some_of("lease", pending)
             ),
             "if the application needs the prepared state, let the KCL complete those checkpoints first",
@@ -155,12 +156,21 @@ fn judge_kcl3(
             Severity::Warning,
             Topic::ClientVersion,
             format!(
-                "the fleet is upgrading to KCL 3.x ({version}), which never completes while shardmill holds leases"
+                "the fleet is upgrading to KCL 3.x ({version}), which never completes while \
+                    shardmill holds leases"
             ),
             "stop shardmill before the upgrade, or stop the KCL and take over",
         ),
         (Some(version), _) => {
-            findings.add(Severity::Note, Topic::ClientVersion, format!("the fleet's client version is {version}"), "");
+            findings.add(
+                Severity::Note,
+                Topic::ClientVersion,
+                format!(
+                    "the fleet's client \
+                version is {version}"
+                ),
+                "",
+            );
         }
         (None, _) => {}
     }
@@ -209,8 +219,8 @@ fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
         Severity::Warning,
         Topic::HandOffs,
         format!(
-            "{} between two owners (checkpointOwner); after more than {} s such a hand-off is stuck and the shard is \
-             not read",
+            "{} between two owners (checkpointOwner); after more than {} s such a hand-off is \
+                stuck and the shard is not read",
             some_of("lease", open),
             HAND_OFF_MAX.as_secs()
         ),
@@ -239,9 +249,12 @@ fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
         findings.add(
             Severity::Note,
             Topic::Start,
-            format!("{} at LATEST, with no checkpoint yet", some_of("lease", at_latest)),
-            "the first host of shardmill records the time and reads them from there: records that arrive before it \
-             starts are skipped",
+            format!(
+                "{} at LATEST, with no checkpoint yet",
+                some_of("lease", at_latest)
+            ),
+            "the first host of shardmill records the time and reads them from there: records that \
+                arrive before it starts are skipped",
         );
     }
 }
@@ -276,8 +289,11 @@ fn judge_workers(census: &Census, mode: Mode, findings: &mut Findings) {
         findings.add(
             Severity::Warning,
             Topic::NotWatched,
-            format!("{names} may be alive: they were not watched for longer than a known failover time"),
-            "if they are stopped, give the KCL's failoverTimeMillis with --failover-time, such as 10s, and watch for longer",
+            format!(
+                "{names} may be alive: they were not watched for longer than a known failover time"
+            ),
+            "if they are stopped, give the KCL's failoverTimeMillis with --failover-time, such as \
+                10s, and watch for longer",
         );
     }
     if let Some(names) = names_of(|pulse| !pulse.may_live()) {
@@ -296,8 +312,8 @@ fn judge_live_workers(names: &str, mode: Mode, findings: &mut Findings) {
             Severity::FixFirst,
             Topic::OtherWorkers,
             format!(
-                "{names} of a KCL 3.x fleet are alive; its leader assigns shardmill no lease, and leases are not \
-                 balanced"
+                "{names} of a KCL 3.x fleet are alive; its leader assigns shardmill no lease, and \
+                    leases are not balanced"
             ),
             "stop the KCL fleet, then start shardmill",
         ),
@@ -305,7 +321,8 @@ fn judge_live_workers(names: &str, mode: Mode, findings: &mut Findings) {
             Severity::Note,
             Topic::OtherWorkers,
             format!("{names} are alive that no host of shardmill registered: a KCL fleet's"),
-            "set leases.shared-with-kcl, set leases.duration to its failoverTimeMillis, and renew every third of that or faster",
+            "set leases.shared-with-kcl, set leases.duration to its failoverTimeMillis, and renew \
+                every third of that or faster",
         ),
     }
 }

@@ -16,11 +16,12 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
             Severity::FixFirst,
             Topic::MultiStreamKeys,
             format!(
-                "the keys are from the KCL's multi-stream mode, for {}, and shards of two streams have the same ids",
+                "the keys are from the KCL's multi-stream mode, for {}, and shards of two streams \
+                    have the same ids",
                 some_of("stream", streams)
             ),
-            "use one application for each stream: `shardmill import` copies a stream's rows into the application's \
-             own table, once the KCL has stopped",
+            "use one application for each stream: `shardmill import` copies a stream's rows into \
+                the application's own table, once the KCL has stopped",
         );
     }
     let mut by_shard: BTreeMap<ShardId, usize> = BTreeMap::new();
@@ -40,8 +41,8 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
                 "{} with two rows, one under the bare id and one under a multi-stream key",
                 some_of("shard", twice)
             ),
-            "use another application: `shardmill import` copies what is under the multi-stream keys into it and leaves \
-             this table as it is",
+            "use another application: `shardmill import` copies what is under the multi-stream \
+                keys into it and leaves this table as it is",
         );
     }
 }

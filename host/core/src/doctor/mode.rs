@@ -50,12 +50,21 @@ impl Mode {
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoTable => "no table yet: the first host creates it and starts at initial-position",
+            Self::NoTable => {
+                "no table yet: the first host creates it and starts at \
+                initial-position"
+            }
             Self::NotALeaseTable => "not a lease table: no host can use it",
-            Self::Own => "own: only hosts of shardmill use the table, and they continue from its checkpoints",
-            Self::Kcl2Shared => "kcl2-shared: hosts of shardmill may join the live fleet, which follows KCL 2.x rules",
+            Self::Own => {
+                "own: only hosts of shardmill use the table, and they continue from its checkpoints"
+            }
+            Self::Kcl2Shared => {
+                "kcl2-shared: hosts of shardmill may join the live fleet, which \
+                follows KCL 2.x rules"
+            }
             Self::Kcl3Takeover => {
-                "kcl3-takeover: once the KCL 3.x fleet is stopped, hosts of shardmill continue from its checkpoints"
+                "kcl3-takeover: once the KCL 3.x fleet is stopped, hosts of shardmill continue \
+                    from its checkpoints"
             }
         })
     }

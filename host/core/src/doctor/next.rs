@@ -37,7 +37,8 @@ pub(super) fn command(facts: &Facts, findings: &[Finding]) -> String {
     }
     if has(Topic::NotWatched) {
         return format!(
-            "shardmill doctor {application}{} --failover-time 10s, with the KCL's failoverTimeMillis",
+            "shardmill doctor {application}{} --failover-time 10s, with the KCL's \
+                failoverTimeMillis",
             stream_flag(facts)
         );
     }

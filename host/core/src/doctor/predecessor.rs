@@ -13,13 +13,14 @@ pub(super) fn judge(facts: &PredecessorFacts, application: &str, findings: &mut 
         Severity::Warning,
         Topic::OtherLibrary,
         format!(
-            "{library} ({}) keeps its place under this name: {}. No host reads it, and a host of this name would \
-             start at initial-position",
+            "{library} ({}) keeps its place under this name: {}. No host reads it, and a host of \
+                this name would start at initial-position",
             library.versions(),
             shards_of(&facts.places)
         ),
         &format!(
-            "keep it, and continue from it: `shardmill import {application}`, which writes nothing until it is told to"
+            "keep it, and continue from it: `shardmill import {application}`, which writes \
+                nothing until it is told to"
         ),
     );
     let alive = facts

@@ -12,8 +12,8 @@ use crate::stream::{HashKeyRange, InitialPosition, Shard, ShardId, holes};
 use crate::time::Moment;
 
 /// The fix of [`Topic::OtherStream`].
-const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted and created again, \
-                            name another application, which starts at initial-position";
+const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted \
+    and created again, name another application, which starts at initial-position";
 
 /// Where rows would start, and how leases would be shared out, is not asked here.
 const ANY_LIMITS: PlanLimits = PlanLimits {
@@ -161,10 +161,12 @@ fn judge_unlisted(
             Severity::Warning,
             Topic::ShardsGone,
             format!(
-                "{} unfinished, and not in the stream's shard list: most likely they expired with their records",
+                "{} unfinished, and not in the stream's shard list: most likely they expired with \
+                    their records",
                 some_of("lease", unfinished)
             ),
-            "the leader removes such rows once it is certain, so that they do not block the shards after them",
+            "the leader removes such rows once it is certain, so that they do not block the \
+                shards after them",
         );
     }
     let finished = unlisted(true);
@@ -270,7 +272,8 @@ fn judge_holes(
                 "no unfinished lease covers {} of hash keys: no host reads the records put there now",
                 some_of("range", holes)
             ),
-            "the next host that lists the shards creates the missing rows; --stream shows which shards they are",
+            "the next host that lists the shards creates the missing rows; --stream shows which \
+                shards they are",
         );
     }
 }

@@ -180,7 +180,8 @@ impl fmt::Display for Cause {
             ),
             Self::OwnerDead { owner, silent } => write!(
                 f,
-                "{owner} has been silent for {} or more, longer than its lease duration: the lease is free to be taken",
+                "{owner} has been silent for {} or more, longer than its lease duration: the \
+                    lease is free to be taken",
                 Seconds(*silent)
             ),
             Self::ClaimVoid { by } => {
@@ -197,7 +198,8 @@ impl fmt::Display for Cause {
             Self::Unreadable { problem } => {
                 write!(
                     f,
-                    "its row cannot be read, and is left alone: {problem}; fix the row by hand, or delete it"
+                    "its row cannot be read, and is left alone: {problem}; fix the row by hand, \
+                        or delete it"
                 )
             }
             Self::RowToCome {

@@ -49,8 +49,8 @@ impl fmt::Display for CannotHold {
         match self {
             Self::Start(instead) => f.write_str(instead),
             Self::InsideAggregate => f.write_str(
-                "the checkpoint is inside an aggregate, and the library would skip the rest of it: start a host, let \
-                 it go on, and stop it again",
+                "the checkpoint is inside an aggregate, and the library would skip the rest of \
+                    it: start a host, let it go on, and stop it again",
             ),
         }
     }

@@ -140,7 +140,8 @@ impl fmt::Display for ImportReason {
                 "it is closed and has no row: the library removes the row of a shard that it finished"
             }
             Self::FinishedButOpen => {
-                "the library marked it as finished, but it still takes records: nobody knows how far it was read"
+                "the library marked it as finished, but it still takes records: nobody knows how \
+                    far it was read"
             }
             Self::ParentsFinished => "no checkpoint, and its parents are finished: from its first record",
             Self::NeverRead => "no checkpoint: from the initial position",
@@ -350,8 +351,8 @@ impl fmt::Display for ImportBlock {
             ),
             Self::Empty => f.write_str("it has no row of any shard: there is nothing to import"),
             Self::OtherShards => f.write_str(
-                "none of its shards is one of the stream's: it belongs to another stream, or to an earlier one of this \
-                 name; give the right one with --stream",
+                "none of its shards is one of the stream's: it belongs to another stream, or to \
+                    an earlier one of this name; give the right one with --stream",
             ),
             Self::OtherStream => f.write_str(
                 "the stream was deleted and created again since: these checkpoints mean nothing on it",

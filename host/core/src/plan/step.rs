@@ -247,18 +247,32 @@ impl fmt::Display for Reason {
         match self {
             Self::NewShard => f.write_str("the shard has no lease yet"),
             Self::ChildWithoutLease => f.write_str("its parents have ended but it has no lease"),
-            Self::RowMissing => f.write_str("its row is missing, perhaps deleted by hand; starting as configured"),
+            Self::RowMissing => f.write_str(
+                "its row is missing, perhaps deleted by hand; \
+                starting as configured",
+            ),
             Self::LineageTrimmed => f.write_str("its ancestors were trimmed before they were read"),
             Self::ChildrenStarted => f.write_str("finished, and all its children have started"),
             Self::ShardGone { checkpoint } => {
-                write!(f, "the shard is no longer in kinesis; it was settled through {checkpoint}")
+                write!(
+                    f,
+                    "the shard is no longer in kinesis; it was settled through {checkpoint}"
+                )
             }
             Self::GoneAfterNextListing => f.write_str(
-                "the shard is no longer in kinesis; its row is removed if the leader's next listing does not show it either",
+                "the shard is no longer in kinesis; its row is removed if the leader's next \
+                    listing does not show it either",
             ),
-            Self::Free { fair_share } => write!(f, "free, and below the fair share of {fair_share}"),
+            Self::Free { fair_share } => write!(
+                f,
+                "free, and below the fair share of \
+                {fair_share}"
+            ),
             Self::Expired { owner, fair_share } => {
-                write!(f, "{owner} stopped renewing it, and below the fair share of {fair_share}")
+                write!(
+                    f,
+                    "{owner} stopped renewing it, and below the fair share of {fair_share}"
+                )
             }
             Self::Overdue => f.write_str("no host took it for three lease durations"),
             Self::OwnByName => f.write_str("the row already names this worker"),
@@ -267,20 +281,41 @@ impl fmt::Display for Reason {
             Self::Uneven { from, lead } => write!(f, "{from} holds {lead} more than this host"),
             Self::WaitsForParents { parents } => {
                 let names: Vec<&str> = parents.iter().map(ShardId::as_str).collect();
-                let noun = if names.len() == 1 { "parent" } else { "parents" };
-                write!(f, "waits for {noun} {} to end, so that records stay in order", names.join(" and "))
+                let noun = if names.len() == 1 {
+                    "parent"
+                } else {
+                    "parents"
+                };
+                write!(
+                    f,
+                    "waits for {noun} {} to end, so that records stay in order",
+                    names.join(" and ")
+                )
             }
             Self::WaitsForOlder { older } => write!(
                 f,
-                "waits for {older} to end, an older shard over some of the same hash keys: parents that have no rows yet \
-                 may descend from it"
+                "waits for {older} to end, an older shard over some of the same hash keys: \
+                    parents that have no rows yet may descend from it"
             ),
-            Self::FirstSync => f.write_str("a parent has no row, and not all shards of the stream have one yet"),
+            Self::FirstSync => f.write_str(
+                "a parent has no row, and not all shards of the stream \
+                have one yet",
+            ),
             Self::KeptFor { claimant } => write!(f, "kept for {claimant}, which asked for it"),
-            Self::HasFairShare { fair_share } => write!(f, "this host has its fair share of {fair_share}"),
-            Self::NextPortion => f.write_str("to be taken in the next pass: hosts that start together share"),
+            Self::HasFairShare { fair_share } => write!(
+                f,
+                "this host has its fair share of \
+                {fair_share}"
+            ),
+            Self::NextPortion => f.write_str(
+                "to be taken in the next pass: hosts that start \
+                together share",
+            ),
             Self::AtMaxLeases => f.write_str("this host holds the most leases it may (leases.max)"),
-            Self::GaveUpLately => f.write_str("this host made no progress on it and leaves it to others for a while"),
+            Self::GaveUpLately => f.write_str(
+                "this host made no progress on it and leaves it to \
+                others for a while",
+            ),
         }
     }
 }

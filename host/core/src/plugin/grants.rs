@@ -46,12 +46,12 @@ pub enum SecretSource {
 pub fn check_state_grant(is_granted: bool, saves_state: bool) -> Result<(), ProcessorError> {
     let message = match (is_granted, saves_state) {
         (true, false) => {
-            "is kept for this plugin (grants.state), but this version exports no save and load: build it against the \
-             world stateful-plugin, or remove the grant"
+            "is kept for this plugin (grants.state), but this version exports no save and load: \
+                build it against the world stateful-plugin, or remove the grant"
         }
         (false, true) => {
-            "is saved by this version, but the plugin is not granted state: set state = true under [grants] in its \
-             manifest"
+            "is saved by this version, but the plugin is not granted state: set state = true \
+                under [grants] in its manifest"
         }
         (true, true) | (false, false) => return Ok(()),
     };

@@ -38,7 +38,8 @@ enum HostName {
 /// An entry that names no host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{entry:?} {problem}; write a host such as \"api.example.org\", \"*.example.org:8443\" or \"http://10.1.2.3\""
+    "{entry:?} {problem}; write a host such as \"api.example.org\", \"*.example.org:8443\" or \
+        \"http://10.1.2.3\""
 )]
 pub struct InvalidHttpHost {
     entry: String,
@@ -157,7 +158,8 @@ impl HostName {
             .map_or((name, true), |parent| (parent, false));
         if !is_dns_name(parent) {
             return Err(
-                "is not a host name (letters, digits, '-', '_' and '.'; others in punycode; '*' only in front)",
+                "is not a host name (letters, digits, '-', '_' and '.'; others in punycode; '*' \
+                    only in front)",
             );
         }
         // URL parsers read such names as addresses in short or odd forms: `127.1`, `0x7f.1`.

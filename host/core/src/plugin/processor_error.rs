@@ -40,8 +40,8 @@ pub enum ProcessorError {
     },
     /// A call failed in which the guest emitted to a destination that does not exist.
     #[error(
-        "the plugin emitted to {name:?}, which is not one of its destinations ({known}): name one of them in its \
-         configuration, or give it a sink of that name ({said})"
+        "the plugin emitted to {name:?}, which is not one of its destinations ({known}): name one \
+            of them in its configuration, or give it a sink of that name ({said})"
     )]
     UnknownDestination {
         /// The first such destination of the call.
@@ -91,8 +91,8 @@ pub enum ProcessorError {
     /// The guest needed memory that the host has not left, though its own limit would have allowed
     /// it.
     #[error(
-        "the host's memory for all instances, {limit} bytes, is used up: the call is repeated once other instances \
-         release some; raise host.instances-memory, or give batches fewer bytes"
+        "the host's memory for all instances, {limit} bytes, is used up: the call is repeated \
+            once other instances release some; raise host.instances-memory, or give batches fewer bytes"
     )]
     HostMemory {
         /// All that the instances of this host may have together, in bytes.

@@ -80,8 +80,9 @@ pub enum SubscribeError {
     },
     /// The stream has as many consumers as it may have, or too many are being made.
     #[error(
-        "the stream takes no more fan-out consumers: {message} (AWS allows 20 for each stream, and 5 being created \
-         at once): remove an unused one, see `shardmill consumers STREAM`, or ask AWS for more"
+        "the stream takes no more fan-out consumers: {message} (AWS allows 20 for each stream, \
+            and 5 being created at once): remove an unused one, see `shardmill consumers STREAM`, \
+            or ask AWS for more"
     )]
     ConsumerLimit {
         /// What Kinesis said.

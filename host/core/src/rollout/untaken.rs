@@ -101,7 +101,8 @@ impl Untaken {
     pub fn mend(&self, application: &str) -> String {
         match self.why {
             WhyNot::Quarantined { .. } => format!(
-                "put a fixed file in place, or let this one run again: shardmill plugins {application} --release {}",
+                "put a fixed file in place, or let this one run again: shardmill plugins \
+                    {application} --release {}",
                 self.digest
             ),
             WhyNot::Refused => "fix what it reports, or put another file in place".to_owned(),
@@ -196,10 +197,10 @@ mod tests {
         assert_eq!(
             told,
             [
-                "version 000000000002 has been quarantined since 1970-01-01T00:00:01Z (found by a): it traps; a with \
-                 its file run 000000000001 instead",
-                "version 000000000003 has been refused since 1970-01-01T00:00:02Z: it is cut off; b, c with its file \
-                 run 000000000001 instead",
+                "version 000000000002 has been quarantined since 1970-01-01T00:00:01Z (found by \
+                    a): it traps; a with its file run 000000000001 instead",
+                "version 000000000003 has been refused since 1970-01-01T00:00:02Z: it is cut off; \
+                    b, c with its file run 000000000001 instead",
             ]
         );
         let mends: Vec<String> = untaken(&fleet)

@@ -8,7 +8,8 @@ use super::{ConsumerName, InvalidName};
 /// Text that is no consumer's ARN.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a consumer's ARN: it looks like arn:aws:kinesis:REGION:ACCOUNT:stream/STREAM/consumer/NAME:TIME"
+    "{text:?} is not a consumer's ARN: it looks like \
+        arn:aws:kinesis:REGION:ACCOUNT:stream/STREAM/consumer/NAME:TIME"
 )]
 pub struct InvalidConsumerArn {
     /// The text as given.

@@ -34,7 +34,8 @@ pub struct HashKeyRange {
 /// Bounds that are not decimal 128-bit numbers, or the wrong way round.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{start:?} to {end:?} is not a hash key range: expected two decimal 128-bit numbers, the first not above the second"
+    "{start:?} to {end:?} is not a hash key range: expected two decimal 128-bit numbers, the \
+        first not above the second"
 )]
 pub struct InvalidHashKeyRange {
     start: String,

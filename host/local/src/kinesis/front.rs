@@ -126,8 +126,8 @@ impl Front {
                 }
             },
             Some(Target::UpdateShardCount) => replies::invalid_argument(
-                "the embedded Kinesis has no UpdateShardCount, because it would lose which shard follows which: \
-                 use SplitShard and MergeShards",
+                "the embedded Kinesis has no UpdateShardCount, because it would lose which shard \
+                    follows which: use SplitShard and MergeShards",
             ),
             Some(Target::GetRecords) => self.get_records(request, next).await,
             Some(Target::GetShardIterator) => {

@@ -38,8 +38,8 @@ pub(crate) enum TokenError {
         source: std::io::Error,
     },
     #[error(
-        "host.admin-token has {0} bytes, and must have {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} visible ASCII characters: \
-         `openssl rand -hex 32` makes one"
+        "host.admin-token has {0} bytes, and must have {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} \
+            visible ASCII characters: `openssl rand -hex 32` makes one"
     )]
     Unfit(usize),
 }

@@ -112,8 +112,8 @@ impl Telling {
                 Ok(false) => missing += 1,
                 Err(error) => {
                     let digest = &self.digest;
-                    tracing::debug!(%digest, %error, "cannot tell the fleet about a version that killed this host, \
-                                                      trying again");
+                    tracing::debug!(%digest, %error, "cannot tell the fleet about a version that \
+                        killed this host, trying again");
                 }
             }
             tokio::time::sleep(LOOK_EVERY).await;

@@ -127,8 +127,8 @@ impl Supervisor {
         };
         let version: Version = Arc::new(plugin);
         let digest = version.digest().clone();
-        tracing::warn!(plugin = %name, %digest, "the version in the folder cannot run; running the last good one \
-                                                 instead");
+        tracing::warn!(plugin = %name, %digest, "the version in the folder cannot run; running \
+            the last good one instead");
         match self.running.get(name) {
             Some(running) => drop(running.versions.send_replace(version)),
             None => self.start(name, version, None),

@@ -116,7 +116,8 @@ impl Supervisor {
         let Some(pin) = self.pins.as_mut().and_then(|pins| pins.pinned.remove(name)) else {
             return;
         };
-        tracing::warn!(plugin = %name, digest = %pin.digest, "version unpinned: trying the file in the folder");
+        tracing::warn!(plugin = %name, digest = %pin.digest, "version unpinned: trying the file \
+            in the folder");
         self.status.pinned(name.as_str(), None);
         if let Some(running) = self.running.get(name) {
             running.rollout.set_policy(running.settings.plugin.rollout);
@@ -145,8 +146,7 @@ impl Supervisor {
             pin.held_back = None;
             return false;
         }
-        tracing::warn!(plugin = %name, digest = %version.digest(), pinned = %pin.digest, "version held back because \
-             another is pinned");
+        tracing::warn!(plugin = %name, digest = %version.digest(), pinned = %pin.digest, "version held back because another is pinned");
         pin.held_back = Some(version.clone());
         self.tell_held_back(name);
         true

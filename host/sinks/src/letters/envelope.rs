@@ -54,7 +54,8 @@ pub enum LetterError {
     Damaged(String),
     /// It was written by a later version of shardmill.
     #[error(
-        "a dead letter of version {0}, but this shardmill reads version {LETTER_VERSION}: use a newer shardmill"
+        "a dead letter of version {0}, but this shardmill reads version {LETTER_VERSION}: use a \
+            newer shardmill"
     )]
     Version(u32),
     /// It is something else.

@@ -61,7 +61,8 @@ pub struct Incomplete {
 pub enum JoinError {
     /// Too many letters have parts missing so far.
     #[error(
-        "{letters} letters with missing parts take more than {} MiB: put the parts of one letter near each other",
+        "{letters} letters with missing parts take more than {} MiB: put the parts of one letter \
+            near each other",
         WAITING_BYTES_MAX >> 20
     )]
     TooMuch {

@@ -120,8 +120,8 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
 /// that is there.
 fn too_many(folder: &Path) -> std::io::Error {
     std::io::Error::other(format!(
-        "there are more than {NAMES_MAX} names in {}: loading, changing and removing plugins is suspended; leave \
-         only plugins there",
+        "there are more than {NAMES_MAX} names in {}: loading, changing and removing plugins is \
+            suspended; leave only plugins there",
         folder.display()
     ))
 }
@@ -220,8 +220,8 @@ mod tests {
             ("totals-coordinator.wasm", "-coordinator"),
         ] {
             let expected = format!(
-                "its name cannot name a plugin: it ends in \"{ending}\", like a table of the application \"totals\"; \
-                 choose another ending"
+                "its name cannot name a plugin: it ends in \"{ending}\", like a table of the \
+                    application \"totals\"; choose another ending"
             );
             assert_eq!(told(file), expected);
         }

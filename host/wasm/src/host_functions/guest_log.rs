@@ -74,8 +74,8 @@ impl GuestLog {
             let plugin = &self.plugin;
             metrics::counter!("shardmill_plugin_log_lines_dropped_total", "plugin" => plugin.clone())
                 .increment(dropped);
-            tracing::warn!(target: "shardmill::guest", %plugin, dropped, "the plugin logs too fast; lines were \
-                 dropped");
+            tracing::warn!(target: "shardmill::guest", %plugin, dropped, "the plugin logs too \
+                fast; lines were dropped");
         }
     }
 }

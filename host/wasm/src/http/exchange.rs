@@ -122,8 +122,8 @@ impl Exchange {
         }
         let limit = self.addresses.options().limits.in_flight_total;
         let message = format!(
-            "a request is refused: {limit} at once are allowed on this host, half of them to one plugin \
-             (http.requests-in-flight-total), and none ended in time"
+            "a request is refused: {limit} at once are allowed on this host, half of them to one \
+                plugin (http.requests-in-flight-total), and none ended in time"
         );
         self.log.write(Level::Warn, "http", &message);
         Err(Error::ConnectionLimitReached)

@@ -196,8 +196,8 @@ impl Outgoing {
                     .port()
                     .map_or_else(String::new, |port| format!(":{port}"));
                 let message = format!(
-                    "a request to {scheme}://{host}{port} is denied: the plugin is not granted that host; add it to \
-                     http under [grants]"
+                    "a request to {scheme}://{host}{port} is denied: the plugin is not granted \
+                        that host; add it to http under [grants]"
                 );
                 (Error::HttpRequestDenied, Outcome::Denied, message)
             }

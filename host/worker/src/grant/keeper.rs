@@ -398,7 +398,8 @@ impl Keeper {
             Ok(Written::Applied(token)) => Ok(token),
             Ok(Written::Conflict(row)) => self.verdict(write, row.as_deref(), no_answer()),
             Err(error @ StoreError::Unknown { .. }) => {
-                tracing::debug!(lease = %self.token.key, %error, "no answer to a lease write, reading the row");
+                tracing::debug!(lease = %self.token.key, %error, "no answer to a lease write, \
+                    reading the row");
                 self.state.send_replace(LeaseState::InDoubt(self.hold()));
                 self.settle_doubt(write, error).await
             }

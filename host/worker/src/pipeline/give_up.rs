@@ -151,8 +151,8 @@ impl Consumer {
         let (deliveries, reason) = (ruling.tried.deliveries, &ruling.message);
         tracing::warn!(shard = %self.shard, %position, key_hash, decision = "halt", %cause, deliveries, reason, "shard halted");
         let why = format!(
-            "halted at {position}, {cause} after {deliveries} deliveries; a new version of the plugin or a restart \
-             continues with it: {reason}"
+            "halted at {position}, {cause} after {deliveries} deliveries; a new version of the \
+                plugin or a restart continues with it: {reason}"
         );
         self.retries.halted = Some(Halt { deliveries, why });
     }

@@ -37,7 +37,8 @@ impl Consumer {
                     )
                     .await;
                 if stored.is_ok() && self.write_checkpoint().await.is_err() {
-                    tracing::warn!(shard = %self.shard, "the last checkpoint could not be written, records will repeat");
+                    tracing::warn!(shard = %self.shard, "the last checkpoint could not be \
+                        written, records will repeat");
                 }
             }
             Err(error) => {

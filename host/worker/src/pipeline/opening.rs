@@ -108,8 +108,8 @@ impl Opener {
         // Powers of two: a producer that goes wrong does so with every record.
         if self.damaged.is_power_of_two() {
             let (shard, damaged) = (&self.shard, self.damaged);
-            tracing::warn!(%shard, %position, %damage, damaged, "an aggregate cannot be opened, delivering it \
-                 unopened");
+            tracing::warn!(%shard, %position, %damage, damaged, "an aggregate cannot be opened, \
+                delivering it unopened");
         }
     }
 }

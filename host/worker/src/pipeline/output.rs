@@ -123,7 +123,8 @@ impl Output {
             biased;
             answer = call => Ok(answer),
             lost = gate.lost() => Err(lost),
-            () = tokio::time::sleep(deadline) => Err(Stopped::Stuck(format!("a sink did not answer within {deadline:?}"))),
+            () = tokio::time::sleep(deadline) => Err(Stopped::Stuck(format!("a sink did not \
+                answer within {deadline:?}"))),
         }
     }
 
@@ -157,7 +158,8 @@ impl Output {
             )));
         }
         if failures.is_power_of_two() {
-            tracing::warn!(shard = %self.shard, %error, failures, "output cannot be stored, trying again");
+            tracing::warn!(shard = %self.shard, %error, failures, "output cannot be stored, \
+                trying again");
         }
         self.signs.failed(Why::Sink, *failures, error.to_string());
         let wait = self.backoff.delay(*failures, fastrand::f64());

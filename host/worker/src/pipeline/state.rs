@@ -39,8 +39,9 @@ impl Consumer {
         match saved.map_err(|error| broken(format!("cannot be read: {error}")))? {
             Some(saved) if saved.checkpoint == *written => Ok(Some(saved.bytes)),
             Some(saved) => Err(broken(format!(
-                "was saved at {}, but the shard's checkpoint is {written}: something else moved the checkpoint. \
-                 Move it back, or delete the shard's row from table {}-state to start without state",
+                "was saved at {}, but the shard's checkpoint is {written}: something else moved \
+                    the checkpoint. Move it back, or delete the shard's row from table {}-state \
+                    to start without state",
                 saved.checkpoint, self.options.application,
             ))),
             None => Ok(None),

@@ -115,7 +115,8 @@ impl Consumer {
         if let Err(error) = candidate.ensure(state).await {
             if matches!(error, ProcessorError::HostMemory { .. }) {
                 // There is no memory for both at once.
-                tracing::info!(shard = %self.shard, %error, "closing the old version to make room for the new one");
+                tracing::info!(shard = %self.shard, %error, "closing the old version to make room \
+                    for the new one");
                 drop(candidate);
                 return self.swap_in_turn(version, is_active).await;
             }
@@ -283,8 +284,8 @@ impl Consumer {
 
     pub(super) fn tell_refused(&self, version: &Arc<dyn ProcessorFactory>, error: &ProcessorError) {
         let digest = version.digest();
-        tracing::warn!(shard = %self.shard, %digest, %error, "the new plugin version does not start, keeping the old \
-             one");
+        tracing::warn!(shard = %self.shard, %digest, %error, "the new plugin version does not \
+            start, keeping the old one");
         self.count_swap("refused");
         let refusal = SwapRefusal {
             digest: Some(digest.as_str().to_owned()),

@@ -42,7 +42,8 @@ impl Consumer {
         // Powers of two: a batch that fails for days must not fill the log.
         if attempts.is_power_of_two() {
             let digest = self.instance.digest();
-            tracing::warn!(shard = %self.shard, attempts, %digest, reason, "delivery failed, trying again");
+            tracing::warn!(shard = %self.shard, attempts, %digest, reason, "delivery failed, \
+                trying again");
         }
         // Of a delivery it is one at a time: the last.
         self.mended_but(Some(why));

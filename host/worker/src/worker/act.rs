@@ -147,7 +147,8 @@ impl Worker {
                 let plugin = &self.options.plugin;
                 ::metrics::counter!(metrics::SHARDS_GONE, "plugin" => plugin.to_string())
                     .increment(1);
-                tracing::error!(%plugin, lease = %seen.key, %reason, "records were trimmed before they were read");
+                tracing::error!(%plugin, lease = %seen.key, %reason, "records were trimmed before \
+                    they were read");
             } else {
                 tracing::info!(lease = %seen.key, %reason, "lease removed");
             }
@@ -335,7 +336,8 @@ impl Worker {
             while let Some(answer) = writes.join_next().await {
                 match answer {
                     Ok((seen, reason, Ok(Written::Applied(_)))) => {
-                        tracing::info!(lease = %seen.key, %reason, "released a lease whose row named this worker");
+                        tracing::info!(lease = %seen.key, %reason, "released a lease whose row \
+                            named this worker");
                         self.has_news = true;
                     }
                     Ok((seen, _, Err(error))) => {

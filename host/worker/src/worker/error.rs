@@ -17,8 +17,9 @@ pub enum WorkerError {
     Table(StoreError),
     /// The application's checkpoints belong to another stream.
     #[error(
-        "application {application} has checkpoints of stream {theirs}, but is configured to read {ours}: name another \
-         application, or delete the tables {application} and {application}-coordinator if nothing needs them"
+        "application {application} has checkpoints of stream {theirs}, but is configured to read \
+            {ours}: name another application, or delete the tables {application} and \
+            {application}-coordinator if nothing needs them"
     )]
     OtherStream {
         /// The application.
@@ -30,9 +31,9 @@ pub enum WorkerError {
     },
     /// The stream was deleted and created again.
     #[error(
-        "stream {stream} was deleted and created again: the checkpoints of application {application} belong to the \
-         old one and mean nothing now; name another application, or delete the tables {application} and \
-         {application}-coordinator to start over"
+        "stream {stream} was deleted and created again: the checkpoints of application \
+            {application} belong to the old one and mean nothing now; name another application, \
+            or delete the tables {application} and {application}-coordinator to start over"
     )]
     StreamRecreated {
         /// The application.
@@ -42,9 +43,10 @@ pub enum WorkerError {
     },
     /// The table is that of a KCL in multi-stream mode.
     #[error(
-        "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two streams have the same \
-         ids, and would be confused; `shardmill import {application} --stream STREAM --to {application}.STREAM` \
-         copies the rows of a stream into the table that a plugin with this stream under `streams` uses"
+        "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two \
+            streams have the same ids, and would be confused; `shardmill import {application} \
+            --stream STREAM --to {application}.STREAM` copies the rows of a stream into the table \
+            that a plugin with this stream under `streams` uses"
     )]
     MultiStream {
         /// The application.
@@ -91,8 +93,8 @@ pub(crate) enum PassError {
     #[error("there is no stream {0}; its leases are kept, and work continues when it is back")]
     NoStream(StreamName),
     #[error(
-        "version {} is quarantined, found bad by {}: {}; provide a good version, or release it with `shardmill \
-         plugins APPLICATION --release DIGEST`",
+        "version {} is quarantined, found bad by {}: {}; provide a good version, or release it \
+            with `shardmill plugins APPLICATION --release DIGEST`",
         .0.digest, .0.host, .0.reason
     )]
     Quarantined(Box<Quarantined>),

@@ -20,6 +20,11 @@ const OF_PLUGIN: [&str; 2] = [metrics::BUFFER, metrics::BUFFER_GUARANTEED];
 /// again sets them again.
 pub(super) struct PluginGauges(PluginName);
 
+/// Parts of the hash key space that no lease covers, as this host knows as the leader.
+pub(super) fn show_holes(plugin: &PluginName, count: usize) {
+    ::metrics::gauge!(metrics::HOLES, "plugin" => plugin.to_string()).set(count as f64);
+}
+
 impl PluginGauges {
     pub(super) fn of(plugin: PluginName) -> Self {
         Self(plugin)

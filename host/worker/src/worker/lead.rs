@@ -16,10 +16,10 @@ use shardmill_core::stream::{HashKeyRange, Shard, ShardId, holes};
 use shardmill_core::time::Moment;
 use tokio::task::JoinSet;
 
+use super::gauges::show_holes;
 use super::serve::Serving;
 use super::survey::{OpenSince, Questions, Survey, SurveyEnd, Surveys};
 use super::{PassError, Worker};
-use crate::metrics;
 
 /// A worker whose heart was silent for this many of its lease durations is removed: its leases are
 /// long taken.
@@ -240,8 +240,8 @@ impl Worker {
         if !has_aged || self.write_leader().await? {
             return Ok(true);
         }
-        tracing::info!(worker = %self.options.worker, "another worker has become leader since shards were listed, \
-                                                       looking again");
+        tracing::info!(worker = %self.options.worker, "another worker has become leader since \
+            shards were listed, looking again");
         Ok(false)
     }
 
@@ -325,11 +325,14 @@ impl Worker {
             listed_by: self.run.clone(),
         };
         let coordinator = Arc::clone(&self.ports.coordinator);
-        self.duties.sharing.spawn(self.ports.freezer.clone().guard(async move {
+        self.duties
+            .sharing
+            .spawn(self.ports.freezer.clone().guard(async move {
             match coordinator.write_shards(&list).await {
                 Ok(()) => Some(list.shards),
                 Err(error) => {
-                    tracing::warn!(%error, "the shard list could not be shared, trying again at the next listing");
+                    tracing::warn!(%error, "the shard list could not be shared, trying again at \
+                        the next listing");
                     None
                 }
             }
@@ -363,7 +366,8 @@ impl Worker {
                 Ok(Raced::Applied) => {
                     // What is left there costs a few bytes, and nothing else.
                     let _ = self.ports.coordinator.leave_mail(&row.worker, None).await;
-                    tracing::info!(worker = %row.worker, ?silent, "removed a worker whose heartbeat has stopped");
+                    tracing::info!(worker = %row.worker, ?silent, "removed a worker whose \
+                        heartbeat has stopped");
                 }
                 Ok(Raced::Lost) => {}
                 Err(error) => {
@@ -403,10 +407,11 @@ impl Worker {
         } else {
             Vec::new()
         };
-        self.gauge_holes(lasting.len());
+        show_holes(&self.options.plugin, lasting.len());
         if !lasting.is_empty() {
             let first = lasting[0];
-            tracing::warn!(holes = lasting.len(), %first, "audits keep finding hash keys that no lease covers");
+            tracing::warn!(holes = lasting.len(), %first, "audits keep finding hash keys that no \
+                lease covers");
         }
         let text = lasting.iter().map(ToString::to_string).collect();
         self.status.update(|status| status.coverage_holes = text);
@@ -416,14 +421,9 @@ impl Worker {
     fn forget_audit(&mut self) {
         if self.duties.hole_audits > 0 {
             self.duties.hole_audits = 0;
-            self.gauge_holes(0);
+            show_holes(&self.options.plugin, 0);
             self.status.update(|status| status.coverage_holes.clear());
         }
-    }
-
-    fn gauge_holes(&self, count: usize) {
-        let plugin = self.options.plugin.to_string();
-        ::metrics::gauge!(metrics::HOLES, "plugin" => plugin).set(count as f64);
     }
 
     /// The rows of a sync were all written: from now on, new shards are children or strays.
@@ -491,7 +491,8 @@ impl Worker {
             .write_leader(self.observed.leadership.seen(), &next)
             .await
         {
-            tracing::debug!(%error, "the leader's record could not be released, others will see it as silent");
+            tracing::debug!(%error, "the leader's record could not be released, others will see \
+                it as silent");
         }
     }
 }

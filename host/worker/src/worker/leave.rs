@@ -132,7 +132,8 @@ impl Worker {
             && row.incarnation == self.run
             && let Err(error) = self.ports.coordinator.remove_worker(&row).await
         {
-            tracing::debug!(%error, "could not remove this host's registration, others will see it as silent");
+            tracing::debug!(%error, "could not remove this host's registration, others will see \
+                it as silent");
         }
         self.has_news = true;
         self.announce_news().await;
@@ -165,11 +166,12 @@ impl Worker {
         }
         match subscriptions.remove_consumer(name).await {
             Ok(()) => {
-                tracing::info!(consumer = %name, "last host of the application, fan-out consumer deregistered")
+                tracing::info!(consumer = %name, "last host of the application, fan-out consumer \
+                    deregistered")
             }
             Err(error) => {
-                tracing::warn!(consumer = %name, %error, "the fan-out consumer was left behind, and is \
-                 billed")
+                tracing::warn!(consumer = %name, %error, "the fan-out consumer was left behind, \
+                    and is billed")
             }
         }
     }

@@ -283,12 +283,12 @@ impl Worker {
         ) {
             (false, true) => tracing::warn!(
                 owner = owner.as_ref().map(WorkerId::as_str),
-                "a worker that is not shardmill's shares the lease table: renewing each lease from now on; set \
-                 leases.shared-with-kcl to do so from the start"
+                "a worker that is not shardmill's shares the lease table: renewing each lease \
+                    from now on; set leases.shared-with-kcl to do so from the start"
             ),
             (true, false) => tracing::info!(
-                "no other worker than shardmill's has moved a lease for a long time: the host's heartbeat holds its \
-                 leases again"
+                "no other worker than shardmill's has moved a lease for a long time: the host's \
+                    heartbeat holds its leases again"
             ),
             (true, true) | (false, false) => {}
         }

@@ -255,7 +255,8 @@ impl Worker {
             Ok(()) => (self.has_news, self.cannot_announce) = (false, None),
             Err(error) => {
                 if matches!(error, StoreError::Refused { .. }) && self.cannot_announce.is_none() {
-                    tracing::warn!(%error, "cannot announce changes to other hosts, which will find them later");
+                    tracing::warn!(%error, "cannot announce changes to other hosts, which will \
+                        find them later");
                     self.cannot_announce =
                         Some(format!("cannot announce changes to other hosts: {error}"));
                 }

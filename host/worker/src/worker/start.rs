@@ -160,8 +160,8 @@ impl Worker {
                 application = self.options.application,
                 %configured,
                 %kept,
-                "initial-position differs from where the application started, which stays in force; to start \
-                 elsewhere, name another application"
+                "initial-position differs from where the application started, which stays in \
+                    force; to start elsewhere, name another application"
             );
         }
         self.keep_start(start);
@@ -187,7 +187,8 @@ impl Worker {
             .map_err(|error| StartError::NotYet(error.into()))?;
         if stream_ms.is_none() {
             tracing::warn!(
-                "kinesis' replies have no date: the application starts by this host's clock, some seconds early"
+                "kinesis' replies have no date: the application starts by this host's clock, some \
+                    seconds early"
             );
         }
         let moment = ApplicationStart::moment(stream_ms, self.ports.clock.wall_ms());

@@ -263,7 +263,8 @@ impl Worker {
                 .map(|(digest, hosts)| format!("{:.12}: {}", digest, hosts.join(", ")))
                 .collect();
             let plugin = &self.options.plugin;
-            tracing::warn!(%plugin, versions = hosts.join("; "), "the hosts of the fleet run different versions");
+            tracing::warn!(%plugin, versions = hosts.join("; "), "the hosts of the fleet run \
+                different versions");
         }
     }
 
@@ -287,7 +288,8 @@ impl Worker {
                 .iter()
                 .any(|entry| entry.digest == offered && !entry.is_deadly())
         {
-            tracing::warn!(digest = %offered, host = %row.worker, "running a quarantined version, because another host runs it");
+            tracing::warn!(digest = %offered, host = %row.worker, "running a quarantined version, \
+                because another host runs it");
             return None;
         }
         self.ports.rollout.tell(|rollout| {

@@ -104,7 +104,8 @@ impl fmt::Display for BenchReport {
         )?;
         writeln!(
             f,
-            "{rounds} rounds of {} records, {:.0} a batch, {:.0} bytes each; {:.2} pieces of output a record, {:.0} bytes",
+            "{rounds} rounds of {} records, {:.0} a batch, {:.0} bytes each; {:.2} pieces of \
+                output a record, {:.0} bytes",
             HumanCount(self.records_per_round),
             self.records_per_batch,
             self.bytes_per_record,

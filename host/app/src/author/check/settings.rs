@@ -226,6 +226,7 @@ fn rollout(policy: &RolloutPolicy) -> String {
         format_duration(policy.probation),
     );
     format!(
-        "canary {canary_records} records in {canary_batches} batches or {canary_for}, probation {probation}, share {share}"
+        "canary {canary_records} records in {canary_batches} batches or {canary_for}, probation \
+            {probation}, share {share}"
     )
 }

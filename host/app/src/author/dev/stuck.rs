@@ -32,8 +32,9 @@ pub(super) fn stuck(host: &HostSnapshot, tries_for_ever: impl Fn(&str) -> bool) 
             let (attempts, reason) = (blocked.attempts, &blocked.reason);
             told.get_or_insert_with(|| {
                 format!(
-                    "plugin {plugin} failed {attempts} times in a row on shard {id}, and no other shard makes \
-                     progress: {reason}; fix the plugin, or set under [failure] when a record is given up"
+                    "plugin {plugin} failed {attempts} times in a row on shard {id}, and no other \
+                        shard makes progress: {reason}; fix the plugin, or set under [failure] \
+                        when a record is given up"
                 )
             });
         }

@@ -25,7 +25,8 @@ pub(crate) enum InputError {
     #[error(transparent)]
     Feed(#[from] FeedError),
     /// More than fits.
-    #[error("a test takes at most {RECORDS_MAX} records and {} MiB: use part of the input, or `shardmill dev --feed`", BYTES_MAX >> 20)]
+    #[error("a test takes at most {RECORDS_MAX} records and {} MiB: use part of the input, or \
+        `shardmill dev --feed`", BYTES_MAX >> 20)]
     TooMuch,
 }
 

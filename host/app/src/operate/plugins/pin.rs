@@ -79,7 +79,8 @@ impl Here {
         let wanted = wanted.to_ascii_lowercase();
         if !is_prefix(&wanted) {
             bail!(
-                "{wanted:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more, or {LAST_GOOD}"
+                "{wanted:?} is not a version: give its digest, or the first {PREFIX_MIN} digits \
+                    or more, or {LAST_GOOD}"
             );
         }
         let mut found = self
@@ -122,8 +123,8 @@ impl Here {
         }
         self.kept.pin(name, digest).context("cannot pin it")?;
         print(&format!(
-            "pinned {name} to {digest} for hosts with this cache, also after a restart: one that runs takes it up within seconds; \
-             `--unpin` ends it"
+            "pinned {name} to {digest} for hosts with this cache, also after a restart: one that \
+                runs takes it up within seconds; `--unpin` ends it"
         ));
         Ok(())
     }
@@ -142,8 +143,8 @@ impl Here {
     fn nothing_like(&self, what: &str) -> String {
         let name = &self.name;
         format!(
-            "no version of {name} is kept here {what}; {}. `shardmill plugins {name}` shows what other hosts run: copy its file \
-             into the folder to run it here",
+            "no version of {name} is kept here {what}; {}. `shardmill plugins {name}` shows what \
+                other hosts run: copy its file into the folder to run it here",
             self.kept_here()
         )
     }

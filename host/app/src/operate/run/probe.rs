@@ -257,7 +257,8 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let config = |port: u16| {
             let text = format!(
-                "stream = \"s\"\n[sinks.out]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/in\"\n"
+                "stream = \"s\"\n[sinks.out]\ntype = \"http\"\nurl = \
+                    \"http://127.0.0.1:{port}/in\"\n"
             );
             let config = Config::parse(&text, Path::new(".")).unwrap();
             let Some(SinkOptions::Http(options)) = config.sinks.get("out").cloned() else {

@@ -81,8 +81,8 @@ impl<'a> Wait<'a> {
             self.reader.budget.guaranteed_bytes() >> 20,
         );
         let why = format!(
-            "waits for room in host.buffer: the plugin's shards hold {held} MiB of records that are not settled, and {guaranteed} \
-             MiB are guaranteed to it"
+            "waits for room in host.buffer: the plugin's shards hold {held} MiB of records that \
+                are not settled, and {guaranteed} MiB are guaranteed to it"
         );
         tracing::info!(shard = %self.reader.shard, why, "reading waits");
         self.reader.show_wait(Some(&why));
