@@ -256,7 +256,6 @@ impl Worker {
         stop: &CancellationToken,
         drain_limit: Duration,
     ) -> Result<(), WorkerError> {
-        let plugin = self.options.plugin.to_string();
         // From the start: who alerts on a figure must not wait for the first lease.
         self.count_leases();
         metrics::count_from_zero(&self.options.plugin, &self.options.failure);
