@@ -74,6 +74,7 @@ fn starts_at(lease: &Lease, position: InitialPosition, expected: &ReadFrom) -> b
 }
 
 /// What an attribute means to us, and that a take leaves it alone.
+#[expect(clippy::too_many_lines, reason = "a list of rows")]
 fn rows_to_take() -> Vec<Case> {
     let taken = |name, row| case(name, row).writes([Take]).leaves([owner(ME)]);
     vec![

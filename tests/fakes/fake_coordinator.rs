@@ -268,7 +268,7 @@ impl Coordinator for FakeCoordinator {
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
         Box::pin(self.call(CoordinatorOp::Quarantine, |table| {
-            table.rows.quarantine(entry)
+            table.rows.quarantine(entry);
         }))
     }
 
@@ -277,7 +277,7 @@ impl Coordinator for FakeCoordinator {
         digest: &'a PluginDigest,
     ) -> PortFuture<'a, Result<(), StoreError>> {
         Box::pin(self.call(CoordinatorOp::ReleaseVersion, |table| {
-            table.rows.release_version(digest)
+            table.rows.release_version(digest);
         }))
     }
 
@@ -297,7 +297,7 @@ impl Coordinator for FakeCoordinator {
         shards: &'a CachedShards,
     ) -> PortFuture<'a, Result<(), StoreError>> {
         Box::pin(self.call(CoordinatorOp::WriteShards, |table| {
-            table.rows.shards = Some(shards.clone())
+            table.rows.shards = Some(shards.clone());
         }))
     }
 }

@@ -41,7 +41,7 @@ impl Endpoint {
         server.spawn(async move {
             axum::serve(listener, app)
                 .await
-                .expect("it serves until it is dropped")
+                .expect("it serves until it is dropped");
         });
         Self {
             url,

@@ -16,7 +16,7 @@ pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut 
         report.add(
             Invariant::S17,
             format!("{at:?} of {shard} was given up, but {what}"),
-        )
+        );
     };
     let Some(grant) = world.grant_of_given_up(given_up) else {
         return wrong("nobody had the lease".to_owned());

@@ -100,7 +100,7 @@ impl Holding {
                 self.host_changed(world, host, *change, report);
             }
             What::DeliveryStarted(delivery) => {
-                self.delivered(world, delivery, event.at, limits, report)
+                self.delivered(world, delivery, event.at, limits, report);
             }
             _ => {}
         }

@@ -259,7 +259,7 @@ impl<'a> Liveness<'a> {
     ) {
         match write.kind {
             WriteKind::Admin | WriteKind::End | WriteKind::Create => {
-                self.disturbed_at = self.disturbed_at.max(now)
+                self.disturbed_at = self.disturbed_at.max(now);
             }
             // What waited for a shard that retention took is free from then on.
             WriteKind::Delete

@@ -30,7 +30,7 @@ impl Pace {
             }
             What::Calm(false) => self.calm_ends(world, event.at, limits, report),
             What::DeliveryEnded { id, failed, .. } if limits.policy.by_key => {
-                self.note_failed(world, *id, failed)
+                self.note_failed(world, *id, failed);
             }
             _ => {}
         }

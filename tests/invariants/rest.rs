@@ -10,7 +10,7 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
     };
     match (write.kind, &write.before, &write.after) {
         (WriteKind::Delete, Some(before), _) => {
-            report.add_all(Invariant::S12, still_needed(world, write, before))
+            report.add_all(Invariant::S12, still_needed(world, write, before));
         }
         (WriteKind::Create, _, Some(after)) => {
             let actual = world.stream.shard(&write.key).and_then(|shard| shard.range);

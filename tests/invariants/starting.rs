@@ -41,7 +41,7 @@ impl Starting {
                 self.chosen_for = Some(world.stream.generation);
             }
             What::DeliveryStarted(delivery) => {
-                report.add_all(Invariant::S19, elsewhere(world, delivery))
+                report.add_all(Invariant::S19, elsewhere(world, delivery));
             }
             _ => {}
         }

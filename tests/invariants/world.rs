@@ -192,7 +192,7 @@ impl World {
                 self.held_back.insert(*id, through.clone());
             }
             What::Rejected { id, places } => {
-                drop(self.rejected.insert(*id, places.iter().cloned().collect()))
+                drop(self.rejected.insert(*id, places.iter().cloned().collect()));
             }
             What::DeadLettered { shard, at } => {
                 self.dead_letters.insert((shard.clone(), at.clone()));

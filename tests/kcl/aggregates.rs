@@ -50,7 +50,7 @@ async fn aggregates_go_to_us_and_back_in_the_middle_of_some_and_no_record_is_los
                     .until("all has come out", async || {
                         distinct(&scene.outputs()).len() == total
                     })
-                    .await
+                    .await;
             }
             _ => scene.until_handled_by(ours, total / 10).await,
         }

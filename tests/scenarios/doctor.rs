@@ -119,6 +119,7 @@ async fn our_own_table_is_ours_and_its_host_is_seen_to_live() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one story")]
 async fn a_kcl_3_5_table_is_a_takeover_once_its_fleet_is_stopped_and_nothing_in_it_changes() {
     let setting = Setting::new(1).await;
     let kcl = KclPeer::new(setting.clients.dynamodb.clone(), "orders");

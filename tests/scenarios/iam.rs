@@ -117,9 +117,10 @@ async fn hosts_get_through_with_the_printed_policy_and_use_all_of_it() {
     let mut gate = Gate::of(&policy(setting.path(), "iam.toml").await);
     let kinesis = gate.before(setting.stack().kinesis_endpoint()).await;
     let dynamodb = gate.before(setting.stack().dynamodb_endpoint()).await;
+    // The gate reads what is asked for in JSON only.
     let place = format!(
         "[aws]\nregion = {LOCAL_REGION:?}\nkinesis-endpoint = {kinesis:?}\ndynamodb-endpoint = \
-            {dynamodb:?}\n"
+            {dynamodb:?}\nwire = \"json\"\n"
     );
     std::fs::write(
         setting.path().join("host.toml"),

@@ -156,6 +156,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story")]
 async fn dead_letters_go_back_through_a_plugin_and_what_fails_again_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);

@@ -242,7 +242,7 @@ impl Dimension {
             }
             Self::Plugins if dice.u32(0..5) == 0 => schedule.have_neighbours(dice),
             Self::Starts if dice.bool() => {
-                schedule.positions = past::draw_positions(dice, schedule.past)
+                schedule.positions = past::draw_positions(dice, schedule.past);
             }
             _ => {}
         }

@@ -80,7 +80,7 @@ pub struct Host {
     /// Whether one of them ended for any other reason, which none ever should.
     has_failed: bool,
     /// Who looks at its status pages.
-    _watchers: JoinSet<()>,
+    watchers: JoinSet<()>,
 }
 
 /// One plugin of a process.
@@ -162,7 +162,7 @@ impl Host {
             workers: JoinSet::new(),
             replaced: 0,
             has_failed: false,
-            _watchers: JoinSet::new(),
+            watchers: JoinSet::new(),
         };
         machine.run.begins(name);
         let mut sharing = Sharing::new(budget_bytes, machine.run.bug);
@@ -205,7 +205,7 @@ impl Host {
             is_good: true,
         });
         lock(&self.machine.running).insert(host.clone());
-        self._watchers
+        self.watchers
             .spawn(shown::watch(Arc::clone(world), host, status.clone()));
         let stopped = self.stop.clone();
         self.workers

@@ -223,7 +223,7 @@ fn note_rare(world: &World, sent: &Sent, reply: &Reply) {
         }
         ("RegisterStreamConsumer", 200) => world.count("reached: consumer registered"),
         ("DeregisterStreamConsumer", 200) => {
-            world.count("reached: consumer deregistered by the last host")
+            world.count("reached: consumer deregistered by the last host");
         }
         _ => {}
     }

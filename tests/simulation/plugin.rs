@@ -202,7 +202,7 @@ impl Instance {
         tokio::time::sleep(usual).await;
         match self.place.world.conduct() {
             Conduct::Usual | Conduct::Faultless => {}
-            Conduct::Fails(failing) => return self.fails(batch, failing),
+            Conduct::Fails(failing) => return fails(batch, failing),
             Conduct::Slow { least_ms } => self.takes_seconds(least_ms).await,
             Conduct::Stuck => return self.is_cut_off().await,
         }
@@ -225,7 +225,7 @@ impl Instance {
         }
         if self.version >= HOPELESS_FROM {
             self.place.world.count("fault: hopeless version called");
-            return self.fails(batch, Failing::of(self.version));
+            return fails(batch, Failing::of(self.version));
         }
         if !self.place.world.is_cured()
             && !self.place.world.plan.is_immune
@@ -319,22 +319,6 @@ impl Instance {
         })
     }
 
-    /// Fails on the whole batch, or on each record of it.
-    fn fails(&self, batch: &Batch, failing: Failing) -> Result<Reported, ProcessorError> {
-        let message = "hopeless".to_owned();
-        let kind = match failing {
-            Failing::Trap => return Err(ProcessorError::Trapped { message }),
-            Failing::Error => return Err(ProcessorError::Reported { message }),
-            Failing::Retry => FailureKind::Retry,
-            Failing::Reject => FailureKind::Reject,
-        };
-        let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
-        Ok(Reported {
-            failures: (0..count).map(|index| failure(index, kind)).collect(),
-            ..Reported::default()
-        })
-    }
-
     /// What the poison in a batch does; nothing at all in a healed world that halted shards have to
     /// get on in.
     fn poisoned(&self, batch: &Batch) -> Result<Vec<RecordFailure>, ProcessorError> {
@@ -364,7 +348,7 @@ impl Instance {
                     });
                 }
                 Poison::Retry | Poison::RetryTwice | Poison::Slow => {
-                    failures.push(failure(index, FailureKind::Retry))
+                    failures.push(failure(index, FailureKind::Retry));
                 }
                 Poison::Reject => failures.push(failure(index, FailureKind::Reject)),
             }
@@ -493,4 +477,20 @@ impl RecordProcessor for Instance {
     ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
+}
+
+/// Fails on the whole batch, or on each record of it.
+fn fails(batch: &Batch, failing: Failing) -> Result<Reported, ProcessorError> {
+    let message = "hopeless".to_owned();
+    let kind = match failing {
+        Failing::Trap => return Err(ProcessorError::Trapped { message }),
+        Failing::Error => return Err(ProcessorError::Reported { message }),
+        Failing::Retry => FailureKind::Retry,
+        Failing::Reject => FailureKind::Reject,
+    };
+    let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
+    Ok(Reported {
+        failures: (0..count).map(|index| failure(index, kind)).collect(),
+        ..Reported::default()
+    })
 }

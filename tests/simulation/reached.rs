@@ -37,7 +37,7 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
                 match seen.grants.get(&grant) {
                     Some(last) => followed(last, delivery, &mut count),
                     None if begins_inside(delivery) => {
-                        count("reached: resumed inside an aggregate")
+                        count("reached: resumed inside an aggregate");
                     }
                     None => {}
                 }
@@ -65,7 +65,7 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
             }
             What::DeadLettered { .. } => count("reached: dead letter written"),
             What::Written(write) if seen.ends_inside(write) => {
-                count("reached: checkpoint inside an aggregate")
+                count("reached: checkpoint inside an aggregate");
             }
             _ => {}
         }

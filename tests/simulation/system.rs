@@ -82,7 +82,7 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
         time.write(timespec {
             tv_sec,
             tv_nsec: c_long::from(now.subsec_nanos()),
-        })
+        });
     };
     0
 }

@@ -67,7 +67,7 @@ pub(crate) fn note_rare(world: &World, kind: WriteKind, before: Option<&Row>, ho
     match kind {
         WriteKind::Take { .. } => match owner {
             Some(owner) if owner == host => {
-                world.count("reached: take of an own lease after a restart")
+                world.count("reached: take of an own lease after a restart");
             }
             Some(_) => world.count("reached: take of another's lease"),
             None => world.count("reached: take of a free lease"),

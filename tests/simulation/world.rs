@@ -241,11 +241,11 @@ impl World {
         let conduct = Mutex::new(plan.conduct);
         let world = Arc::new(Self {
             run,
-            conduct,
             plan,
             tables,
             stream,
             history,
+            conduct,
             failed,
         });
         world.stream.is_read_by(&world);

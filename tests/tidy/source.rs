@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Source {
         match words[at].as_str() {
             // Not the bounds of a return type, `use<'a>`.
             "use" if words.get(at + 1).is_some_and(|next| next != "<") => {
-                at = read_use(&words, at, &mut source.uses)
+                at = read_use(&words, at, &mut source.uses);
             }
             "struct" | "enum" | "union" | "trait" => {
                 source.types.extend(words.get(at + 1).cloned());

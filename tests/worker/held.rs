@@ -76,7 +76,7 @@ async fn a_live_host_whose_row_vanished_keeps_its_leases() {
     let (before, taken) = (owners(&fleet), fleet.store.calls(StoreOp::Take));
     fleet.coordinator.change(|rows| {
         rows.workers
-            .retain(|row| Some(&row.worker) != WorkerId::new("a").as_ref())
+            .retain(|row| Some(&row.worker) != WorkerId::new("a").as_ref());
     });
     fleet.put(0..100);
     tokio::time::sleep(Duration::from_mins(1)).await;
@@ -99,7 +99,7 @@ async fn the_leases_of_a_host_that_died_as_its_row_vanished_are_taken_after_a_le
     drop(a);
     fleet.coordinator.change(|rows| {
         rows.workers
-            .retain(|row| Some(&row.worker) != WorkerId::new("a").as_ref())
+            .retain(|row| Some(&row.worker) != WorkerId::new("a").as_ref());
     });
     let died_at = tokio::time::Instant::now();
     until("b has them all", || count(&fleet, "b") == 4).await;

@@ -263,7 +263,7 @@ async fn a_shard_whose_sink_fails_holds_a_batch_and_reads_the_rest_again() {
     let host = fleet.start("a", NativePlugin::echo(1));
     reads_ahead(&fleet).await;
     holds_little(&fleet, &host, || {
-        fleet.sink.is_broken.store(false, Ordering::Relaxed)
+        fleet.sink.is_broken.store(false, Ordering::Relaxed);
     })
     .await;
 }

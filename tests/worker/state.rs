@@ -104,9 +104,9 @@ async fn the_next_host_goes_on_from_the_state_of_the_checkpoint_after_a_crash_an
         tokio::time::sleep(Duration::from_millis(u64::from(life) * 97)).await;
         // Half of the lives end in a crash.
         if life % 2 == 0 {
-            drop(host)
+            drop(host);
         } else {
-            host.stop().await
+            host.stop().await;
         }
     }
     let host = fleet.start("last", NativePlugin::no_op(1).keeping_state());

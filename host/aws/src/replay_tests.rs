@@ -138,7 +138,7 @@ async fn only_the_refused_part_of_a_batch_is_sent_again_and_in_order() {
     let progress = Mutex::new(Vec::new());
     let report = writer(&replay)
         .put_all(entries(&["a", "b", "c"]), |records, bytes| {
-            progress.lock().unwrap().push((records, bytes))
+            progress.lock().unwrap().push((records, bytes));
         })
         .await
         .unwrap();

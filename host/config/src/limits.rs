@@ -172,7 +172,7 @@ impl Row {
     fn set(&self, limits: &mut GuestLimits, amount: Amount) {
         match (self.place)(limits) {
             Place::Bytes(size) | Place::Count(size) => {
-                *size = usize::try_from(amount).unwrap_or(usize::MAX)
+                *size = usize::try_from(amount).unwrap_or(usize::MAX);
             }
             Place::Time(time) => *time = Duration::from_nanos(amount),
         }

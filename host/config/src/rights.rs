@@ -302,9 +302,10 @@ impl Resource {
             region,
             account,
         } = place;
-        let stream_arn = |stream: &StreamRef, own: Option<&String>| match stream.arn() {
-            Some(arn) => arn.to_owned(),
-            None => {
+        let stream_arn = |stream: &StreamRef, own: Option<&String>| {
+            if let Some(arn) = stream.arn() {
+                arn.to_owned()
+            } else {
                 let region = own.unwrap_or(region);
                 format!(
                     "arn:{partition}:kinesis:{region}:{account}:stream/{}",

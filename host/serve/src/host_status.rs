@@ -198,7 +198,7 @@ impl HostStatus {
 
     pub(crate) fn settings_refused(&self, plugin: &str, reason: &str) {
         self.change(plugin, |entry| {
-            entry.refused_settings = Some(reason.to_owned())
+            entry.refused_settings = Some(reason.to_owned());
         });
     }
 

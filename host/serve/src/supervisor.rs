@@ -331,7 +331,7 @@ impl Supervisor {
         }
         match settings {
             Ok(settings) if settings == running.settings => {
-                self.status.settings_accepted(name.as_str())
+                self.status.settings_accepted(name.as_str());
             }
             // As with a component: a deploy that deletes and copies must not move the plugin to
             // other streams in between.

@@ -97,7 +97,7 @@ impl Footprint {
         match part {
             Payload::ModuleSection { .. } => self.open.push(Scope::Module(ModuleParts::default())),
             Payload::ComponentSection { .. } => {
-                self.open.push(Scope::Component(Definitions::new()))
+                self.open.push(Scope::Component(Definitions::new()));
             }
             Payload::End(_) => self.close(),
             part => match self.open.last_mut() {
@@ -302,10 +302,10 @@ impl Definitions {
                 for import in section.clone() {
                     match import?.ty {
                         ComponentTypeRef::Module(_) => {
-                            self.define_from_elsewhere(ComponentExternalKind::Module)
+                            self.define_from_elsewhere(ComponentExternalKind::Module);
                         }
                         ComponentTypeRef::Component(_) => {
-                            self.define_from_elsewhere(ComponentExternalKind::Component)
+                            self.define_from_elsewhere(ComponentExternalKind::Component);
                         }
                         _ => {}
                     }

@@ -142,6 +142,7 @@ pub(crate) fn rollbacks(plugin: &PluginName, cause: &'static str) -> Counter {
 }
 
 /// Gives each metric its unit and help text.
+#[expect(clippy::too_many_lines, reason = "a list of metrics")]
 pub fn describe() {
     describe_counter!(RECORDS, Unit::Count, "records settled");
     describe_counter!(BYTES, Unit::Bytes, "bytes of record data settled");

@@ -362,7 +362,7 @@ impl Worker {
         let plugin = self.options.plugin.to_string();
         match end {
             PipelineEnd::Ended => {
-                tracing::info!(lease = %key, "shard ended, its children are leased")
+                tracing::info!(lease = %key, "shard ended, its children are leased");
             }
             PipelineEnd::Released => tracing::info!(lease = %key, "lease released"),
             PipelineEnd::Lost(reason) => {

@@ -238,7 +238,7 @@ impl Run<'_> {
                 );
             }
             Step::KclRenews => {
-                assert!(self.kcl.renew(key, now.counter.0).await, "{name}: {step:?}")
+                assert!(self.kcl.renew(key, now.counter.0).await, "{name}: {step:?}");
             }
             Step::KclTakes => assert!(
                 self.kcl.take(key, now.counter.0, owner, KCL).await,

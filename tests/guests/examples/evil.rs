@@ -29,7 +29,7 @@ impl Processor for Evil {
             "sleep-in-init" => sleep_for_long(),
             "exit-in-init" => std::process::exit(1),
             "emit-in-init" => {
-                emit("stdout", "", b"x").map_err(|error| Error::Other(error.to_string()))?
+                emit("stdout", "", b"x").map_err(|error| Error::Other(error.to_string()))?;
             }
             "error-in-init" => return Err(Error::Misconfigured("init fails as asked".to_owned())),
             _ => {}

@@ -17,6 +17,7 @@ pub(super) fn entries() -> Vec<Entry> {
     entries
 }
 
+#[expect(clippy::too_many_lines, reason = "a list of files")]
 fn foreign() -> Vec<Entry> {
     let not_wasm = refused("not WebAssembly", GIVE_A_COMPONENT);
     let component = |says| refused(says, "build it as a component");

@@ -4,6 +4,7 @@
 use super::contract::{self, place};
 use super::{Entry, Expected, refused};
 
+#[expect(clippy::too_many_lines, reason = "a list of files")]
 pub(super) fn entries() -> Vec<Entry> {
     let off = |says| refused(says, "build it without");
     let asynchronous = refused("async", "build it with synchronous exports");

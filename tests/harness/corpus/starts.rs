@@ -4,6 +4,7 @@
 use super::contract::{self, place};
 use super::{Call, Entry, Expected, fails};
 
+#[expect(clippy::too_many_lines, reason = "a list of files")]
 pub(super) fn entries() -> Vec<Entry> {
     let limit = |says| fails(Call::Init, "limit", says);
     let trap = |says| fails(Call::Init, "trapped", says);

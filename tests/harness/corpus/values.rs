@@ -223,6 +223,7 @@ fn reallocs() -> Vec<Entry> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "a list of instructions")]
 fn instructions() -> Vec<Entry> {
     let trap = |says| fails(Call::Process, "trapped", says);
     let deadline = fails(Call::Process, "deadline", "process");

@@ -4,6 +4,7 @@
 use super::contract::{self, place};
 use super::{Call, Entry, Expected, fails};
 
+#[expect(clippy::too_many_lines, reason = "a list of files")]
 pub(super) fn entries() -> Vec<Entry> {
     let trap = |says| fails(Call::Process, "trapped", says);
     let limit = |says| fails(Call::Process, "limit", says);

@@ -171,7 +171,7 @@ fn s21_what_left_the_stream_unread_is_told() {
     goes_on(trimmed().deliver("a", "p", &[2, 3])).passes();
     // An operator begins the shard anew: nothing was read that a gap could follow.
     let anew = trimmed().admin("p", |row| {
-        (row.checkpoint, row.owner) = (crate::history::Checkpoint::Initial, None)
+        (row.checkpoint, row.owner) = (crate::history::Checkpoint::Initial, None);
     });
     goes_on(anew.take("a", "p")).passes();
     // What leaves while it is in memory says nothing of the gap before it.

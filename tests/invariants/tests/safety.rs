@@ -38,7 +38,7 @@ fn s2_a_taker_knows_the_counter() {
     let owner = Some("b".to_owned());
     story
         .write("b", "p", WriteKind::Take { seen: 0 }, |row| {
-            row.owner = owner
+            row.owner = owner;
         })
         .breaks(&[S2]);
 }
@@ -65,7 +65,7 @@ fn s2_a_write_changes_only_what_it_may() {
     let story = || Story::with_records(1).take("a", "p");
     story()
         .write("a", "p", WriteKind::Renew, |row| {
-            row.owner = Some("b".to_owned())
+            row.owner = Some("b".to_owned());
         })
         .breaks(&[S2]);
     story().claim("b", "p").release("a", "p").passes();
@@ -78,7 +78,7 @@ fn s2_a_write_changes_only_what_it_may() {
     let keeps_claimant = story().claim("b", "p").release("a", "p");
     keeps_claimant
         .write("b", "p", WriteKind::Take { seen: 2 }, |row| {
-            row.owner = owner
+            row.owner = owner;
         })
         .breaks(&[S2]);
 }

@@ -282,7 +282,7 @@ impl Story {
 
     pub(super) fn checkpoint(self, host: &str, key: &str, to: u64) -> Self {
         self.write(host, key, WriteKind::Checkpoint, |row| {
-            row.checkpoint = at(to)
+            row.checkpoint = at(to);
         })
     }
 

@@ -225,10 +225,12 @@ fn replay(arguments: &Arguments, seed: u64) -> String {
         .unwrap_or_default();
     let mut scope = words(arguments.scope(seed, arguments.bug), " --over ", " --");
     if let Some(dimensions) = &arguments.with {
-        scope.push_str(&format!(" --with {}", names(dimensions)));
+        scope += " --with ";
+        scope += &names(dimensions);
     }
     if !arguments.without.is_empty() {
-        scope.push_str(&format!(" --without {}", names(&arguments.without)));
+        scope += " --without ";
+        scope += &names(&arguments.without);
     }
     format!("cargo run --bin simulate -- --seeds {seed}{scope}{bug} --trace seed-{seed}.trace")
 }

@@ -40,7 +40,9 @@ impl WrongReader {
             }
             PortBug::ListsOpenShardsOnly => shards.retain(Shard::is_open),
             PortBug::ListsWithoutParents => {
-                shards.iter_mut().for_each(|shard| shard.parents.clear())
+                for shard in shards.iter_mut() {
+                    shard.parents.clear();
+                }
             }
             PortBug::ListsShardsFromCache => *lock(&self.listed) = Some(shards.clone()),
             _ => {}
@@ -66,12 +68,12 @@ impl WrongReader {
             PortBug::ReplyLacksLast => drop(records.pop()),
             PortBug::ReplyLacksFirst if !records.is_empty() => drop(records.remove(0)),
             PortBug::ReplyLacksMiddle if records.len() > 2 => {
-                drop(records.remove(records.len() / 2))
+                drop(records.remove(records.len() / 2));
             }
             PortBug::ReplyOutOfOrder => records.reverse(),
             PortBug::EmptyReplyEnds if records.is_empty() => fetched.next = None,
             PortBug::EndIsNotTold if fetched.next.is_none() => {
-                fetched.next = Some(iterator.clone())
+                fetched.next = Some(iterator.clone());
             }
             PortBug::EndNamesOneChild => fetched.children.truncate(1),
             _ => {}

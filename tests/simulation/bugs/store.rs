@@ -65,7 +65,7 @@ impl WrongStore {
                 .iter_mut()
                 .for_each(|row| row.parents.clear()),
             PortBug::ListsFromCache => {
-                lock(&self.kept).listing = Some((Instant::now(), listing.clone()))
+                lock(&self.kept).listing = Some((Instant::now(), listing.clone()));
             }
             _ => {}
         }
@@ -82,7 +82,7 @@ impl WrongStore {
         match (self.bug, &mut row) {
             (PortBug::ForgetsParents, Some(row)) => row.parents.clear(),
             (PortBug::ReadsRowFromCache, Some(row)) => {
-                drop(lock(&self.kept).rows.insert(key.clone(), row.clone()))
+                drop(lock(&self.kept).rows.insert(key.clone(), row.clone()));
             }
             _ => {}
         }

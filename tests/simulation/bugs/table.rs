@@ -61,14 +61,14 @@ pub(crate) fn spoilt(bug: PortBug, kind: WriteKind, before: &Lease, after: &Leas
         (PortBug::TakeKeepsCounter, WriteKind::Take { .. })
         | (PortBug::CheckpointKeepsCounter, WriteKind::Checkpoint | WriteKind::End)
         | (PortBug::ReleaseKeepsCounter, WriteKind::Release | WriteKind::GiveUp) => {
-            row.counter = before.counter
+            row.counter = before.counter;
         }
         (PortBug::ClaimRaisesCounter, WriteKind::Claim) => row.counter = before.counter.next(),
         (PortBug::TakeWritesBackOldCheckpoint, WriteKind::Take { .. }) => {
-            row.checkpoint = Checkpoint::TrimHorizon
+            row.checkpoint = Checkpoint::TrimHorizon;
         }
         (PortBug::TakeKeepsClaim, WriteKind::Take { .. }) => {
-            row.claimant.clone_from(&before.claimant)
+            row.claimant.clone_from(&before.claimant);
         }
         (PortBug::ReleaseDropsClaim, WriteKind::Release | WriteKind::GiveUp) => row.claimant = None,
         _ => {}

@@ -186,7 +186,7 @@ impl Coordinator for NetCoordinator {
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
         let entry = entry.clone();
         Box::pin(self.write(RequestKind::Other, "quarantine", move |rows| {
-            rows.quarantine(&entry)
+            rows.quarantine(&entry);
         }))
     }
 
@@ -197,14 +197,14 @@ impl Coordinator for NetCoordinator {
         let digest = digest.clone();
         Box::pin(
             self.write(RequestKind::Other, "release_version", move |rows| {
-                rows.release_version(&digest)
+                rows.release_version(&digest);
             }),
         )
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {
         Box::pin(self.write(RequestKind::Other, "announce", |rows| {
-            rows.fleet.bulletin += 1
+            rows.fleet.bulletin += 1;
         }))
     }
 
@@ -219,7 +219,7 @@ impl Coordinator for NetCoordinator {
     ) -> PortFuture<'a, Result<(), StoreError>> {
         let shards = shards.clone();
         Box::pin(self.write(RequestKind::Other, "write_shards", move |rows| {
-            rows.shards = Some(shards.clone())
+            rows.shards = Some(shards.clone());
         }))
     }
 }

@@ -176,7 +176,7 @@ impl Subscriptions for NetFanOut {
         let asked = name.clone();
         Box::pin(async move {
             self.ask("remove_consumer", name.as_str(), move |memory| {
-                memory.fan_out.deregister(asked.as_str())
+                memory.fan_out.deregister(asked.as_str());
             })
             .await?;
             self.0

@@ -82,7 +82,7 @@ pub(crate) async fn pump(
             .unzip();
         let (records, bytes) = (total.records, total.bytes);
         let putting = writer.put_all(entries, |more, more_bytes| {
-            progress.at(records + more, bytes + more_bytes)
+            progress.at(records + more, bytes + more_bytes);
         });
         let Some(put) = unless_left(putting, stop).await else {
             break;

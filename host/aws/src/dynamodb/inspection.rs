@@ -74,7 +74,7 @@ impl TableInspector {
         // A table that is being made or deleted cannot be scanned.
         if matches!(status, "ACTIVE" | "UPDATING") {
             scan::each_item(&self.client, &self.application, (None, false), |item| {
-                note(&item, &mut facts)
+                note(&item, &mut facts);
             })
             .await?;
             if companions.coordinator_state {

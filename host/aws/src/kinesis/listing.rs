@@ -99,7 +99,7 @@ async fn list(
                     .map_err(|problem| ListingError::Other(convert::unreadable(problem)));
             }
             Err(PageError::ExpiredToken) => {
-                tracing::debug!(%stream, "the shard listing expired midway; restarting")
+                tracing::debug!(%stream, "the shard listing expired midway; restarting");
             }
             Err(PageError::Failed(error)) => return Err(error),
         }

@@ -205,7 +205,7 @@ fn the_census_counts_leases_and_owners_and_names_the_leader() {
     let mut leases = vec![
         lease(&low(), None),
         change(lease(&high(), Some("w0")), |lease| {
-            lease.checkpoint = Checkpoint::ShardEnd
+            lease.checkpoint = Checkpoint::ShardEnd;
         }),
     ];
     leases.extend((1..10).map(|index| {

@@ -210,7 +210,7 @@ impl fmt::Display for Cause {
                 write!(f, "it has no row: {reason}; ")?;
                 match leader {
                     Some(leader) => {
-                        write!(f, "the leader, {leader}, creates one at its next listing")?
+                        write!(f, "the leader, {leader}, creates one at its next listing")?;
                     }
                     None => f.write_str("the next leader creates one")?,
                 }

@@ -381,7 +381,7 @@ mod tests {
                 records: 100,
                 took: Duration::from_secs(1),
                 memory_bytes: None,
-            })
+            });
         });
         assert_eq!(
             judged(&steady(60, 100, 10_000), &spikes, 1),

@@ -66,7 +66,7 @@ pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Ke
     };
     let mut journaled = Journaled::default();
     let mut journal = Journal::open(&dir.join(FILE), |entry, bytes| {
-        journaled.visit(entry, bytes)
+        journaled.visit(entry, bytes);
     })?;
     let mut streams = BTreeMap::new();
     let mut dead_bytes = journaled.dead_bytes;

@@ -69,7 +69,7 @@ pub(crate) struct Keeper {
     /// answer.
     sent_at: Moment,
     /// The time of the take as the row has it: another take of this worker id has another.
-    taken_at_ms: u64,
+    held_since_ms: u64,
     /// The heart's generation at that moment.
     generation: Generation,
     /// When it was last looked whether there is something to write.
@@ -97,7 +97,7 @@ pub(crate) struct Taken {
     /// When the take was sent.
     pub(crate) sent_at: Moment,
     /// The time of the take as the row has it, in milliseconds since the Unix epoch.
-    pub(crate) taken_at_ms: u64,
+    pub(crate) held_since_ms: u64,
     /// The heart's generation at that moment.
     pub(crate) generation: Generation,
     /// What the row says of a trouble.
@@ -124,7 +124,7 @@ impl Keeper {
         let Taken {
             token,
             sent_at,
-            taken_at_ms,
+            held_since_ms,
             generation,
             stuck,
         } = taken;
@@ -155,7 +155,7 @@ impl Keeper {
             options,
             token,
             sent_at,
-            taken_at_ms,
+            held_since_ms,
             generation,
             ticked_at,
             heart,
@@ -431,7 +431,7 @@ impl Keeper {
     /// worker's name is not its own write if another process of that name took the lease, which
     /// left the time of its take.
     fn meaning_of(&self, row: Option<&Lease>) -> ConflictVerdict {
-        let is_anothers = row.is_some_and(|row| row.held_since_ms != Some(self.taken_at_ms));
+        let is_anothers = row.is_some_and(|row| row.held_since_ms != Some(self.held_since_ms));
         match judge_conflict(&self.token, row) {
             ConflictVerdict::AppliedEarlier if is_anothers => {
                 ConflictVerdict::Lost(LossReason::CounterMoved)

@@ -249,7 +249,7 @@ impl ShardReader {
     ) -> Result<(), Over> {
         if let Some(last) = records.last() {
             self.status.update_shard(&self.shard, |status| {
-                status.fetched = Some(last.position.clone())
+                status.fetched = Some(last.position.clone());
             });
         } else if ended.is_none() {
             return Ok(());

@@ -143,7 +143,7 @@ impl Consumer {
                     .await?;
             }
             Err(error) => {
-                tracing::warn!(shard = %self.shard, %error, "the old version failed in close")
+                tracing::warn!(shard = %self.shard, %error, "the old version failed in close");
             }
         }
         self.ports
@@ -190,7 +190,7 @@ impl Consumer {
         let (failure, at) = (start_failure(error), self.at());
         let is_news = self.trial.refuse(version.digest(), &failure, at.now);
         self.ports.rollout.tell(|rollout| {
-            rollout.did_not_start(self.trial.site(), version.digest(), failure, at)
+            rollout.did_not_start(self.trial.site(), version.digest(), failure, at);
         });
         is_news
     }
@@ -254,7 +254,7 @@ impl Consumer {
                 self.output.write(emitted, through, &mut self.gate).await?;
             }
             Err(error) => {
-                tracing::warn!(shard = %self.shard, %error, "the instance failed in close")
+                tracing::warn!(shard = %self.shard, %error, "the instance failed in close");
             }
         }
         Ok(())

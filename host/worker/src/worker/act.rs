@@ -341,7 +341,7 @@ impl Worker {
                         self.has_news = true;
                     }
                     Ok((seen, _, Err(error))) => {
-                        tracing::warn!(lease = %seen.key, %error, "release failed")
+                        tracing::warn!(lease = %seen.key, %error, "release failed");
                     }
                     Ok((_, _, Ok(Written::Conflict(_)))) | Err(_) => {}
                 }
@@ -394,7 +394,7 @@ impl Worker {
             Taken {
                 token,
                 sent_at: sent.at,
-                taken_at_ms: sent.wall_ms,
+                held_since_ms: sent.wall_ms,
                 generation,
                 stuck: lease.stuck.clone(),
             },

@@ -371,7 +371,7 @@ impl Worker {
                 }
                 Ok(Raced::Lost) => {}
                 Err(error) => {
-                    tracing::warn!(worker = %row.worker, %error, "a silent worker could not be removed")
+                    tracing::warn!(worker = %row.worker, %error, "a silent worker could not be removed");
                 }
             }
         }

@@ -167,11 +167,11 @@ impl Worker {
         match subscriptions.remove_consumer(name).await {
             Ok(()) => {
                 tracing::info!(consumer = %name, "last host of the application, fan-out consumer \
-                    deregistered")
+                    deregistered");
             }
             Err(error) => {
                 tracing::warn!(consumer = %name, %error, "the fan-out consumer was left behind, \
-                    and is billed")
+                    and is billed");
             }
         }
     }

@@ -185,7 +185,7 @@ impl Worker {
             match self.ports.coordinator.leave_mail(&host, None).await {
                 Ok(()) => drop(self.serving.long.remove(&host)),
                 Err(error) => {
-                    tracing::debug!(%host, %error, "could not remove a long mail that was heeded")
+                    tracing::debug!(%host, %error, "could not remove a long mail that was heeded");
                 }
             }
         }

@@ -303,7 +303,7 @@ impl Worker {
                     self.versions.written.insert(offered.as_str().to_owned(), 0);
                 }
                 None if self.versions.written.remove(offered.as_str()).is_some() => {
-                    rollout.release(&offered)
+                    rollout.release(&offered);
                 }
                 None => {}
             }

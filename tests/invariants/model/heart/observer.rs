@@ -59,7 +59,7 @@ impl Watcher {
         match self.worker {
             SeenWorker::Unknown => {}
             SeenWorker::There { beat, silent } => {
-                observer.observe_workers(&[worker_row(beat)], ticks_ago(silent))
+                observer.observe_workers(&[worker_row(beat)], ticks_ago(silent));
             }
             SeenWorker::Vanished { beat, silent } => {
                 observer.observe_workers(&[worker_row(beat)], ticks_ago(silent));

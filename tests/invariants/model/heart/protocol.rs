@@ -245,7 +245,7 @@ impl Heartbeats {
             None if state.is_coordinator_cut => {}
             // One that may be late is sent early.
             None if heart.left < HOLD_TICKS || state.budget.slow_beats > 0 => {
-                actions.push(Action::SendBeat)
+                actions.push(Action::SendBeat);
             }
             None => {}
             Some(_) if state.is_coordinator_cut => actions.push(Action::BeatGivenUp),
@@ -290,7 +290,7 @@ impl Heartbeats {
                 actions.push(Action::SendTake);
             }
             (None, Some(grant)) if grant.doubt.is_some() => {
-                actions.extend([Action::ReadRow, Action::SendAgain])
+                actions.extend([Action::ReadRow, Action::SendAgain]);
             }
             (None, Some(grant)) => {
                 if self.must_renew(state) {

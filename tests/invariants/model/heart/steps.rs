@@ -250,7 +250,7 @@ impl Heartbeats {
             Fate::Applied if call.is_take => self.granted(state, call),
             Fate::Applied => self.written(state, call.since),
             Fate::Refused(Some(met)) if !call.is_take => {
-                self.judge(state, call.expected, call.since, met)
+                self.judge(state, call.expected, call.since, met);
             }
             Fate::Refused(_) | Fate::Travelling => {}
         }

@@ -290,7 +290,7 @@ impl Session {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close")
+                    tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close");
                 }
             }
         }

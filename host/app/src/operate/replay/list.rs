@@ -73,7 +73,7 @@ pub(super) async fn list(
             }
             match item {
                 Item::Letter(letter) if only.as_ref().is_none_or(|only| *only == letter.plugin) => {
-                    listing.add(&letter)
+                    listing.add(&letter);
                 }
                 Item::Letter(_) => {}
                 Item::Damaged { problem, .. } => listing.add_problem(problem),

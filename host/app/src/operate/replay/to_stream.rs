@@ -33,7 +33,7 @@ pub(super) async fn put(
         for item in chunk {
             match item {
                 Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin) => {
-                    letters.push(*letter)
+                    letters.push(*letter);
                 }
                 Item::Letter(_) => summary.left_out += 1,
                 Item::Damaged { problem, line } => {

@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn without_traces_of_kcl_3_owners_that_may_live_decide_the_mode() {
     let missing = Facts {
         table: TableFacts::Missing,

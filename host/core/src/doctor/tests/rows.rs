@@ -7,7 +7,7 @@ fn rows_that_need_a_word_get_one() {
     let own = |leases| facts(table(leases));
     let keyed = |key: &str, shard: &Shard| {
         change(lease(shard, None), |lease| {
-            lease.key = LeaseKey::new(key).unwrap()
+            lease.key = LeaseKey::new(key).unwrap();
         })
     };
     let pending = LeaseFacts {
@@ -21,7 +21,7 @@ fn rows_that_need_a_word_get_one() {
     let handed = || {
         let full = shard("s-0", &[], 0, u128::MAX);
         change(lease(&full, Some("b")), |lease| {
-            lease.checkpoint_owner = WorkerId::new("a")
+            lease.checkpoint_owner = WorkerId::new("a");
         })
     };
     let mut settled = watched(table(vec![handed()]), &["b"]);
@@ -110,7 +110,7 @@ fn tables_that_cannot_be_used_now_and_holes_are_told() {
     let handed = || {
         let full = shard("s-0", &[], 0, u128::MAX);
         change(lease(&full, Some("b")), |lease| {
-            lease.checkpoint_owner = WorkerId::new("a")
+            lease.checkpoint_owner = WorkerId::new("a");
         })
     };
     let mut settled = watched(table(vec![handed()]), &["b"]);
@@ -157,7 +157,7 @@ fn tables_that_cannot_be_used_now_and_holes_are_told() {
             "a finished lease covers nothing",
             own(vec![
                 change(lease(&low(), None), |lease| {
-                    lease.checkpoint = Checkpoint::ShardEnd
+                    lease.checkpoint = Checkpoint::ShardEnd;
                 }),
                 lease(&high(), None),
             ]),
@@ -186,7 +186,7 @@ fn tables_that_cannot_be_used_now_and_holes_are_told() {
 fn where_the_application_starts_is_told_and_what_latest_means_before_it_has_begun() {
     let at_latest = || {
         change(lease(&shard("s-0", &[], 0, u128::MAX), None), |lease| {
-            lease.checkpoint = Checkpoint::Latest
+            lease.checkpoint = Checkpoint::Latest;
         })
     };
     let mut begun = table(vec![at_latest()]);

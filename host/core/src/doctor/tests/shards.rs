@@ -103,7 +103,7 @@ fn a_table_of_another_stream_is_refused() {
     let children = || vec![parent(), left.clone(), right.clone()];
     let at = |facts, sequence: &str| {
         change(facts, |lease| {
-            lease.checkpoint = Checkpoint::parse(sequence, 0).unwrap()
+            lease.checkpoint = Checkpoint::parse(sequence, 0).unwrap();
         })
     };
     let both = || vec![lease(&left, None), lease(&right, None)];

@@ -270,7 +270,7 @@ impl ShardReader {
             tracing::warn!(shard = %self.shard, %error, fruitless, end = end.as_str(), "subscription ended, trying again");
         }
         self.status.update_shard(&self.shard, |status| {
-            status.subscription_error = Some(error.to_string())
+            status.subscription_error = Some(error.to_string());
         });
         end
     }

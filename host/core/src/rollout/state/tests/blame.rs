@@ -118,7 +118,7 @@ fn in_probation_a_start_that_may_go_well_another_time_rolls_nothing_back() {
     ] {
         (0..9).for_each(|_| {
             host.rollout
-                .did_not_start(&site(1), &digest(2), failure.clone(), host.at)
+                .did_not_start(&site(1), &digest(2), failure.clone(), host.at);
         });
     }
     assert_eq!(host.states(), ["probation"]);

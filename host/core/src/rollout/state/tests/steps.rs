@@ -37,15 +37,15 @@ fn the_revision_rises_with_each_step_of_a_trial() {
     };
     let mut host = Host::new(policy);
     rises(&mut host, "the first version", |host| {
-        assert_eq!(host.runs(), [1, 1, 1])
+        assert_eq!(host.runs(), [1, 1, 1]);
     });
     host.rollout.started(&digest(1));
     host.offer(2);
     rises(&mut host, "another version", |host| {
-        assert_eq!(host.role(0), Role::Run(digest(1)))
+        assert_eq!(host.role(0), Role::Run(digest(1)));
     });
     rises(&mut host, "its turn", |host| {
-        host.rollout.let_start(&digest(2), host.at)
+        host.rollout.let_start(&digest(2), host.at);
     });
     assert_eq!(host.role(0), Role::Probe(digest(2)));
     rises(&mut host, "a probe that was not made", |host| {
@@ -58,20 +58,20 @@ fn the_revision_rises_with_each_step_of_a_trial() {
     host.wait(5);
     assert_eq!(host.role(0), Role::Probe(digest(2)));
     rises(&mut host, "a probe that went well", |host| {
-        host.rollout.probed(&digest(2), Ok(()), host.at)
+        host.rollout.probed(&digest(2), Ok(()), host.at);
     });
     rises(&mut host, "a canary", |host| {
-        assert_eq!(host.role(0), Role::Run(digest(2)))
+        assert_eq!(host.role(0), Role::Run(digest(2)));
     });
     rises(&mut host, "the end of the trial", |host| {
-        host.handles(2, 10, 1)
+        host.handles(2, 10, 1);
     });
     let mut host = Host::running(policy);
     host.offer(2);
     host.role(0);
     host.wait(15 * 60);
     rises(&mut host, "the wait for its turn is over", |host| {
-        host.rollout.tick(host.at)
+        host.rollout.tick(host.at);
     });
 }
 
@@ -83,19 +83,19 @@ fn the_revision_rises_with_each_step_of_a_probation() {
             .failed(&site(0), &digest(2), fault("now and then"));
     });
     rises(&mut host, "the version before it handled that", |host| {
-        host.rollout.verified(&site(0), true, host.at)
+        host.rollout.verified(&site(0), true, host.at);
     });
     host.rollout.failed(&site(1), &digest(2), fault("poison"));
     rises(&mut host, "the version before it did not", |host| {
-        host.rollout.verified(&site(1), false, host.at)
+        host.rollout.verified(&site(1), false, host.at);
     });
     rises(&mut host, "the records are settled", |host| {
-        host.rollout.settled(&site(1))
+        host.rollout.settled(&site(1));
     });
     assert_eq!(host.runs(), [2, 2, 2]);
     host.rollout.failed(&site(2), &digest(2), fault("poison"));
     rises(&mut host, "the shard that looked into it is gone", |host| {
-        host.rollout.leave(&site(2))
+        host.rollout.leave(&site(2));
     });
 }
 
@@ -161,7 +161,7 @@ fn a_shard_that_leaves_in_the_middle_of_a_probe_leaves_it_to_another() {
     host.offer(2);
     assert_eq!(host.role(0), Role::Probe(digest(2)));
     rises(&mut host, "the probe is free", |host| {
-        host.rollout.leave(&site(0))
+        host.rollout.leave(&site(0));
     });
     assert_eq!(host.role(2), Role::Probe(digest(2)));
 }
@@ -335,7 +335,7 @@ fn with_nothing_to_go_back_to_instances_that_cannot_be_made_are_shown() {
     ] {
         (0..2).for_each(|_| {
             host.rollout
-                .did_not_start(&site(1), &digest(1), failure.clone(), host.at)
+                .did_not_start(&site(1), &digest(1), failure.clone(), host.at);
         });
     }
     assert_eq!(host.states(), ["crash-looping"]);
@@ -347,7 +347,7 @@ fn a_failure_that_needs_no_verdict_counts_among_the_deaths_of_the_version_at_wor
     let mut host = Host::running(RolloutPolicy::default());
     (0..9).for_each(|_| {
         host.rollout
-            .failed_again(&digest(2), fault("of another version"))
+            .failed_again(&digest(2), fault("of another version"));
     });
     let harmless = Fault {
         is_deadly: false,
