@@ -40,7 +40,7 @@ impl WrongReader {
             }
             PortBug::ListsOpenShardsOnly => shards.retain(Shard::is_open),
             PortBug::ListsWithoutParents => {
-                for shard in shards.iter_mut() {
+                for shard in &mut shards {
                     shard.parents.clear();
                 }
             }
