@@ -158,10 +158,13 @@ const DEREGISTER: [Need; 1] = [need(
     kinesis::DEREGISTER_STREAM_CONSUMER,
     "because of reads.deregister-on-exit",
 )];
-const PUT: [Need; 1] = [need(
-    kinesis::PUT_RECORDS,
-    "to store the output of Kinesis sinks",
-)];
+const PUT: [Need; 2] = [
+    need(
+        kinesis::DESCRIBE_STREAM_SUMMARY,
+        "whether the stream of a Kinesis sink is there, asked once at the start",
+    ),
+    need(kinesis::PUT_RECORDS, "to store the output of Kinesis sinks"),
+];
 
 /// Statements in the order of their purposes, by resource.
 #[derive(Default)]
@@ -436,7 +439,10 @@ mod tests {
             ("retrieval = \"auto\"\n", vec![]),
             (
                 "[sinks.out]\ntype = \"kinesis\"\nstream = \"totals\"\n",
-                vec!["kinesis:PutRecords STREAM/totals"],
+                vec![
+                    "kinesis:DescribeStreamSummary STREAM/totals",
+                    "kinesis:PutRecords STREAM/totals",
+                ],
             ),
             (
                 "sinks = [\"stdout\"]\n[sinks.out]\ntype = \"kinesis\"\nstream = \"totals\"\n",
@@ -446,7 +452,10 @@ mod tests {
                 "sinks = [\"stdout\"]\nfailure = { on-exhausted = \"dead-letter\", dead-letter = \
                     \"out\", attempts = 2 }\n\
                  [sinks.out]\ntype = \"kinesis\"\nstream = \"totals\"\n",
-                vec!["kinesis:PutRecords STREAM/totals"],
+                vec![
+                    "kinesis:DescribeStreamSummary STREAM/totals",
+                    "kinesis:PutRecords STREAM/totals",
+                ],
             ),
             ("[sinks.out]\ntype = \"stdout\"\n", vec![]),
         ] {
