@@ -14,12 +14,15 @@ const TAKES_MIN: usize = 64;
 
 /// Adds a hand-over for each lease of ours that another live worker asked for.
 pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
+    let deleted = plan.deleted();
     for observed in view.leases.iter().filter(|observed| observed.is_mine) {
-        if let Some(reason) = observed.asked_for(view.me) {
-            plan.steps.push(Step::HandOver {
-                key: observed.lease.key.clone(),
+        let key = &observed.lease.key;
+        match observed.asked_for(view.me) {
+            Some(reason) if !deleted.contains(key) => plan.steps.push(Step::HandOver {
+                key: key.clone(),
                 reason,
-            });
+            }),
+            Some(_) | None => {}
         }
     }
 }

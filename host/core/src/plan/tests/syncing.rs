@@ -403,3 +403,17 @@ fn only_an_unfinished_row_over_its_hash_keys_keeps_a_shard_of_a_trimmed_lineage_
         );
     }
 }
+
+#[test]
+fn a_row_that_is_removed_is_not_handed_over_as_well() {
+    let leases = [claimed(mine(1), "other"), claimed(mine(2), "other")];
+    let plan = sync_with_gone(&leases, &[shard(2, &[])], &[1], true, &LIMITS);
+    let shards_of = |verb| -> Vec<_> {
+        of_kind(&plan, verb)
+            .into_iter()
+            .map(|(shard, _)| shard)
+            .collect()
+    };
+    assert_eq!(shards_of("delete"), [id(1)]);
+    assert_eq!(shards_of("hand over"), [id(2)]);
+}
