@@ -9,6 +9,7 @@ mod fetch;
 mod give_up;
 mod instance;
 mod leave;
+mod log_allowance;
 mod opening;
 mod output;
 mod parked;
@@ -21,3 +22,4 @@ mod trial;
 mod trouble;
 
 pub(crate) use consumer::{Consumer, ConsumerPorts, PipelineEnd};
+pub(crate) use log_allowance::LogAllowance;

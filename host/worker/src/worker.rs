@@ -27,12 +27,13 @@ use crate::grant::{GrantEnd, KeeperHandle};
 use crate::heart::{HeartWatch, Replaced};
 use crate::metrics;
 use crate::options::{InvalidOptions, WorkerOptions};
-use crate::pipeline::PipelineEnd;
+use crate::pipeline::{LogAllowance, PipelineEnd};
 use crate::rollout::SharedRollout;
 use crate::status::StatusBoard;
 use crate::timed::{TimedCoordinator, TimedStore};
 
 mod act;
+mod begin;
 mod error;
 mod gauges;
 mod heed;
@@ -44,6 +45,7 @@ mod second_look;
 mod serve;
 mod start;
 mod survey;
+mod take;
 mod tell;
 mod versions;
 mod writes;
@@ -125,6 +127,8 @@ pub struct Worker {
     has_news: bool,
     /// Told by readers when the stream may be another one.
     doubts: Arc<Notify>,
+    /// What the log may get of records that are given up.
+    given_up_lines: Arc<LogAllowance>,
     versions: FleetVersions,
     /// Set if shards are subscribed to where that is possible.
     fan_out: Option<FanOutView>,
@@ -189,6 +193,7 @@ impl Worker {
         let shared_with_kcl = options.leases.shared_with_kcl;
         let renews_rows = Arc::new(AtomicBool::new(shared_with_kcl));
         let gauges = PluginGauges::of(options.plugin.clone());
+        let given_up_lines = Arc::new(LogAllowance::new(ports.clock.now()));
         Ok(Self {
             ports,
             options: Arc::new(options),
@@ -216,6 +221,7 @@ impl Worker {
             renews_rows,
             has_news: false,
             doubts: Arc::new(Notify::new()),
+            given_up_lines,
             versions: FleetVersions::default(),
             fan_out,
             consumer_keeper,

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::arrivals::{Arrivals, HeldBack};
 use super::buffer::Buffer;
 use super::instance::Instance;
+use super::log_allowance::LogAllowance;
 use super::output::Output;
 use super::reading::Reading;
 use super::retries::Retries;
@@ -57,6 +58,8 @@ pub(crate) struct ConsumerPorts {
     pub(crate) doubts: Arc<Notify>,
     /// Which version each shard runs.
     pub(crate) rollout: RolloutView,
+    /// What the log may get of records that are given up.
+    pub(crate) given_up_lines: Arc<LogAllowance>,
 }
 
 /// How a pipeline ended.

@@ -285,51 +285,28 @@ impl Consumer {
 
     /// Puts what goes again where it waits for that: the whole shard, or only its partition key.
     fn put_back(&mut self, records: &[Record], verdict: &Verdict) {
-        let key = records
-            .first()
-            .map(LaneKey::of)
-            .filter(|key| self.retries.parked.is_parked(key));
-        let is_of_lane = key.is_some();
-        let is_halted = self.retries.halted.is_some();
-        let goes_again = verdict
-            .rulings
-            .iter()
-            .filter(|ruling| is_halted || ruling.fate == Fate::Again);
-        let again: Vec<Record> = goes_again
-            .map(|ruling| records[ruling.index].clone())
-            .collect();
-        if let Some(last) = records
-            .last()
-            .filter(|_| verdict.split_at.is_none() && !self.holds_back())
+        let lane = records.first().map(LaneKey::of);
+        let lane = lane.filter(|lane| self.retries.parked.is_parked(lane));
+        if let Some(last) = records.last()
+            && verdict.split_at.is_none()
+            && !self.holds_back()
         {
             self.retries.end_reached(last);
         }
+        let again = self.going_again(records, verdict);
         if let (Some(failure), Some(last)) = (&verdict.failure, again.last()) {
             let retry_at = Instant::now() + self.wait_after(failure);
             if let Some(at) = verdict.split_at {
                 self.retries.end_at(&records[at - 1]);
                 self.count(metrics::SPLITS, 1);
             }
-            // Of a batch that failed as a whole and is cut in two nobody knows which key it is: the
-            // shard waits, shortly.
-            let is_by_key = self.options.failure.order == Order::Key
-                && (is_of_lane || (!failure.is_of_nobody() && verdict.split_at.is_none()));
+            let is_by_key = self.is_retried_by_key(verdict, failure, lane.is_some());
             let is_lost = !self.instance.is_alive() && self.holds_back();
             if !is_by_key || is_lost {
                 self.retries.wait_until(retry_at);
             }
-            if !is_halted {
-                self.count(metrics::RETRIES, again.len() as u64);
-                let deliveries = verdict
-                    .rulings
-                    .iter()
-                    .map(|ruling| ruling.tried.deliveries)
-                    .max()
-                    .unwrap_or_default();
-                self.blocked(self.why(failure.kind), deliveries, failure.reason.clone());
-                if !self.may_go_on() {
-                    self.hold_little();
-                }
+            if self.retries.halted.is_none() {
+                self.show_retry(verdict, failure, again.len());
             }
             if is_by_key {
                 self.retries.parked.park(again, retry_at);
@@ -338,12 +315,46 @@ impl Consumer {
                 self.buffer.put_back(again);
             }
         }
-        if let Some(key) = key {
-            let mut parked = std::mem::take(&mut self.retries.parked);
-            self.buffer
-                .put_back(parked.leave(&key, |position| self.retries.has_failed(position)));
-            self.retries.parked = parked;
+        if let Some(lane) = lane {
+            self.return_from_lane(&lane);
         }
+    }
+
+    /// The records that are to be delivered again: all of them on a shard that is halted.
+    fn going_again(&self, records: &[Record], verdict: &Verdict) -> Vec<Record> {
+        let is_halted = self.retries.halted.is_some();
+        let rulings = verdict.rulings.iter();
+        let again = rulings.filter(|ruling| is_halted || ruling.fate == Fate::Again);
+        again.map(|ruling| records[ruling.index].clone()).collect()
+    }
+
+    /// Whether only the records' key waits. Of a batch that failed as a whole and is cut in two
+    /// nobody knows which key it is: the shard waits, shortly.
+    fn is_retried_by_key(&self, verdict: &Verdict, failure: &Failure, is_of_lane: bool) -> bool {
+        let is_key_known = is_of_lane || (!failure.is_of_nobody() && verdict.split_at.is_none());
+        self.options.failure.order == Order::Key && is_key_known
+    }
+
+    fn show_retry(&mut self, verdict: &Verdict, failure: &Failure, records: usize) {
+        self.count(metrics::RETRIES, records as u64);
+        let deliveries = verdict
+            .rulings
+            .iter()
+            .map(|ruling| ruling.tried.deliveries)
+            .max();
+        let deliveries = deliveries.unwrap_or_default();
+        self.blocked(self.why(failure.kind), deliveries, failure.reason.clone());
+        if !self.may_go_on() {
+            self.hold_little();
+        }
+    }
+
+    /// The rest of a key whose turn this was waits on, or flows again.
+    fn return_from_lane(&mut self, lane: &LaneKey) {
+        let mut parked = std::mem::take(&mut self.retries.parked);
+        let flows_again = parked.leave(lane, |position| self.retries.has_failed(position));
+        self.buffer.put_back(flows_again);
+        self.retries.parked = parked;
     }
 
     fn wait_after(&self, failure: &Failure) -> Duration {

@@ -18,10 +18,6 @@ use crate::status::{ShardState, Why};
 /// it.
 const NOTE_CHARS_MAX: usize = 300;
 
-/// Lines of a batch that are worth a warning: a plugin that rejects all it gets must not fill the
-/// log, which its neighbours share.
-const TOLD_OF_A_BATCH: usize = 10;
-
 impl Consumer {
     /// Gives up those of `records` that are ruled so: stored before they are settled, if they are
     /// to be stored.
@@ -77,16 +73,9 @@ impl Consumer {
                 return Ok(());
             }
         }
-        let count = given_up.len();
-        for (index, (record, ruling, cause)) in given_up.into_iter().enumerate() {
-            self.tell_given_up(record, ruling, cause, index < TOLD_OF_A_BATCH);
+        for (record, ruling, cause) in given_up {
+            self.tell_given_up(record, ruling, cause);
             self.settle_given_up(record, ruling, cause, then);
-        }
-        if count > TOLD_OF_A_BATCH {
-            tracing::warn!(
-                shard = %self.shard, count, told = TOLD_OF_A_BATCH,
-                "records of one batch given up; the log has the others at level debug"
-            );
         }
         self.settle();
         Ok(())
@@ -106,18 +95,25 @@ impl Consumer {
         }
     }
 
-    /// A line for each record, in one of two levels.
-    fn tell_given_up(&self, record: &Record, ruling: &Ruling, cause: Cause, is_loud: bool) {
+    /// A line for each record: a warning, or, beyond what the log may get of them, one at level
+    /// debug.
+    fn tell_given_up(&self, record: &Record, ruling: &Ruling, cause: Cause) {
         const MESSAGE: &str = "record given up";
         let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
         let (epoch, shard) = (self.instance.epoch(), &self.shard);
         let decision = self.options.failure.then.as_ref().map(GiveUp::as_str);
         let (plugin, deliveries) = (&self.options.plugin, ruling.tried.deliveries);
         let reason = &ruling.message;
-        if is_loud {
-            tracing::warn!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
-        } else {
-            tracing::debug!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
+        match self.ports.given_up_lines.take(self.ports.clock.now()) {
+            Some(0) => {
+                tracing::warn!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
+            }
+            Some(not_told) => {
+                tracing::warn!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, not_told, "{MESSAGE}");
+            }
+            None => {
+                tracing::debug!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
+            }
         }
     }
 

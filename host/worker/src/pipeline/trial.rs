@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Blame, Verdict};
+use shardmill_core::pipeline::{Blame, Failure, Verdict};
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_core::rollout::{At, Blamed, Fault, START_AGAIN_AFTER, Sample, Site, StartFailure};
@@ -196,30 +196,35 @@ impl Consumer {
         took: Duration,
     ) -> HeldAgainst {
         let (digest, at) = (self.instance.digest().clone(), self.at());
-        if verdict
-            .failure
-            .as_ref()
-            .is_some_and(|failure| failure.of == Blame::Host)
-        {
-            self.ports
-                .rollout
-                .tell(|rollout| rollout.hindered(&digest, at));
+        let failure = verdict.failure.as_ref();
+        if failure.is_some_and(|failure| failure.of == Blame::Host) {
+            let rollout = &self.ports.rollout;
+            rollout.tell(|rollout| rollout.hindered(&digest, at));
             return HeldAgainst::Records;
         }
-        let mut blamed = blamed(records, verdict);
+        let blamed = blamed(records, verdict);
         self.verify(records, &blamed, &digest, at);
-        let Some(failure) = &verdict.failure else {
-            let memory_bytes = self.instance.memory_bytes();
-            let sample = Sample {
-                records: records.len() as u64,
-                took,
-                memory_bytes,
-            };
-            self.ports
-                .rollout
-                .tell(|rollout| rollout.handled(&digest, sample, at));
-            return HeldAgainst::Records;
+        if let Some(failure) = failure {
+            return self.report_failure(failure, blamed, digest, at);
+        }
+        let sample = Sample {
+            records: records.len() as u64,
+            took,
+            memory_bytes: self.instance.memory_bytes(),
         };
+        let rollout = &self.ports.rollout;
+        rollout.tell(|rollout| rollout.handled(&digest, sample, at));
+        HeldAgainst::Records
+    }
+
+    fn report_failure(
+        &mut self,
+        failure: &Failure,
+        mut blamed: BTreeSet<Position>,
+        digest: PluginDigest,
+        at: At,
+    ) -> HeldAgainst {
+        let rollout = &self.ports.rollout;
         let fault = Fault {
             kind: failure.kind,
             reason: failure.reason.clone(),
@@ -232,9 +237,7 @@ impl Consumer {
             Blame::Records | Blame::Host => blamed.is_subset(excused),
         };
         if is_excused || self.trial.suspects.is_some() || self.trial.sits_out {
-            self.ports
-                .rollout
-                .tell(|rollout| rollout.failed_again(&digest, fault));
+            rollout.tell(|rollout| rollout.failed_again(&digest, fault));
             let is_mixed = is_excused && !blamed.is_subset(excused);
             return if is_mixed {
                 HeldAgainst::Only(excused.clone())
@@ -242,11 +245,7 @@ impl Consumer {
                 HeldAgainst::Records
             };
         }
-        match self
-            .ports
-            .rollout
-            .tell(|rollout| rollout.failed(&self.trial.site, &digest, fault))
-        {
+        match rollout.tell(|rollout| rollout.failed(&self.trial.site, &digest, fault)) {
             Blamed::Records => return HeldAgainst::Records,
             // It stands in for one that does not start here: there is none that could do better.
             Blamed::Nothing { instead } if self.trial.has_refused(&instead, at.now) => {
@@ -254,7 +253,7 @@ impl Consumer {
             }
             Blamed::Nothing { .. } => {}
             Blamed::Version { judge } => {
-                blamed.retain(|position| !self.trial.excused.contains(position));
+                blamed.retain(|position| !excused.contains(position));
                 self.trial.suspects = Some(Suspects {
                     failed_by: digest,
                     judge,

@@ -25,6 +25,14 @@ pub(super) struct Passed {
     pub(super) has_looked: bool,
 }
 
+/// A plan, with what it was decided on.
+struct Decided {
+    leases: Vec<ObservedLease>,
+    plan: Plan,
+    /// The listing that it takes as complete.
+    sync: Option<Sync>,
+}
+
 impl Worker {
     /// Looks at the fleet, decides, acts.
     ///
@@ -71,50 +79,10 @@ impl Worker {
         let Some(looked) = looked.await else {
             return Ok(Duration::ZERO);
         };
-        let (has_looked, mut sync) = looked?;
+        let (has_looked, sync) = looked?;
         self.share_versions().await;
-        let mut leases = self.observed_leases();
-        if has_looked || sync.is_some() {
-            let mut decided = self.decide(&leases, sync.as_ref());
-            if sync.as_ref().is_some_and(|sync| {
-                !sync.knows_before_start && starts_closed_shards(&decided, sync)
-            }) {
-                self.ask_before_start();
-                sync = None;
-                decided = self.decide(&leases, None);
-            }
-            if self.needs_closer_look(&decided) && !SeededBug::TrustsStaleListing.is_on() {
-                self.look_closely().await?;
-                leases = self.observed_leases();
-                decided = self.decide(&leases, sync.as_ref());
-            }
-            if let Some(aged) = &sync
-                && !self.still_leads(aged).await?
-            {
-                sync = None;
-                decided = self.decide(&leases, None);
-            }
-            self.show(&leases, &decided);
-            self.follow_claims(&decided);
-            let acted = self.act(decided, stop).await;
-            if acted.is_err() {
-                self.sync_failed();
-            }
-            let has_created = acted?;
-            if stop.is_cancelled() {
-                // Not all of the plan may be done, so that no sync is complete.
-                return Ok(Duration::ZERO);
-            }
-            if sync.is_some() {
-                self.sync_done().await?;
-            }
-            self.announce_news().await;
-            if has_created {
-                // The new rows are taken in the next pass, at once.
-                self.observed.look_at_once();
-                return Ok(Duration::ZERO);
-            }
-            self.leave_errands(&leases).await?;
+        if (has_looked || sync.is_some()) && !self.decide_and_act(sync, stop).await? {
+            return Ok(Duration::ZERO);
         }
         self.do_errands(stop).await?;
         self.refresh_leadership().await?;
@@ -124,6 +92,62 @@ impl Worker {
             status.plugin_digest = Some(offered);
         });
         Ok(self.next_pass())
+    }
+
+    /// Returns whether the pass may go on: not if this host is to stop, nor with rows just created,
+    /// which the next pass takes at once.
+    async fn decide_and_act(
+        &mut self,
+        sync: Option<Sync>,
+        stop: &CancellationToken,
+    ) -> Result<bool, PassError> {
+        let Decided { leases, plan, sync } = self.decide_surely(sync).await?;
+        self.show(&leases, &plan);
+        self.follow_claims(&plan);
+        let acted = self.act(plan, stop).await;
+        if acted.is_err() {
+            self.sync_failed();
+        }
+        let has_created = acted?;
+        if stop.is_cancelled() {
+            // Not all of the plan may be done, so that no sync is complete.
+            return Ok(false);
+        }
+        if sync.is_some() {
+            self.sync_done().await?;
+        }
+        self.announce_news().await;
+        if has_created {
+            self.observed.look_at_once();
+            return Ok(false);
+        }
+        self.leave_errands(&leases).await?;
+        Ok(true)
+    }
+
+    /// Decides, and where that rests on what may be stale, looks again and decides anew.
+    async fn decide_surely(&mut self, mut sync: Option<Sync>) -> Result<Decided, PassError> {
+        let mut leases = self.observed_leases();
+        let mut plan = self.decide(&leases, sync.as_ref());
+        let lacks_start =
+            |sync: &Sync| !sync.knows_before_start && starts_closed_shards(&plan, sync);
+        if sync.as_ref().is_some_and(lacks_start) {
+            self.ask_before_start();
+            sync = None;
+            plan = self.decide(&leases, None);
+        }
+        if self.needs_closer_look(&plan) && !SeededBug::TrustsStaleListing.is_on() {
+            self.look_closely().await?;
+            leases = self.observed_leases();
+            plan = self.decide(&leases, sync.as_ref());
+        }
+        if let Some(aged) = &sync
+            && !self.still_leads(aged).await?
+        {
+            sync = None;
+            plan = self.decide(&leases, None);
+        }
+        Ok(Decided { leases, plan, sync })
     }
 
     fn decide(&self, leases: &[ObservedLease], sync: Option<&Sync>) -> Plan {
