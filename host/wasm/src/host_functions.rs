@@ -3,22 +3,10 @@
 mod config;
 mod context;
 mod emit;
-mod emit_buffer;
-mod guest_log;
-mod line_stream;
-mod log_budget;
 mod logging;
-mod measurement_names;
 mod metrics;
-mod plugin_output;
 
 use wasmtime::component::{HasSelf, Linker};
-
-pub(crate) use emit_buffer::{EmitBuffer, PIECE_BYTES, UnknownDestination};
-pub(crate) use guest_log::GuestLog;
-pub(crate) use line_stream::LineStream;
-pub(crate) use measurement_names::MeasurementNames;
-pub(crate) use plugin_output::PluginOutput;
 
 use crate::bindings::shardmill::processor;
 use crate::bindings::wasi::config::store as wasi_config;

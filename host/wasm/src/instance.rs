@@ -23,7 +23,7 @@ use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
 use crate::engine::EPOCH_TICK;
 use crate::entry::Entry;
 use crate::failure::{explain, reported};
-use crate::host_functions::UnknownDestination;
+use crate::guest_output::UnknownDestination;
 use crate::instance_state::{InstanceState, Surroundings};
 use crate::metrics;
 use crate::outcome::checked;
@@ -78,55 +78,18 @@ impl Instance {
         let before = Instant::now();
         let life = CancellationToken::new();
         let guard = life.clone().drop_guard();
-        let running = version
-            .shares
-            .run(move || {
-                let _at_work = shared.newcomer.enter(Stage::Start)?;
-                let engine = shared.runtime.engine();
-                let (output, instance_bytes) = (Arc::clone(&shared.output), shared.instance_bytes);
-                let surroundings = Surroundings {
-                    output,
-                    share,
-                    instance_bytes,
-                    life,
-                    metering,
-                };
-                let clients = shared.runtime.http_clients();
-                let mut store =
-                    InstanceState::new_store(engine, context, &limits, surroundings, clients)?;
-                let (exports, instance) = entered(&mut store, entry, async |store| {
-                    let instance = shared
-                        .pre
-                        .instance_pre()
-                        .instantiate_async(&mut *store)
-                        .await?;
-                    let exports = Exports::new(&mut *store, &instance)?;
-                    let context = Arc::clone(&store.data().identity);
-                    let answer = exports
-                        .shardmill_processor_processor()
-                        .call_init(store, wit_context(&context))
-                        .await?;
-                    Ok(answer.map(|()| (exports, instance)))
-                })?;
-                let state = load(
-                    &mut store,
-                    &instance,
-                    shared.state,
-                    state.as_ref(),
-                    Entry {
-                        call: "load",
-                        ..entry
-                    },
-                )?;
-                shared
-                    .needs
-                    .started_with(store.data().limiter.share().used_bytes());
-                Ok(Box::new(Running {
-                    store,
-                    exports,
-                    state,
-                }))
-            })
+        let task = version.shares.run(move || {
+            let _at_work = shared.newcomer.enter(Stage::Start)?;
+            let surroundings = Surroundings {
+                output: Arc::clone(&shared.output),
+                share,
+                instance_bytes: shared.instance_bytes,
+                life,
+                metering,
+            };
+            Running::start(&shared, context, &limits, surroundings, entry, state)
+        });
+        let running = task
             .await
             .inspect_err(|error| count_denial(&version, error))?;
         let started = (Instant::now(), before.elapsed());
@@ -256,6 +219,44 @@ impl RecordProcessor for Instance {
 }
 
 impl Running {
+    /// Instantiates, runs `init`, and `load`, under a deadline each.
+    fn start(
+        version: &Version,
+        context: Arc<InstanceContext>,
+        limits: &GuestLimits,
+        surroundings: Surroundings,
+        entry: Entry,
+        state: Option<Bytes>,
+    ) -> Result<Box<Self>, ProcessorError> {
+        let runtime = &version.runtime;
+        let (engine, clients) = (runtime.engine(), runtime.http_clients());
+        let mut store = InstanceState::new_store(engine, context, limits, surroundings, clients)?;
+        let (exports, instance) = entered(&mut store, entry, async |store| {
+            let pre = version.pre.instance_pre();
+            let instance = pre.instantiate_async(&mut *store).await?;
+            let exports = Exports::new(&mut *store, &instance)?;
+            let context = Arc::clone(&store.data().identity);
+            let answer = exports
+                .shardmill_processor_processor()
+                .call_init(store, wit_context(&context))
+                .await?;
+            Ok(answer.map(|()| (exports, instance)))
+        })?;
+        let entry = Entry {
+            call: "load",
+            ..entry
+        };
+        let state = load(&mut store, &instance, version.state, state.as_ref(), entry)?;
+        version
+            .needs
+            .started_with(store.data().limiter.share().used_bytes());
+        Ok(Box::new(Self {
+            store,
+            exports,
+            state,
+        }))
+    }
+
     /// Gives itself back if it can be called again, and tells the fuel that the call took.
     fn process(
         mut self: Box<Self>,

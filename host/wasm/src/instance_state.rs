@@ -10,8 +10,8 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::Metering;
+use crate::guest_output::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::handles::{Adds, Handles};
-use crate::host_functions::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::http::{HttpClients, Outgoing};
 use crate::limiter::GuestLimiter;
 use crate::memory_budget::MemoryShare;

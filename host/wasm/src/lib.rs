@@ -19,6 +19,7 @@ mod entry;
 mod failure;
 pub mod folder;
 mod footprint;
+mod guest_output;
 mod handles;
 mod host_functions;
 mod http;

@@ -4,7 +4,7 @@
 use shardmill_core::plugin::{GuestLimits, ProcessorError};
 use wasmtime::ResourceLimiter;
 
-use crate::host_functions::PIECE_BYTES;
+use crate::guest_output::PIECE_BYTES;
 use crate::memory_budget::MemoryShare;
 
 /// Core instances in one component. Rust has four, CPython with its libraries about thirty.

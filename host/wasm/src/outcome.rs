@@ -8,7 +8,7 @@ use shardmill_core::ports::{Commit, FailureKind, Outcome, RecordFailure};
 
 use crate::bindings::shardmill::processor::types as wit;
 use crate::failure::MESSAGE_BYTES_MAX;
-use crate::host_functions::UnknownDestination;
+use crate::guest_output::UnknownDestination;
 use crate::redactor::Redactor;
 use crate::text::clean;
 

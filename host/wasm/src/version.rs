@@ -7,7 +7,7 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 
 use crate::Runtime;
 use crate::bindings::PluginPre;
-use crate::host_functions::PluginOutput;
+use crate::guest_output::PluginOutput;
 use crate::instance_state::InstanceState;
 use crate::marks::Newcomer;
 use crate::needs::Needs;

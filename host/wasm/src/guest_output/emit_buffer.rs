@@ -20,7 +20,7 @@ pub(crate) struct EmitBuffer {
     count_max: usize,
     is_open: bool,
     /// The first destination of the call that does not exist.
-    pub(super) unknown: Option<String>,
+    pub(crate) unknown: Option<String>,
 }
 
 /// A destination that a call emitted to, and that does not exist.
@@ -66,7 +66,7 @@ impl EmitBuffer {
     }
 
     /// Whether the piece may be kept, and if so how many bytes there will be of all.
-    pub(super) fn check(&self, piece: &Emitted) -> Result<usize, EmitError> {
+    pub(crate) fn check(&self, piece: &Emitted) -> Result<usize, EmitError> {
         if !self.is_open {
             return Err(EmitError::Other(
                 "only process and close may emit".to_owned(),
@@ -96,7 +96,7 @@ impl EmitBuffer {
         Ok(bytes)
     }
 
-    pub(super) fn push(&mut self, piece: Emitted, bytes: usize) {
+    pub(crate) fn push(&mut self, piece: Emitted, bytes: usize) {
         self.bytes = bytes;
         self.pieces.push(piece);
     }

@@ -3,8 +3,8 @@
 
 use shardmill_core::stream::Emitted;
 
-use super::emit_buffer::PIECE_BYTES;
 use crate::bindings::shardmill::processor::emit::{EmitError, Host};
+use crate::guest_output::PIECE_BYTES;
 use crate::instance_state::InstanceState;
 
 /// Bytes that are kept of the name of a destination that does not exist; sinks have shorter ones.

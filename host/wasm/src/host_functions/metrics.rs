@@ -2,8 +2,8 @@
 //! multiply every name by the number of shards, and shards come and go.
 
 use crate::bindings::shardmill::processor::metrics::Host;
-use crate::host_functions::measurement_names::{MeasurementKind, PREFIX};
-use crate::host_functions::plugin_output::is_measurement_name;
+use crate::guest_output::is_measurement_name;
+use crate::guest_output::{MeasurementKind, PREFIX};
 use crate::instance_state::InstanceState;
 
 impl Host for InstanceState {

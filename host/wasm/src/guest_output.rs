@@ -1,0 +1,15 @@
+//! What a guest writes, held within bounds until the host passes it on: output, log lines and
+//! measurements.
+
+mod emit_buffer;
+mod guest_log;
+mod line_stream;
+mod log_budget;
+mod measurement_names;
+mod plugin_output;
+
+pub(crate) use emit_buffer::{EmitBuffer, PIECE_BYTES, UnknownDestination};
+pub(crate) use guest_log::GuestLog;
+pub(crate) use line_stream::LineStream;
+pub(crate) use measurement_names::{MeasurementKind, MeasurementNames, PREFIX};
+pub(crate) use plugin_output::{PluginOutput, is_measurement_name};
