@@ -109,8 +109,19 @@ impl Parts {
 
     /// One more plugin's share of the host's buffer, for all of its streams. The error says what to
     /// raise.
-    pub(crate) fn share(&self) -> Result<ByteShare, String> {
-        self.budget.share().map_err(|error| error.to_string())
+    pub(crate) fn share(&self, plugin: &PluginName) -> Result<ByteShare, String> {
+        let share = self.budget.share().map_err(|error| error.to_string())?;
+        if !share.can_always_read_ahead() {
+            tracing::warn!(
+                %plugin,
+                guaranteed_mib = share.guaranteed_bytes() >> 20,
+                "with this plugin, host.buffer has no room for two replies of GetRecords for each \
+                 plugin: shards may read nothing while they work, and with failure.order = \"key\" \
+                 records of other keys may wait for one that is tried again; give host.buffer \
+                 20 MiB for each plugin, or run fewer on a host"
+            );
+        }
+        Ok(share)
     }
 
     /// Ports and settings of the worker for one stream of a plugin.

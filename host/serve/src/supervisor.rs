@@ -232,7 +232,7 @@ impl Supervisor {
             let (versions, offered) = watch::channel(Arc::clone(&version));
             let rollout = rollout.unwrap_or_else(|| self.parts.rollout(name, &settings.plugin));
             rollout.set_policy(self.policy(name, settings.plugin.rollout));
-            let share = self.parts.share()?;
+            let share = self.parts.share(name)?;
             let workers = settings.plugin.streams.iter().map(|stream| {
                 let versions = (offered.clone(), rollout.clone());
                 let (ports, options) =
