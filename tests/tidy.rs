@@ -304,7 +304,7 @@ fn no_measurement_of_the_hosts_has_a_name_that_a_plugin_may_write() {
     }
     assert_eq!(
         named,
-        ["host/wasm/src/host_functions/measurement_names.rs"],
+        ["host/wasm/src/guest_output/measurement_names.rs"],
         "where the prefix itself is"
     );
 }

@@ -3,11 +3,11 @@
 use metrics::{Unit, describe_counter};
 
 /// Requests to tables, each try counted. Labels: table, operation, outcome.
-pub const TABLE_REQUESTS: &str = "shardmill_table_requests_total";
+pub(crate) const TABLE_REQUESTS: &str = "shardmill_table_requests_total";
 /// Capacity units that they consumed. Labels: table, operation.
-pub const TABLE_CAPACITY: &str = "shardmill_table_capacity_units_total";
+pub(crate) const TABLE_CAPACITY: &str = "shardmill_table_capacity_units_total";
 /// Replies of Kinesis in JSON that the AWS SDK decoded because they were odd. No labels.
-pub const WIRE_FALLBACKS: &str = "shardmill_wire_fallbacks_total";
+pub(crate) const WIRE_FALLBACKS: &str = "shardmill_wire_fallbacks_total";
 
 /// Gives each metric its unit and help text.
 pub fn describe() {

@@ -24,12 +24,12 @@ use crate::stream::Utc;
 /// How long a version is on trial before no death of the host counts as its own. A minute: what is
 /// wrong with code or with its memory shows within its first batches, and machines do not lose
 /// power twice in the first minutes of one version.
-pub const PROVEN_AFTER: Duration = Duration::from_mins(1);
+pub(crate) const PROVEN_AFTER: Duration = Duration::from_mins(1);
 /// Deaths that quarantine a version, if it was alone on trial in one of them at least.
-pub const DEATHS_MAX: usize = 2;
+pub(crate) const DEATHS_MAX: usize = 2;
 
 /// How what is told of deaths begins.
-pub const DIED: &str = "the host died ";
+pub(crate) const DIED: &str = "the host died ";
 
 /// What a host was doing with a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ mod stream_row;
 mod worker_row;
 
 pub use errand::{Errand, Mail, OwnerSeen, Task, Why};
-pub use leader::{LEADER_SILENCE_LEASES, LeaderRow, LeaderStep, Leadership};
+pub use leader::{LeaderRow, LeaderStep, Leadership};
 pub use service::{DEPUTIES, Role, Service, is_spare};
 pub use start_row::ApplicationStart;
 pub use stream_row::{StreamIdentity, StreamRow, StreamVerdict};

@@ -14,7 +14,7 @@ pub use checkpoint::Checkpoint;
 pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
 pub use expiry::{LeaseObserver, Standing};
 pub use heartbeat::{Generation, Heartbeat, Hold};
-pub use kcl_leader::{kcl_leader, kcl_leader_order};
+pub use kcl_leader::kcl_leader;
 pub(crate) use pulse::Seconds;
 pub use pulse::{Pulse, Watched};
 pub use row::{LEASE_DURATION_MAX, Lease, LeaseCounter, LeaseToken, WorkerId};

@@ -15,6 +15,7 @@ pub use failure_policy::{FailurePolicy, GiveUp, Order, PolicyProblem};
 pub use judge::{Blame, Cause, Failure, Fate, Ruling, Tried, Verdict, judge};
 pub use lanes::{LaneKey, Others, Turn, Turns};
 pub use ledger::Ledger;
-pub use outcome::{RETRY_AFTER_MAX, check_outcome, committed};
+pub(crate) use outcome::RETRY_AFTER_MAX;
+pub use outcome::{check_outcome, committed};
 pub use reading::{is_lasting, is_told_to_all, is_trouble, read_again_after};
 pub use renewal::{Renewal, Renewals, SubscriptionEnd};

@@ -20,7 +20,7 @@ mod track;
 mod untaken;
 
 pub use fleet_view::{live_versions, may_start};
-pub use judge::{Judgement, Passed, Regression, judge_trial};
+pub use judge::{Judgement, Passed, Regression};
 pub use policy::{PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
 pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};
 pub use standing::{RolloutState, VersionRow};

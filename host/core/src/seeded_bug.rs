@@ -212,7 +212,7 @@ impl SeededBug {
 
     /// Whether any bug is switched on for this thread: then what follows from it is no mistake.
     #[inline]
-    pub fn is_any_on() -> bool {
+    pub(crate) fn is_any_on() -> bool {
         #[cfg(debug_assertions)]
         return switch::ACTIVE.get().is_some();
         #[cfg(not(debug_assertions))]

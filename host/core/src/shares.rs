@@ -121,7 +121,7 @@ impl Shares {
     }
 
     /// The same, if there was one more.
-    pub fn guarantee_with_one_more(&self) -> usize {
+    pub(crate) fn guarantee_with_one_more(&self) -> usize {
         self.guarantee_among(self.guaranteed_members() + 1)
     }
 
@@ -150,7 +150,7 @@ impl Shares {
     }
 
     /// What all hold.
-    pub fn held_by_all(&self) -> usize {
+    pub(crate) fn held_by_all(&self) -> usize {
         self.held
     }
 

@@ -15,4 +15,4 @@ mod web;
 
 pub use error::StartError;
 pub use place::{LOCAL_ACCOUNT, LOCAL_REGION};
-pub use stack::{DYNAMODB_PORT_DEFAULT, KINESIS_PORT_DEFAULT, LocalOptions, LocalStack};
+pub use stack::{LocalOptions, LocalStack};

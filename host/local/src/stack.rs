@@ -15,11 +15,6 @@ use crate::error::StartError;
 use crate::kinesis::Front;
 use crate::{dynamodb, kinesis};
 
-/// Where Kinesis emulators are usually found.
-pub const KINESIS_PORT_DEFAULT: u16 = 4567;
-/// Where DynamoDB Local is usually found.
-pub const DYNAMODB_PORT_DEFAULT: u16 = 8000;
-
 /// Requests in flight get this long at a stop; none takes more than milliseconds, so that more
 /// means a stuck client.
 const DRAIN_MAX: Duration = Duration::from_secs(3);

@@ -62,7 +62,7 @@ impl Found {
 }
 
 /// Where the signature of a component lies.
-pub fn signature_of(component: &Path) -> PathBuf {
+pub(crate) fn signature_of(component: &Path) -> PathBuf {
     let mut path = component.as_os_str().to_owned();
     path.push(".sig");
     path.into()

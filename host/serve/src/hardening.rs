@@ -10,7 +10,7 @@ const WALL_VARIABLE: &str = "SHARDMILL_WALL";
 static LACKS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// Whether the operator wants the second wall, which is everybody who does not say otherwise.
-pub fn is_wall_wanted() -> bool {
+pub(crate) fn is_wall_wanted() -> bool {
     std::env::var_os(WALL_VARIABLE).is_none_or(|value| value != "off")
 }
 
@@ -33,7 +33,7 @@ pub fn tell_wall() {
 }
 
 /// What the wall around this process lacks, each with why; nothing where it is whole.
-pub fn wall_lacks() -> Vec<String> {
+pub(crate) fn wall_lacks() -> Vec<String> {
     LACKS.get().cloned().unwrap_or_else(|| {
         vec![format!(
             "everything: {WALL_VARIABLE}=off, or the process never raised it"

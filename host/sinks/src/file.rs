@@ -74,7 +74,7 @@ impl FileSink {
 
     /// The same file, with lines in another format.
     #[must_use]
-    pub fn with_format(&self, format: LineFormat) -> Self {
+    pub(crate) fn with_format(&self, format: LineFormat) -> Self {
         let options = FileSinkOptions {
             format,
             ..FileSinkOptions::clone(&self.options)

@@ -33,7 +33,7 @@ impl StdoutSink {
 
     /// The same output, with lines in another format.
     #[must_use]
-    pub fn with_format(&self, format: LineFormat) -> Self {
+    pub(crate) fn with_format(&self, format: LineFormat) -> Self {
         Self {
             format,
             turn: Arc::clone(&self.turn),

@@ -93,7 +93,7 @@ impl ByteShare {
     }
 
     /// Takes `bytes` if they are free and nobody waits for them.
-    pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
+    pub(crate) fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         self.member
             .try_take(bytes.div_ceil(UNIT_BYTES))
             .map(|taken| Reservation { taken })
@@ -104,6 +104,12 @@ impl ByteShare {
         self.member.held() * UNIT_BYTES
     }
 
+    /// Whether the plugin may always hold one reply and read the next. If not, a record that waits
+    /// to be tried again can keep its shard from reading on, other keys included.
+    pub fn can_always_read_ahead(&self) -> bool {
+        self.guaranteed_bytes() >= 2 * REPLY_BYTES_MAX
+    }
+
     /// Bytes that it may always have.
     pub fn guaranteed_bytes(&self) -> usize {
         self.member.guarantee() * UNIT_BYTES
@@ -112,7 +118,7 @@ impl ByteShare {
 
 impl Reservation {
     /// Gives back all but `bytes`.
-    pub fn shrink_to(&mut self, bytes: usize) {
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let excess = self
             .taken
             .units()
@@ -122,7 +128,7 @@ impl Reservation {
 
     /// Gives back what is not needed for `bytes`, or takes what is missing as far as it is free.
     /// Never waits: of those who hold some and wait for more, none might ever get it.
-    pub fn fit_to(&mut self, bytes: usize) {
+    pub(crate) fn fit_to(&mut self, bytes: usize) {
         let missing = bytes
             .div_ceil(UNIT_BYTES)
             .saturating_sub(self.taken.units());
@@ -141,7 +147,7 @@ impl Reservation {
     }
 
     /// Takes over what `other` holds, of the same plugin.
-    pub fn absorb(&mut self, other: Self) {
+    pub(crate) fn absorb(&mut self, other: Self) {
         self.taken.merge(other.taken);
     }
 }
@@ -183,7 +189,7 @@ mod tests {
             greedy.push(reservation);
         }
         for share in &shares[1..] {
-            assert!(share.guaranteed_bytes() >= 2 * REPLY_BYTES_MAX);
+            assert!(share.can_always_read_ahead());
             let _ = (
                 share.reserve(REPLY_BYTES_MAX).await,
                 share.reserve(REPLY_BYTES_MAX).await,
@@ -197,6 +203,10 @@ mod tests {
         let mut shares: Vec<_> = (0..25)
             .map(|_| budget.share().expect("room for it"))
             .collect();
+        assert!(
+            !shares[0].can_always_read_ahead(),
+            "room for one reply each"
+        );
         let error = budget.share().expect_err("one too many").to_string();
         assert!(
             error.contains("host.buffer of 256 MiB") && error.contains("at least 260 MiB"),

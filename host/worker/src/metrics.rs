@@ -12,99 +12,99 @@ pub const BYTES: &str = "shardmill_bytes_settled_total";
 /// Batches delivered with success. Labels: plugin.
 pub const BATCHES: &str = "shardmill_batches_total";
 /// Failed deliveries. Labels: plugin, kind.
-pub const FAILURES: &str = "shardmill_delivery_failures_total";
+pub(crate) const FAILURES: &str = "shardmill_delivery_failures_total";
 /// Records that failed and are to be delivered again. Labels: plugin.
-pub const RETRIES: &str = "shardmill_records_retried_total";
+pub(crate) const RETRIES: &str = "shardmill_records_retried_total";
 /// Records that the failure policy gave up. Labels: plugin, decision, cause.
-pub const RECORDS_GIVEN_UP: &str = "shardmill_records_given_up_total";
+pub(crate) const RECORDS_GIVEN_UP: &str = "shardmill_records_given_up_total";
 /// Batches cut in two to find the record that fails. Labels: plugin.
-pub const SPLITS: &str = "shardmill_batch_splits_total";
+pub(crate) const SPLITS: &str = "shardmill_batch_splits_total";
 /// Records that wait for a record of their key that is tried again, and that one. Labels: plugin,
 /// shard.
-pub const PARKED: &str = "shardmill_parked_records";
+pub(crate) const PARKED: &str = "shardmill_parked_records";
 /// Shards that the failure policy halted. Labels: plugin, shard; 1 while halted.
-pub const HALTED: &str = "shardmill_shard_halted";
+pub(crate) const HALTED: &str = "shardmill_shard_halted";
 /// Seconds in the guest, a batch. Labels: plugin.
-pub const PROCESS_SECONDS: &str = "shardmill_process_seconds";
+pub(crate) const PROCESS_SECONDS: &str = "shardmill_process_seconds";
 /// Bytes of a shard's state, each time it is saved. Labels: plugin.
-pub const STATE_BYTES: &str = "shardmill_state_bytes";
+pub(crate) const STATE_BYTES: &str = "shardmill_state_bytes";
 /// Checkpoints written. Labels: plugin.
-pub const CHECKPOINTS: &str = "shardmill_checkpoints_total";
+pub(crate) const CHECKPOINTS: &str = "shardmill_checkpoints_total";
 /// Workers started again after they ended or panicked. Labels: plugin.
 pub const RESTARTS: &str = "shardmill_worker_restarts_total";
 /// Leases held. Labels: plugin.
 pub const LEASES: &str = "shardmill_leases_held";
 /// Leases taken. Labels: plugin.
-pub const TAKES: &str = "shardmill_leases_taken_total";
+pub(crate) const TAKES: &str = "shardmill_leases_taken_total";
 /// Takes that failed, other than to another host. Labels: plugin.
-pub const TAKE_FAILURES: &str = "shardmill_lease_take_failures_total";
+pub(crate) const TAKE_FAILURES: &str = "shardmill_lease_take_failures_total";
 /// When the last heartbeat was written, in seconds since the Unix epoch. Labels: plugin.
 pub const HEARTBEAT: &str = "shardmill_heartbeat_timestamp_seconds";
 /// Leases lost to others or to the deadline. Labels: plugin.
-pub const LOSSES: &str = "shardmill_leases_lost_total";
+pub(crate) const LOSSES: &str = "shardmill_leases_lost_total";
 /// Leases given up because the shard did not get on here. Labels: plugin.
 pub const GIVEN_UP: &str = "shardmill_leases_given_up_total";
 /// Shards that were trimmed away before they were read to their end. Labels: plugin.
-pub const SHARDS_GONE: &str = "shardmill_shards_gone_total";
+pub(crate) const SHARDS_GONE: &str = "shardmill_shards_gone_total";
 /// Places where records may have been trimmed before they were read. Labels: plugin.
-pub const GAPS: &str = "shardmill_trim_gaps_total";
+pub(crate) const GAPS: &str = "shardmill_trim_gaps_total";
 /// Parts of the hash key space that no lease covers, audit after audit. Labels: plugin.
-pub const HOLES: &str = "shardmill_coverage_holes";
+pub(crate) const HOLES: &str = "shardmill_coverage_holes";
 /// Seconds that the reader is behind the tip. Labels: plugin, shard.
-pub const BEHIND: &str = "shardmill_reader_behind_seconds";
+pub(crate) const BEHIND: &str = "shardmill_reader_behind_seconds";
 /// When the last settled record arrived, in seconds since the Unix epoch. Labels: plugin, shard.
 pub const SETTLED_ARRIVAL: &str = "shardmill_settled_arrival_timestamp_seconds";
 /// When the last checkpoint was written, in seconds since the Unix epoch. Labels: plugin, shard.
-pub const CHECKPOINTED: &str = "shardmill_checkpoint_timestamp_seconds";
+pub(crate) const CHECKPOINTED: &str = "shardmill_checkpoint_timestamp_seconds";
 /// Bytes of the host's buffer that a plugin holds, on all its streams. Labels: plugin.
 pub const BUFFER: &str = "shardmill_buffer_bytes";
 /// Bytes of the host's buffer that a plugin may always have. Labels: plugin.
-pub const BUFFER_GUARANTEED: &str = "shardmill_buffer_guaranteed_bytes";
+pub(crate) const BUFFER_GUARANTEED: &str = "shardmill_buffer_guaranteed_bytes";
 /// Bytes of the host's buffer that hold replies for plugins that are a little behind.
-pub const BUFFER_SHARED: &str = "shardmill_buffer_shared_bytes";
+pub(crate) const BUFFER_SHARED: &str = "shardmill_buffer_shared_bytes";
 /// What the gauges of a shard are set to once its grant has ended, and those of a plugin once its
 /// worker has. The exporter cannot take a series out of its registry: whoever shows them leaves out
 /// those that have this value, which no plugin can give to a gauge of its own.
 pub const ENDED: f64 = f64::NAN;
 /// The age of the oldest record of a shard that is fetched and not settled, in seconds; at least
 /// how far the reader is behind. Labels: plugin, shard.
-pub const OLDEST_UNSETTLED_AGE: &str = "shardmill_oldest_unsettled_age_seconds";
+pub(crate) const OLDEST_UNSETTLED_AGE: &str = "shardmill_oldest_unsettled_age_seconds";
 /// Records that the plugin holds back. Labels: plugin, shard.
-pub const HELD_BACK: &str = "shardmill_held_back_records";
+pub(crate) const HELD_BACK: &str = "shardmill_held_back_records";
 /// Shards that do not get on. Labels: plugin, shard, why; 1 while blocked.
-pub const BLOCKED: &str = "shardmill_shard_blocked";
+pub(crate) const BLOCKED: &str = "shardmill_shard_blocked";
 /// Shards that cannot be read. Labels: plugin, shard; 1 while reads fail.
-pub const UNREADABLE: &str = "shardmill_shard_unreadable";
+pub(crate) const UNREADABLE: &str = "shardmill_shard_unreadable";
 /// Reads of shards. Labels: plugin, outcome.
 pub const READS: &str = "shardmill_reads_total";
 /// Reads of shared streams: called (cost a `GetRecords` call), shared (did not). Labels: stream,
 /// outcome.
-pub const SHARED_READS: &str = "shardmill_shared_reads_total";
+pub(crate) const SHARED_READS: &str = "shardmill_shared_reads_total";
 /// Events of subscriptions, with records or without. Labels: plugin.
-pub const EVENTS: &str = "shardmill_fan_out_events_total";
+pub(crate) const EVENTS: &str = "shardmill_fan_out_events_total";
 /// Subscriptions that ended or were not made. Labels: plugin, reason.
-pub const SUBSCRIPTION_ENDS: &str = "shardmill_fan_out_subscriptions_ended_total";
+pub(crate) const SUBSCRIPTION_ENDS: &str = "shardmill_fan_out_subscriptions_ended_total";
 /// Times that all shards went back to polling for want of a consumer. Labels: plugin, reason.
-pub const FAN_OUT_FALLBACKS: &str = "shardmill_fan_out_fallbacks_total";
+pub(crate) const FAN_OUT_FALLBACKS: &str = "shardmill_fan_out_fallbacks_total";
 /// Records dropped from replies because they were fetched before. Labels: plugin.
-pub const REPEATS: &str = "shardmill_read_repeats_total";
+pub(crate) const REPEATS: &str = "shardmill_read_repeats_total";
 /// KPL aggregates read. Labels: plugin, outcome.
 pub const AGGREGATES: &str = "shardmill_aggregates_total";
 /// KPL aggregates that could not be opened and are delivered as they came. Labels: plugin, why.
-pub const DAMAGED_AGGREGATES: &str = "shardmill_damaged_aggregates_total";
+pub(crate) const DAMAGED_AGGREGATES: &str = "shardmill_damaged_aggregates_total";
 /// Swaps to another version of the plugin. Labels: plugin, outcome.
 pub const SWAPS: &str = "shardmill_plugin_swaps_total";
 /// Instances closed between batches because others needed their memory. Labels: plugin.
-pub const ROOM_MADE: &str = "shardmill_instances_recycled_total";
+pub(crate) const ROOM_MADE: &str = "shardmill_instances_recycled_total";
 
 /// What happened to new versions of the plugin. Labels: plugin, change.
-pub const ROLLOUT_CHANGES: &str = "shardmill_rollout_changes_total";
+pub(crate) const ROLLOUT_CHANGES: &str = "shardmill_rollout_changes_total";
 /// Versions that were rolled back. Labels: plugin, cause.
-pub const ROLLBACKS: &str = "shardmill_rollbacks_total";
+pub(crate) const ROLLBACKS: &str = "shardmill_rollbacks_total";
 /// Versions of the plugin on this host. Labels: plugin, state.
 pub const VERSIONS: &str = "shardmill_plugin_versions";
 /// Different versions that the live hosts of the fleet run. Labels: plugin.
-pub const FLEET_VERSIONS: &str = "shardmill_fleet_versions";
+pub(crate) const FLEET_VERSIONS: &str = "shardmill_fleet_versions";
 
 /// Shows the counters of a worker's events before the first one. An increase is counted from the
 /// value before it: an alarm would not see the first event of a counter that begins with it.

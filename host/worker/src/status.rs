@@ -275,7 +275,7 @@ impl StatusBoard {
     }
 
     /// Records that a version was refused, or that one was accepted.
-    pub fn set_refused(&self, refused: Option<SwapRefusal>) {
+    pub(crate) fn set_refused(&self, refused: Option<SwapRefusal>) {
         self.lock().refused = refused;
     }
 

@@ -82,34 +82,27 @@ fn unknown(shard: &ShardId, application: &str, reading: &Reading) -> String {
 }
 
 fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
-    let mut text = String::new();
-    let mut line = |label: &str, value: &str| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{label:11} {value}");
-    };
-    line(
+    let mut lines = Lines::default();
+    let (shard, listed) = (&told.shard, listed(told.listed));
+    lines.add(
         "shard",
-        &format!(
-            "{} of application {application}{}",
-            told.shard,
-            listed(told.listed)
-        ),
+        format!("{shard} of application {application}{listed}"),
     );
     for cause in &told.causes {
-        line("why", &cause.to_string());
+        lines.add("why", cause.to_string());
     }
     if told.causes.is_empty() {
-        line("why", &healthy(told.place.as_ref()));
+        lines.add("why", healthy(told.place.as_ref()));
     }
     if let Some(place) = &told.place {
-        for (label, value) in &facts(place, reading) {
-            line(label, value);
+        for (label, value) in facts(place, reading) {
+            lines.add(label, value);
         }
     }
     for version in untaken(&reading.fleet) {
-        line(
+        lines.add(
             "not run",
-            &format!("{version}; {}", version.mend(application)),
+            format!("{version}; {}", version.mend(application)),
         );
     }
     for up in &told.lineage {
@@ -118,45 +111,56 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         } else {
             "that for"
         };
-        line(
-            label,
-            &format!("{}: {}", up.place.lease.key.shard_id(), in_short(&up.place)),
-        );
+        let shard = up.place.lease.key.shard_id();
+        lines.add(label, format!("{shard}: {}", in_short(&up.place)));
     }
-    let mut opinions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for opinion in told
-        .opinions
-        .iter()
-        .filter(|opinion| opinion.intent.is_telling(&told.causes))
-    {
-        opinions
-            .entry(opinion.intent.to_string())
-            .or_default()
-            .push(opinion.worker.as_str());
-    }
-    for (intent, workers) in &opinions {
-        line("worker", &format!("{} {intent}", workers.join(", ")));
+    for (intent, workers) in &opinions(told) {
+        lines.add("worker", format!("{} {intent}", workers.join(", ")));
     }
     for relative in &told.relatives {
-        let where_it_is = relative
-            .place
-            .as_ref()
-            .map_or_else(|| "no row".to_owned(), in_short);
-        line(
-            relation(relative.relation),
-            &format!("{}: {where_it_is}", relative.shard),
-        );
+        let place = relative.place.as_ref();
+        let where_it_is = place.map_or_else(|| "no row".to_owned(), in_short);
+        let text = format!("{}: {where_it_is}", relative.shard);
+        lines.add(relation(relative.relation), text);
     }
     if let Some(start) = &reading.fleet.start {
-        line("starts", &format!("the application starts at {start}"));
+        lines.add("starts", format!("the application starts at {start}"));
     }
     for note in &reading.notes {
-        line("note", note);
+        lines.add("note", note.clone());
     }
     if reading.watched_for.is_zero() {
-        line("watched", "one look only: it cannot show what moves");
+        lines.add(
+            "watched",
+            "one look only: it cannot show what moves".to_owned(),
+        );
     }
-    text
+    lines.text
+}
+
+/// What each worker means to do about the shard, where that tells something: workers by intent.
+fn opinions(told: &Explanation) -> BTreeMap<String, Vec<&str>> {
+    let mut workers: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for opinion in &told.opinions {
+        if opinion.intent.is_telling(&told.causes) {
+            let of_this_intent = workers.entry(opinion.intent.to_string()).or_default();
+            of_this_intent.push(opinion.worker.as_str());
+        }
+    }
+    workers
+}
+
+/// Labelled lines, one below the other.
+#[derive(Default)]
+struct Lines {
+    text: String,
+}
+
+impl Lines {
+    fn add(&mut self, label: &str, value: String) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{label:11} {value}");
+    }
 }
 
 fn listed(listed: Option<Listed>) -> &'static str {

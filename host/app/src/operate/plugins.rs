@@ -216,89 +216,69 @@ fn as_text(reports: &[Report], wall_ms: u64) -> String {
         .load_preset(NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["application", "host", "version", "state", "since", "why"]);
-    let ago = |ms: u64| age(Duration::from_millis(wall_ms.saturating_sub(ms)));
-    for Report {
-        application,
-        hosts,
-        quarantined,
-        ..
-    } in reports
-    {
-        for HostLine {
-            host,
-            life,
-            versions,
-            ..
-        } in hosts
-        {
-            let host = match *life {
-                "silent" | "dead" => format!("{host} ({life})"),
-                _ => host.clone(),
-            };
-            if versions.is_empty() {
-                table.add_row([
-                    application.as_str(),
-                    &host,
-                    "-",
-                    "does not report",
-                    "-",
-                    "-",
-                ]);
-            }
-            for VersionLine {
-                digest,
-                state,
-                since_ms,
-                reason,
-            } in versions
-            {
-                let why = reason.as_deref().map_or_else(|| "-".to_owned(), shortened);
-                table.add_row([
-                    application,
-                    &host,
-                    &digest[..12],
-                    state,
-                    &ago(*since_ms),
-                    &why,
-                ]);
-            }
+    for report in reports {
+        for host in &report.hosts {
+            table.add_rows(rows_of(host, &report.application, wall_ms));
         }
-        for QuarantineLine {
-            digest,
-            host,
-            at_ms,
-            reason,
-        } in quarantined
-        {
-            let found = format!("(found by {host})");
-            table.add_row([
-                application,
-                &found,
-                &digest[..12],
-                "quarantined",
-                &ago(*at_ms),
-                &shortened(reason),
-            ]);
+        for version in &report.quarantined {
+            table.add_row(row_of_quarantined(version, &report.application, wall_ms));
         }
     }
     let mut text = table.to_string();
     for report in reports.iter().filter(|report| report.is_mixed) {
-        let running = report
-            .hosts
-            .iter()
-            .filter(|host| host.is_alive)
-            .filter_map(|host| host.versions.first());
-        let digests: BTreeSet<&str> = running.map(|version| &version.digest[..12]).collect();
-        let digests: Vec<&str> = digests.into_iter().collect();
-        let (application, digests) = (&report.application, digests.join(", "));
-        text.extend([
-            "\n\nhosts of ",
-            application,
-            " run different versions: ",
-            &digests,
-        ]);
+        text.push_str("\n\n");
+        text.push_str(&mixture(report));
     }
     text
+}
+
+/// A row for each version that the host reports.
+fn rows_of(line: &HostLine, application: &str, wall_ms: u64) -> Vec<[String; 6]> {
+    let host = match line.life {
+        "silent" | "dead" => format!("{} ({})", line.host, line.life),
+        _ => line.host.clone(),
+    };
+    if line.versions.is_empty() {
+        let cells = [application, host.as_str(), "-", "does not report", "-", "-"];
+        return vec![cells.map(str::to_owned)];
+    }
+    let row_of = |version: &VersionLine| {
+        let why = version.reason.as_deref();
+        [
+            application.to_owned(),
+            host.clone(),
+            version.digest[..12].to_owned(),
+            version.state.clone(),
+            ago(version.since_ms, wall_ms),
+            why.map_or_else(|| "-".to_owned(), shortened),
+        ]
+    };
+    line.versions.iter().map(row_of).collect()
+}
+
+fn row_of_quarantined(line: &QuarantineLine, application: &str, wall_ms: u64) -> [String; 6] {
+    [
+        application.to_owned(),
+        format!("(found by {})", line.host),
+        line.digest[..12].to_owned(),
+        "quarantined".to_owned(),
+        ago(line.at_ms, wall_ms),
+        shortened(&line.reason),
+    ]
+}
+
+fn ago(ms: u64, wall_ms: u64) -> String {
+    age(Duration::from_millis(wall_ms.saturating_sub(ms)))
+}
+
+/// Which versions live hosts of an application run at once.
+fn mixture(report: &Report) -> String {
+    let alive = report.hosts.iter().filter(|host| host.is_alive);
+    let running = alive.filter_map(|host| host.versions.first());
+    let digests: BTreeSet<&str> = running.map(|version| &version.digest[..12]).collect();
+    let digests: Vec<&str> = digests.into_iter().collect();
+    let (application, digests) = (&report.application, digests.join(", "));
+    format!("hosts of {application} run different versions: {digests}")
 }
 
 /// In one line, and not too long a one.

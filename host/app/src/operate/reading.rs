@@ -94,41 +94,11 @@ impl Reading {
             coordinator: CoordinatorTable::new(clients.dynamodb.clone(), application),
         };
         let mut reading = Self::new(config.as_ref());
-        let first = tables.look().await?;
-        reading.observe(&first);
-        reading.settle_duration(config.as_ref(), &first.fleet);
-        reading.earlier.clone_from(&first.listing.leases);
-        let watch_for = args
-            .watch
-            .watch_for
-            .unwrap_or(watch_past(reading.lease_duration).min(WATCH_MAX));
-        let last = if watch_for.is_zero() || !first.has_leases {
-            first
-        } else {
-            let from = reading.now;
-            tracing::info!(watch_for = ?watch_for, "watching what moves; --watch-for 0s looks once");
-            tokio::time::sleep(watch_for).await;
-            let last = tables.look().await?;
-            reading.observe(&last);
-            reading.watched_for = reading.now.since(from);
-            last
-        };
+        let last = reading
+            .watch(&tables, config.as_ref(), args.watch.watch_for)
+            .await?;
         let named = args.stream.as_deref().map(StreamRef::parse).transpose()?;
-        let configured = config
-            .as_ref()
-            .and_then(|config| config.stream_of_application(application));
-        if let Some(own) = &configured {
-            reading.limits.initial_position = own.initial_position;
-        }
-        let stream = named
-            .or_else(|| configured.map(|own| own.stream))
-            .or_else(|| config.as_ref().and_then(|config| config.stream.clone()))
-            .or_else(|| {
-                last.fleet
-                    .stream
-                    .as_ref()
-                    .map(|row| row.name.clone().into())
-            });
+        let stream = reading.stream_of(application, config.as_ref(), named, &last);
         reading.stream = stream.as_ref().map(|stream| stream.name().clone());
         let others = applications_of_streams(&clients.dynamodb, application).await;
         if !others.is_empty() {
@@ -137,16 +107,7 @@ impl Reading {
                 others.join(", ")
             ));
         }
-        if !last.has_leases {
-            reading.notes.push(format!(
-                "there is no lease table {application} yet; the first host creates it"
-            ));
-        } else if !last.has_coordinator {
-            let table = tables.coordinator.name();
-            reading.notes.push(format!(
-                "there is no table {table}: no shardmill host has served this application yet"
-            ));
-        }
+        reading.note_missing_tables(application, &tables, &last);
         reading.notes.extend(who_cannot_look(&last.fleet));
         let (has_leases, has_any) = (last.has_leases, last.has_leases || last.has_coordinator);
         (reading.listing, reading.fleet) = (last.listing, last.fleet);
@@ -170,6 +131,64 @@ impl Reading {
         }
         reading.limits.shared_with_kcl |= has_leases && reading.has_foreign();
         Ok(reading)
+    }
+
+    /// Looks, and looks again after `watch_for`, or a little more than a lease's time: only two
+    /// looks show what moves. Returns the last one.
+    async fn watch(
+        &mut self,
+        tables: &Tables,
+        config: Option<&Config>,
+        watch_for: Option<Duration>,
+    ) -> anyhow::Result<Look> {
+        let first = tables.look().await?;
+        self.observe(&first);
+        self.settle_duration(config, &first.fleet);
+        self.earlier.clone_from(&first.listing.leases);
+        let by_default = watch_past(self.lease_duration).min(WATCH_MAX);
+        let watch_for = watch_for.unwrap_or(by_default);
+        if watch_for.is_zero() || !first.has_leases {
+            return Ok(first);
+        }
+        let from = self.now;
+        tracing::info!(watch_for = ?watch_for, "watching what moves; --watch-for 0s looks once");
+        tokio::time::sleep(watch_for).await;
+        let last = tables.look().await?;
+        self.observe(&last);
+        self.watched_for = self.now.since(from);
+        Ok(last)
+    }
+
+    /// The stream that was named, or is configured, or that the fleet wrote down.
+    fn stream_of(
+        &mut self,
+        application: &str,
+        config: Option<&Config>,
+        named: Option<StreamRef>,
+        last: &Look,
+    ) -> Option<StreamRef> {
+        let configured = config.and_then(|config| config.stream_of_application(application));
+        if let Some(own) = &configured {
+            self.limits.initial_position = own.initial_position;
+        }
+        let written_down = last.fleet.stream.as_ref();
+        named
+            .or_else(|| configured.map(|own| own.stream))
+            .or_else(|| config.and_then(|config| config.stream.clone()))
+            .or_else(|| written_down.map(|row| row.name.clone().into()))
+    }
+
+    fn note_missing_tables(&mut self, application: &str, tables: &Tables, last: &Look) {
+        if !last.has_leases {
+            self.notes.push(format!(
+                "there is no lease table {application} yet; the first host creates it"
+            ));
+        } else if !last.has_coordinator {
+            let table = tables.coordinator.name();
+            self.notes.push(format!(
+                "there is no table {table}: no shardmill host has served this application yet"
+            ));
+        }
     }
 
     fn new(config: Option<&Config>) -> Self {

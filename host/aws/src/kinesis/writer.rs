@@ -106,7 +106,8 @@ impl StreamWriter {
 
     /// Waits otherwise between attempts.
     #[must_use]
-    pub fn with_backoff(self, backoff: Backoff) -> Self {
+    #[cfg(test)]
+    pub(crate) fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 

@@ -80,7 +80,7 @@ pub enum Why {
 
 impl Mail {
     /// Most errands in one mail, about 13 KB: it is read once a second.
-    pub const ERRANDS_MAX: usize = 128;
+    pub(crate) const ERRANDS_MAX: usize = 128;
     /// So many fit what one read unit covers anyway; a longer mail is removed once it is worked
     /// off.
     pub const ERRANDS_FREE: usize = 32;

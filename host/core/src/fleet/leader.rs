@@ -9,7 +9,7 @@ use crate::time::Moment;
 
 /// A leader whose record stood still for this many lease durations is taken over. One: a leader's
 /// work can wait as long as a lease can.
-pub const LEADER_SILENCE_LEASES: u32 = 1;
+pub(crate) const LEADER_SILENCE_LEASES: u32 = 1;
 
 /// The leader's record.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// Bytes that one unit of an eventually consistent read covers.
 const UNIT_BYTES: f64 = 8_192.0;
 /// Bytes of a row of the lease table: at most so many while nothing is noted for people.
-pub const LEASE_ROW_BYTES: usize = 640;
+pub(crate) const LEASE_ROW_BYTES: usize = 640;
 /// Bytes of a worker's row, with the versions of its plugin.
-pub const WORKER_ROW_BYTES: usize = 420;
+pub(crate) const WORKER_ROW_BYTES: usize = 420;
 /// What all heeding hosts together spend on looking for themselves, in units a second, whatever the
 /// size of the fleet.
 const OWN_LOOKS_UNITS: f64 = 50.0;
@@ -23,7 +23,7 @@ const BESIDE_KCL_UNITS: f64 = 2.0;
 const JOINS_A_SECOND: f64 = 25.0;
 
 /// What a scan of `leases` rows costs, of the size that we write.
-pub fn scan_units(leases: usize) -> f64 {
+pub(crate) fn scan_units(leases: usize) -> f64 {
     units(leases * LEASE_ROW_BYTES)
 }
 
@@ -33,7 +33,7 @@ fn units(bytes: usize) -> f64 {
 }
 
 /// What a look at the rows of `hosts` workers costs.
-pub fn fleet_units(hosts: usize) -> f64 {
+pub(crate) fn fleet_units(hosts: usize) -> f64 {
     units(hosts * WORKER_ROW_BYTES)
 }
 

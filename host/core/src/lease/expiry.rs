@@ -203,7 +203,7 @@ impl LeaseObserver {
     /// Whether the registered workers have been read for at least `duration`, without a pause of a
     /// lease duration, and are not known from a look that is older: a host that was suspended in
     /// the middle of a look goes by what it read before.
-    pub fn has_watched_for(&self, duration: Duration, now: Moment) -> bool {
+    pub(crate) fn has_watched_for(&self, duration: Duration, now: Moment) -> bool {
         let is_recent = |watching: &Watching| now.since(watching.read_at) <= duration;
         self.watching
             .filter(is_recent)
@@ -308,7 +308,7 @@ impl LeaseObserver {
     }
 
     /// How long `lease` has been claimed by the same worker, as far as this host saw.
-    pub fn claimed_for(&self, lease: &Lease, now: Moment) -> Duration {
+    pub(crate) fn claimed_for(&self, lease: &Lease, now: Moment) -> Duration {
         self.leases
             .get(&lease.key)
             .map_or(Duration::ZERO, |sighting| now.since(sighting.claimed_at))

@@ -18,7 +18,9 @@ pub fn kcl_leader<'a>(owners: impl IntoIterator<Item = &'a WorkerId>) -> Option<
 
 /// All distinct `owners` in the KCL's order; the first is the leader. Owners may come in any order
 /// and repeat.
-pub fn kcl_leader_order<'a>(owners: impl IntoIterator<Item = &'a WorkerId>) -> Vec<&'a WorkerId> {
+pub(crate) fn kcl_leader_order<'a>(
+    owners: impl IntoIterator<Item = &'a WorkerId>,
+) -> Vec<&'a WorkerId> {
     let mut order: Vec<&WorkerId> = owners.into_iter().collect();
     // Java strings compare by UTF-16 code unit, which differs from our order (by code point) above
     // U+FFFF.

@@ -86,7 +86,7 @@ impl Pulse {
 
     /// The one that says more for the owner's life, of what two of its leases show.
     #[must_use]
-    pub fn or_livelier(self, other: Self) -> Self {
+    pub(crate) fn or_livelier(self, other: Self) -> Self {
         let rank = |pulse: Self| match pulse {
             Self::Beats => 0,
             Self::Unwatched { .. } => 1,

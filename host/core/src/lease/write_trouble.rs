@@ -21,7 +21,7 @@ pub struct WriteTrouble {
 
 impl WriteTrouble {
     /// Fewer are an ordinary hiccup, over within half a second.
-    pub const SHOWN_FROM_ATTEMPTS: u32 = 3;
+    pub(crate) const SHOWN_FROM_ATTEMPTS: u32 = 3;
     /// A row that cannot be written for this many lease durations is another host's: a holder whose
     /// heartbeats fail too lets go after one.
     pub const GIVEN_UP_AFTER_LEASES: u32 = 3;

@@ -94,7 +94,7 @@ impl Found {
     }
 
     /// How many unfinished shards `worker` owns.
-    pub fn shards_of(&self, worker: &str) -> usize {
+    pub(crate) fn shards_of(&self, worker: &str) -> usize {
         let is_its = |found: &&FoundShard| {
             found.owner.as_deref() == Some(worker) && found.checkpoint != Some(Checkpoint::ShardEnd)
         };

@@ -7,7 +7,7 @@ use crate::ports::Commit;
 
 /// A plugin may not keep its shard waiting for longer than this with one answer; it can ask again
 /// at the next delivery.
-pub const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
+pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 
 /// Checks what a plugin reports of a batch of `records`: the indexes of those that `failed`, and
 /// its commit. Indexes out of range, out of order or twice make the whole outcome invalid: nothing

@@ -98,7 +98,7 @@ pub enum Regression {
 
 /// Judges a version that was tried for `tried_for`, from what it did and what the version at work
 /// did meanwhile and before.
-pub fn judge_trial(
+pub(crate) fn judge_trial(
     old: &Track,
     new: &Track,
     policy: &RolloutPolicy,

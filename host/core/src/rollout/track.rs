@@ -45,7 +45,7 @@ impl Track {
     }
 
     /// The most that an instance held, of late.
-    pub fn memory_high_bytes(&self) -> Option<u64> {
+    pub(crate) fn memory_high_bytes(&self) -> Option<u64> {
         self.recent
             .iter()
             .filter_map(|sample| sample.memory_bytes)

@@ -66,7 +66,7 @@ impl HashKeyRange {
     }
 
     /// Whether any hash key is in both.
-    pub fn overlaps(self, other: Self) -> bool {
+    pub(crate) fn overlaps(self, other: Self) -> bool {
         self.start <= other.end && other.start <= self.end
     }
 

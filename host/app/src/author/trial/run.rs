@@ -129,27 +129,11 @@ impl Trial {
             Trying::Captured(stream) => Some(Arc::clone(stream) as Arc<dyn StreamReader>),
         };
         let mut scene = self.scene(input).await?;
-        let after = self
-            .reload
-            .as_ref()
-            .map_or(usize::MAX, |reload| reload.after);
-        let mut last = scene.offer(after).await?;
+        let after = self.reload.as_ref().map(|reload| reload.after);
+        let last = scene.offer(after.unwrap_or(usize::MAX)).await?;
         let collector = Arc::new(Collector::default());
-        let mut names: BTreeSet<String> = self
-            .config
-            .sinks
-            .keys()
-            .cloned()
-            .chain(self.sinks.clone())
-            .collect();
-        names.insert(STDOUT.to_owned());
-        let outputs = Outputs {
-            sinks: Sinks::One(collector.clone()),
-            dead_letters: collector.clone(),
-            names: names.into_iter().collect(),
-        };
         let substitutes = Substitutes {
-            outputs,
+            outputs: self.outputs(&collector),
             reader: captured,
             metering: self.metering,
         };
@@ -157,15 +141,7 @@ impl Trial {
         let (status, runtime) = (host.status(), host.runtime());
         let (host_stop, started) = (CancellationToken::new(), Instant::now());
         let work = async {
-            let settled = async {
-                let mut digests = vec![scene.until_settled(&status, &last).await?];
-                if let Some(reload) = &self.reload {
-                    digests.push(scene.swap(&status, &self.plugin, reload).await?);
-                    last.extend(scene.offer(usize::MAX).await?);
-                    scene.until_settled(&status, &last).await?;
-                }
-                Ok::<_, anyhow::Error>(digests)
-            };
+            let settled = self.settle(&mut scene, &status, last);
             let settled = stop.run_until_cancelled(settled).await;
             let took = started.elapsed();
             host_stop.cancel();
@@ -189,6 +165,35 @@ impl Trial {
         };
         stack.stop().await;
         Ok(tried)
+    }
+
+    /// Everything that is emitted goes to the collector, whatever the destination.
+    fn outputs(&self, collector: &Arc<Collector>) -> Outputs {
+        let configured = self.config.sinks.keys().cloned();
+        let mut names: BTreeSet<String> = configured.chain(self.sinks.clone()).collect();
+        names.insert(STDOUT.to_owned());
+        Outputs {
+            sinks: Sinks::One(collector.clone()),
+            dead_letters: collector.clone(),
+            names: names.into_iter().collect(),
+        }
+    }
+
+    /// Waits until everything up to `last` is settled; swaps the version then, if that is asked for,
+    /// and lets the rest of the input arrive. Gives the digests of the versions.
+    async fn settle(
+        &self,
+        scene: &mut Scene,
+        status: &HostStatus,
+        mut last: BTreeMap<ShardId, SequenceNumber>,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut digests = vec![scene.until_settled(status, &last).await?];
+        if let Some(reload) = &self.reload {
+            digests.push(scene.swap(status, &self.plugin, reload).await?);
+            last.extend(scene.offer(usize::MAX).await?);
+            scene.until_settled(status, &last).await?;
+        }
+        Ok(digests)
     }
 
     /// Puts the plugin and its manifest into a folder of their own, and settles what it runs with.
@@ -217,43 +222,14 @@ impl Trial {
             Trying::Put(_) => StreamName::new(STREAM)?,
             Trying::Captured(captured) => captured.name().clone(),
         };
+        self.configure(&name, &stream, folder.path());
         let limits = self.limits();
-        let config = &mut self.config;
-        // What is in the folder was judged when it was read, by the bytes that it had then.
-        config.integrity = IntegrityRules::default();
-        config.stream = Some(stream.clone().into());
-        config.plugins = folder.path().to_owned();
-        config.host.admin = None;
-        if let Some(worker) = WorkerId::new("test") {
-            config.worker_id = worker;
-        }
-        config.reads = ReadLimits {
-            calls_per_second: 1e4,
-            bytes_per_second: 1e12,
-            idle_every: LOOK_EVERY,
-            idle_max: LOOK_EVERY,
-            ..ReadLimits::default()
-        };
-        let section = config.plugin.entry(name.to_string()).or_default();
-        section.remove("streams");
-        section.remove("integrity");
-        section.insert("stream".to_owned(), stream.as_str().into());
-        section.insert("retrieval".to_owned(), "polling".into());
-        // Nothing is sent there, but the manifest may name it.
-        for sink in &self.sinks {
-            config
-                .sinks
-                .entry(sink.clone())
-                .or_insert(SinkOptions::Stdout {
-                    format: LineFormat::Data,
-                });
-        }
-        let settings = settings_for(config, &name, manifest.as_ref(), limits)?;
+        let settings = settings_for(&mut self.config, &name, manifest.as_ref(), limits)?;
         let application = settings
             .streams
             .first()
             .map_or_else(String::new, |one| one.application.clone());
-        let clients = crate::aws::connect(&config.aws).await?;
+        let clients = crate::aws::connect(&self.config.aws).await?;
         if matches!(input, Trying::Put(_)) {
             StreamAdmin::new(clients.kinesis.clone())
                 .ensure_stream(&stream, self.shards)
@@ -272,6 +248,38 @@ impl Trial {
 }
 
 impl Trial {
+    /// Replaces what the settings say about places outside, and about pace.
+    fn configure(&mut self, name: &PluginName, stream: &StreamName, folder: &Path) {
+        let config = &mut self.config;
+        // What is in the folder was judged when it was read, by the bytes that it had then.
+        config.integrity = IntegrityRules::default();
+        config.stream = Some(stream.clone().into());
+        config.plugins = folder.to_owned();
+        config.host.admin = None;
+        if let Some(worker) = WorkerId::new("test") {
+            config.worker_id = worker;
+        }
+        config.reads = ReadLimits {
+            calls_per_second: 1e4,
+            bytes_per_second: 1e12,
+            idle_every: LOOK_EVERY,
+            idle_max: LOOK_EVERY,
+            ..ReadLimits::default()
+        };
+        let section = config.plugin.entry(name.to_string()).or_default();
+        section.remove("streams");
+        section.remove("integrity");
+        section.insert("stream".to_owned(), stream.as_str().into());
+        section.insert("retrieval".to_owned(), "polling".into());
+        // Nothing is sent there, but the manifest may name it.
+        for sink in &self.sinks {
+            let sink = config.sinks.entry(sink.clone());
+            sink.or_insert(SinkOptions::Stdout {
+                format: LineFormat::Data,
+            });
+        }
+    }
+
     fn limits(&self) -> Limits {
         Limits {
             attempts: self.attempts,
@@ -329,29 +337,11 @@ impl Scene {
                 {
                     return Ok(plugin.worker.plugin_digest.unwrap_or_default());
                 }
-                let records = plugin
-                    .worker
-                    .shards
-                    .values()
-                    .map(|shard| shard.records)
-                    .sum::<u64>();
+                let records = records_of(&plugin);
                 if records != settled {
                     (settled, moved_at) = (records, Instant::now());
                 }
-                if let Some(halted) = plugin
-                    .worker
-                    .shards
-                    .values()
-                    .find(|shard| shard.state == ShardState::Halted)
-                {
-                    bail!(
-                        "the plugin's failure policy stopped it: {}",
-                        why_blocked(&plugin, halted.given_up.last.as_deref())
-                    );
-                }
-                if plugin.worker.shards.values().any(is_without_state) {
-                    bail!("no record can be settled: {}", why_blocked(&plugin, None));
-                }
+                refuse_standstill(&plugin)?;
                 if moved_at.elapsed() > self.timeout {
                     bail!(
                         "nothing was settled for {:?}: {}",
@@ -425,6 +415,26 @@ impl Scene {
             None => Ok(plugin),
         }
     }
+}
+
+fn records_of(plugin: &PluginSnapshot) -> u64 {
+    let shards = plugin.worker.shards.values();
+    shards.map(|shard| shard.records).sum()
+}
+
+/// Fails for a plugin that will settle nothing more, however long one waits.
+fn refuse_standstill(plugin: &PluginSnapshot) -> anyhow::Result<()> {
+    let mut shards = plugin.worker.shards.values();
+    if let Some(halted) = shards.find(|shard| shard.state == ShardState::Halted) {
+        bail!(
+            "the plugin's failure policy stopped it: {}",
+            why_blocked(plugin, halted.given_up.last.as_deref())
+        );
+    }
+    if plugin.worker.shards.values().any(is_without_state) {
+        bail!("no record can be settled: {}", why_blocked(plugin, None));
+    }
+    Ok(())
 }
 
 /// Whether what it keeps as its state cannot be had, and will not be: the stack is in this process.
