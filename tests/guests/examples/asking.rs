@@ -118,6 +118,7 @@ fn answer(words: &[&str]) -> String {
             }
         }
         ["burst", count, url] => burst(count.parse().unwrap_or_default(), url),
+        ["header", name, value] => append_header(name, value),
         ["fields"] => fill_fields(),
         ["keep", what, bytes] => fill_handles(what, bytes.parse().unwrap_or_default()),
         ["bodies"] => fill_bodies(),
@@ -270,6 +271,15 @@ fn burst(count: usize, url: &str) -> String {
         refused.len(),
         refused.first()
     )
+}
+
+/// What the host says to a header; a `|` in it is the end of a line.
+fn append_header(name: &str, value: &str) -> String {
+    let [name, value] = [name, value].map(|text| text.replace('|', "\r\n"));
+    match Fields::new().append(&name, value.as_bytes()) {
+        Ok(()) => "taken".to_owned(),
+        Err(error) => format!("refused: {error:?}"),
+    }
 }
 
 fn fill_fields() -> String {
