@@ -379,6 +379,23 @@ async fn every_wait_has_an_end() {
     .await
     .unwrap();
     assert!(answer.starts_with("error after 9 bytes"), "{answer}");
+    // Or have no patience at all.
+    let answer = ask(
+        &mut *client(&web, patient).await,
+        &format!("wait 0 {}", web.url("/silent")),
+    )
+    .await
+    .unwrap();
+    assert!(answer.starts_with("error ErrorCode::"), "{answer}");
+
+    // Announcements of a response are none, however many there are.
+    let limits = HttpLimits {
+        first_byte_timeout: short,
+        connect_timeout: short,
+        ..patient
+    };
+    let answer = get(&mut *client(&web, limits).await, &web.url("/hints")).await;
+    assert!(answer.starts_with("error ErrorCode::"), "{answer}");
 
     let limits = HttpLimits {
         timeout: short,
@@ -548,6 +565,9 @@ async fn a_guest_writes_no_header_that_says_where_a_request_ends_or_whom_it_is_f
         let told = answer(split).await;
         assert!(told.contains("InvalidSyntax"), "{split}: {told}");
     }
+    let mut path = async |path: &str| ask(&mut *client, &format!("path {path}")).await.unwrap();
+    assert_eq!(path("/hello?a=b").await, "taken");
+    assert_eq!(path("/hello|x-more:b").await, "refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]
