@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "tidy/attacks.rs"]
+mod attacks;
 #[path = "tidy/deploy.rs"]
 mod deploy;
 #[path = "tidy/modules.rs"]
@@ -422,22 +424,23 @@ fn names_in(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2).filter(is_name)
 }
 
+/// Cells of the rows of a page's tables, but for the headings, which begin with this word.
+fn rows_of<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let cells = |line: &'a str| -> Vec<&'a str> {
+        line.trim_matches('|').split(" | ").map(str::trim).collect()
+    };
+    page.lines()
+        .filter(|line| line.starts_with("| "))
+        .map(cells)
+        .filter(|cells| cells[0] != heading)
+        .collect()
+}
+
 #[test]
 fn every_fault_has_a_row_with_its_tests_and_every_test_named_there_exists() {
     let text = fs::read_to_string(root().join("docs/faults.md")).unwrap();
-    let cells = |line: &str| {
-        line.trim_matches('|')
-            .split(" | ")
-            .map(|cell| cell.trim().to_owned())
-            .collect::<Vec<_>>()
-    };
-    let rows: Vec<_> = text
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .map(cells)
-        .collect();
-    let rows: Vec<_> = rows.into_iter().filter(|cells| cells[0] != "Row").collect();
-    let ids: Vec<_> = rows.iter().map(|cells| cells[0].clone()).collect();
+    let rows = rows_of(&text, "Row");
+    let ids: Vec<_> = rows.iter().map(|cells| cells[0].to_owned()).collect();
     let expected = FAULT_TABLES
         .iter()
         .flat_map(|(table, rows)| (1..=*rows).map(move |row| format!("{table}{row}")));

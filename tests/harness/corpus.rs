@@ -128,22 +128,26 @@ const fn fails(call: Call, kind: &'static str, says: &'static str) -> Expected {
 
 /// All of it, in a fixed order.
 pub fn all() -> Vec<Entry> {
-    let parts = [
-        files::entries(),
-        components::entries(),
-        names::entries(),
-        counts::entries(),
-        calls::entries(),
-        proposals::entries(),
-        starts::entries(),
-        values::entries(),
-        strings::entries(),
-        world::entries(),
-        behaviour::entries(),
-        imports::entries(),
-        exports::entries(),
-        requests::entries(),
-        sections::entries(),
-    ];
-    parts.concat()
+    by_class().map(|(_, entries)| entries).concat()
+}
+
+/// All of it by class, each under the name of its file here; `docs/attacks.md` lists them so.
+pub fn by_class() -> [(&'static str, Vec<Entry>); 15] {
+    [
+        ("files", files::entries()),
+        ("components", components::entries()),
+        ("names", names::entries()),
+        ("counts", counts::entries()),
+        ("calls", calls::entries()),
+        ("proposals", proposals::entries()),
+        ("starts", starts::entries()),
+        ("values", values::entries()),
+        ("strings", strings::entries()),
+        ("world", world::entries()),
+        ("behaviour", behaviour::entries()),
+        ("imports", imports::entries()),
+        ("exports", exports::entries()),
+        ("requests", requests::entries()),
+        ("sections", sections::entries()),
+    ]
 }

@@ -302,6 +302,34 @@ async fn dead_letters_go_back_through_a_plugin_and_what_fails_again_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn letters_are_not_replayed_through_a_component_that_no_host_would_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("plugins")).unwrap();
+    std::fs::write(at("plugins/echo.wasm"), guest("echo")).unwrap();
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let config = format!(
+        "stream = \"orders\"\n[integrity]\nrequire-signature = true\nkeys = [{key:?}]\n\
+         [sinks.out]\ntype = \"file\"\npath = \"out.ndjson\"\n\
+         [plugin.echo.config]\ndestination = \"out\"\n"
+    );
+    std::fs::write(at("shardmill.toml"), config).unwrap();
+    write_letters(&at("dead.ndjson"), &[letter("echo", 1, "one")]);
+
+    let args = ["replay", "--config", "shardmill.toml", "dead.ndjson"];
+    let refused = shardmill(&args, folder.path()).await;
+    let told = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && told.contains("it is not signed"),
+        "{told}"
+    );
+    let output = std::fs::read_to_string(at("out.ndjson")).unwrap_or_default();
+    assert!(output.is_empty(), "it ran: {output}");
+    let left = std::fs::read_to_string(at("dead.ndjson.left")).unwrap();
+    assert_eq!(left.lines().count(), 1, "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_go_back_into_a_stream_as_they_were_put() {
     let setting = Setting::new(1).await;
     let letters = [letter("echo", 1, "one"), letter("echo", 2, "two")];

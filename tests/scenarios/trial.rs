@@ -276,6 +276,30 @@ async fn a_call_that_takes_more_fuel_than_it_may_is_a_failure_of_its_records() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_component_that_no_host_would_load_is_neither_tried_nor_measured() {
+    let folder = folder("echo");
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let config =
+        format!("stream = \"s\"\n[integrity]\nrequire-signature = true\nkeys = [{key:?}]\n");
+    std::fs::write(folder.path().join("host.toml"), config).unwrap();
+    std::fs::write(folder.path().join("records"), "a record\n").unwrap();
+    for command in [
+        &["test", "echo.wasm", "--input", "records"][..],
+        &["bench", "echo.wasm", "--rounds", "1", "--records", "10"],
+    ] {
+        let args = [command, &["--config", "host.toml"]].concat();
+        let refused = shardmill(&args, folder.path()).await;
+        let told = text(&refused.stderr);
+        assert!(
+            !refused.status.success() && told.contains("it is not signed"),
+            "{args:?}: {told}"
+        );
+        let said = text(&refused.stdout);
+        assert!(!said.contains("a record"), "{args:?}: it ran: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_benchmark_tells_its_figures_and_fails_if_the_plugin_does() {
     let folder = folder("noop");
     let args = |plugin: &'static str| {

@@ -261,6 +261,19 @@ fn a_manifest_that_cannot_work_names_file_line_and_mend() {
 }
 
 #[test]
+fn a_manifest_of_things_in_things_without_end_is_refused_and_costs_no_stack() {
+    for text in [
+        format!("batch = {}", "[".repeat(30_000)),
+        format!("batch = {}", "{ a = ".repeat(10_000)),
+        format!("{}a = 1", "a.".repeat(20_000)),
+        format!("[a{}]", ".a".repeat(20_000)),
+    ] {
+        let problem = manifest(&text).unwrap_err().to_string();
+        assert!(problem.contains("orders.toml"), "{problem}");
+    }
+}
+
+#[test]
 fn only_a_regular_file_of_a_sane_size_is_a_manifest() {
     let folder = tempfile::tempdir().unwrap();
     let path = Manifest::path_in(folder.path(), &orders());

@@ -48,12 +48,12 @@ mod tests {
 
     use crate::{LocalOptions, LocalStack};
 
-    /// The status of the answer to a listing with these headers besides those of an SDK.
-    async fn status(endpoint: &str, target: &str, headers: &str) -> String {
+    /// The status of the answer to a request with these headers besides those of an SDK.
+    async fn status(endpoint: &str, method: &str, target: &str, headers: &str) -> String {
         let address = endpoint.strip_prefix("http://").unwrap();
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!(
-            "POST / HTTP/1.1\r\n{headers}connection: close\r\ncontent-type: \
+            "{method} / HTTP/1.1\r\n{headers}connection: close\r\ncontent-type: \
                 application/x-amz-json-1.{version}\r\n\
              x-amz-target: {target}\r\nx-amz-date: 20260131T000000Z\r\nauthorization: \
              AWS4-HMAC-SHA256 Credential=a/20260131/us-east-1/x/aws4_request, SignedHeaders=host, \
@@ -85,11 +85,33 @@ mod tests {
                 ("host: 127.0.0.1.rebound.example\r\n", "403"),
             ] {
                 assert_eq!(
-                    status(endpoint, target, headers).await,
+                    status(endpoint, "POST", target, headers).await,
                     expected,
                     "{target}: {headers}"
                 );
             }
+        }
+        stack.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_web_page_may_neither_write_nor_delete_nor_ask_whether_it_may() {
+        const PAGE: &str = "host: 127.0.0.1:1\r\norigin: https://evil.example\r\n";
+        const ASKS: &str = "host: 127.0.0.1:1\r\norigin: https://evil.example\r\n\
+            access-control-request-method: POST\r\n\
+            access-control-request-headers: x-amz-target\r\n";
+        let stack = LocalStack::start(LocalOptions::in_memory()).await.unwrap();
+        for (endpoint, target) in [
+            (stack.kinesis_endpoint(), "Kinesis_20131202.PutRecord"),
+            (stack.kinesis_endpoint(), "Kinesis_20131202.DeleteStream"),
+            (stack.dynamodb_endpoint(), "DynamoDB_20120810.PutItem"),
+            (stack.dynamodb_endpoint(), "DynamoDB_20120810.DeleteTable"),
+        ] {
+            let answers = [
+                status(endpoint, "POST", target, PAGE).await,
+                status(endpoint, "OPTIONS", target, ASKS).await,
+            ];
+            assert_eq!(answers, ["403", "403"], "{target}");
         }
         stack.stop().await;
     }

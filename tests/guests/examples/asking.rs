@@ -118,6 +118,8 @@ fn answer(words: &[&str]) -> String {
             }
         }
         ["burst", count, url] => burst(count.parse().unwrap_or_default(), url),
+        ["header", name, value] => append_header(name, value),
+        ["path", path] => set_path(path),
         ["fields"] => fill_fields(),
         ["keep", what, bytes] => fill_handles(what, bytes.parse().unwrap_or_default()),
         ["bodies"] => fill_bodies(),
@@ -187,6 +189,11 @@ fn start(
     let options = RequestOptions::new();
     if let Some(millis) = timeout_ms {
         let _ = options.set_between_bytes_timeout(Some(millis * 1_000_000));
+    }
+    if timeout_ms == Some(0) {
+        // Whoever has no time has none for anything.
+        let _ = options.set_connect_timeout(Some(0));
+        let _ = options.set_first_byte_timeout(Some(0));
     }
     let body = request.body().ok();
     let response = handle(request, Some(options))?;
@@ -270,6 +277,24 @@ fn burst(count: usize, url: &str) -> String {
         refused.len(),
         refused.first()
     )
+}
+
+/// What the host says to a header; a `|` in it is the end of a line.
+fn append_header(name: &str, value: &str) -> String {
+    let [name, value] = [name, value].map(|text| text.replace('|', "\r\n"));
+    match Fields::new().append(&name, value.as_bytes()) {
+        Ok(()) => "taken".to_owned(),
+        Err(error) => format!("refused: {error:?}"),
+    }
+}
+
+/// The same of a path.
+fn set_path(path: &str) -> String {
+    let path = path.replace('|', "\r\n");
+    match OutgoingRequest::new(Fields::new()).set_path_with_query(Some(&path)) {
+        Ok(()) => "taken".to_owned(),
+        Err(()) => "refused".to_owned(),
+    }
 }
 
 fn fill_fields() -> String {

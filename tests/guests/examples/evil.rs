@@ -51,6 +51,7 @@ impl Processor for Evil {
             "recursion" => drop(black_box(recurse(1))),
             "hoard-politely" => return Ok(hoard(&batch)),
             "trap" => panic!("process panics as asked"),
+            "steering-trap" => panic!("\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}steered as asked"),
             "exit" => std::process::exit(0),
             "abort" => std::process::abort(),
             "error" => return Err("process fails as asked".into()),

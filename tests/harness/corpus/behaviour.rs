@@ -159,6 +159,11 @@ fn lies() -> Vec<Entry> {
         ),
         evil!("retry-for-centuries", "D13", Expected::Contained),
         evil!("giant-message", "D13", Expected::Contained),
+        evil!(
+            "steering-trap",
+            "D13",
+            fails(Call::Process, "trapped", "steered as asked")
+        ),
         evil!("steering-message", "D13", Expected::Contained),
     ]
 }

@@ -254,6 +254,24 @@ fn names() -> Vec<Entry> {
             Expected::Contained,
         ),
         Entry::new(
+            "name-of-an-export-steers-terminals",
+            "D13",
+            || one(r#"(component (instance $i) (export "a:b/c@1.0.0-\u{1b}[31m" (instance $i)))"#),
+            refused("a:b/c@1.0.0- [31m", AGAINST_THE_WORLD),
+        ),
+        Entry::new(
+            "names-of-too-many-imports",
+            "D12",
+            imports_beyond_all,
+            refused("imports, more than", SMALLER),
+        ),
+        Entry::new(
+            "names-of-too-many-exports",
+            "D12",
+            exports_beyond_all,
+            refused("exports, more than", SMALLER),
+        ),
+        Entry::new(
             "name-no-such-index",
             "D5",
             || with(&[(r#"(core func $i "close")"#, r#"(core func $i "clone")"#)]),
@@ -325,6 +343,20 @@ fn branch_table() -> Vec<Vec<u8>> {
 fn many_imports() -> Vec<Vec<u8>> {
     let import = |number| format!(r#"(import "import-{number}" (func))"#);
     outside(&(0..2_020).map(import).collect::<String>())
+}
+
+/// One more than the host reads.
+const NAMES: usize = 10_001;
+
+fn imports_beyond_all() -> Vec<Vec<u8>> {
+    let import = |number: usize| format!(r#"(import "import-{number}" (func))"#);
+    imports(&(0..NAMES).map(import).collect::<String>())
+}
+
+fn exports_beyond_all() -> Vec<Vec<u8>> {
+    let export = |number: usize| format!(r#"(export "export-{number}" (instance $i))"#);
+    let exports: String = (0..NAMES).map(export).collect();
+    one(&format!("(component (instance $i) {exports})"))
 }
 
 fn many_exports() -> Vec<Vec<u8>> {

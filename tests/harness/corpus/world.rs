@@ -158,6 +158,12 @@ pub(super) fn entries() -> Vec<Entry> {
             handles_made_and_dropped,
             Expected::Harmless,
         ),
+        Entry::new(
+            "polls-300000-at-once",
+            "D17",
+            || polls(300_000),
+            limit("passed to the host in one call"),
+        ),
     ]
 }
 
@@ -187,6 +193,13 @@ const CLOCK_IMPORTS: &str = r#"(import "host" "now" (func $now (result i64)))
   (import "host" "subscribe" (func $subscribe (param i64) (result i32)))
   (import "host" "block" (func $block (param i32)))
   (import "host" "drop" (func $drop (param i32)))"#;
+
+const POLL: &str = r#"
+  (import "wasi:io/poll@0.2.0" (instance $poll
+    (export "pollable" (type $pollable (sub resource)))
+    (export "poll" (func (param "in" (list (borrow $pollable))) (result (list u32))))))
+  (core func $poll (canon lower (func $poll "poll") (memory $memory) (realloc (core func $realloc))))
+  (core instance $host (export "poll" (func $poll)))"#;
 
 const EMIT: &str = r#"
   (type $emit (instance
@@ -233,6 +246,16 @@ fn random(length: &str) -> Vec<Vec<u8>> {
 
 fn clock(process: &str) -> Vec<Vec<u8>> {
     calling(CLOCK, CLOCK_IMPORTS, &[(place::PROCESS, process)])
+}
+
+/// Waits for so many handles. None is looked at before their number is judged.
+fn polls(count: u32) -> Vec<Vec<u8>> {
+    let imports = r#"(import "host" "poll" (func $poll (param i32 i32 i32)))"#;
+    let process = format!(
+        "(drop (memory.grow (i32.const 40)))
+         (call $poll (i32.const 65536) (i32.const {count}) (i32.const 2048))"
+    );
+    calling(POLL, imports, &[(place::PROCESS, &process)])
 }
 
 fn handles_leaked() -> Vec<Vec<u8>> {

@@ -212,6 +212,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_asks_for_pages_without_end_is_told_to_ask_less_often() {
+        let pace = Pace::new();
+        // Nobody asks that often while so many more are let in.
+        let asked = 1_000_000;
+        let answered = (0..asked).take_while(|_| pace.is_in_time()).count();
+        assert!(
+            (PAGES_AT_ONCE as usize..asked).contains(&answered),
+            "{answered}"
+        );
+    }
+
+    #[test]
     fn one_client_cannot_take_the_places_of_all_others() {
         let visitors = Visitors::default();
         let take = |address: [u8; 4], count: usize| -> Vec<Place> {

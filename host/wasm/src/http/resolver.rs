@@ -211,6 +211,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_the_host_serves_on_all_addresses_is_its_own_under_each_of_this_machines() {
+        for everywhere in ["0.0.0.0", "::"] {
+            let own = addresses(&["127.0.0.0/8", "203.0.113.0/24"], &[(everywhere, 9090)]);
+            for address in ["127.0.0.1", "127.0.0.2", "::ffff:127.0.0.2"] {
+                let checked = own.check(address.parse().unwrap(), 9090).await;
+                assert!(
+                    matches!(checked, Err(Unreachable::HostsOwn(_))),
+                    "{address}: {checked:?}"
+                );
+            }
+            let other_port = own.check("127.0.0.2".parse().unwrap(), 9091).await;
+            assert!(other_port.is_ok(), "{other_port:?}");
+            // An address for documentation, which no machine has.
+            let elsewhere = own.check("203.0.113.1".parse().unwrap(), 9090).await;
+            assert!(elsewhere.is_ok(), "{elsewhere:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_name_that_nobody_knows_is_told() {
         let error = addresses(&[], &[])
             .resolve("no-such-name.invalid", 443)

@@ -291,6 +291,16 @@ fn the_corpus_has_names_of_its_own_and_covers_the_table() {
     }
 }
 
+#[test]
+fn the_page_of_attacks_lists_the_corpus_as_it_is() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/attacks.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for (class, entries) in corpus::by_class() {
+        let row = format!("| `{class}` | {} |", entries.len());
+        assert!(page.contains(&row), "docs/attacks.md lacks the row {row}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_several_lines_of_a_result_say_is_cut_and_made_printable() {
     let runtime = runtime(GuestLimits::default());

@@ -162,6 +162,8 @@ async fn what_a_granted_name_resolves_to_is_refused_unless_it_is_public_or_allow
         "127.0.0.1",
         "0x7f000001",
         "2130706433",
+        "0177.0.0.1",
+        "127.1",
         "[::1]",
         "[::ffff:127.0.0.1]",
         "0.0.0.0",
@@ -169,6 +171,8 @@ async fn what_a_granted_name_resolves_to_is_refused_unless_it_is_public_or_allow
         "169.254.169.254",
         "[fd00:ec2::254]",
         "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+        "168.63.129.16",
         "100.64.0.1",
         "224.0.0.1",
     ] {
@@ -375,6 +379,23 @@ async fn every_wait_has_an_end() {
     .await
     .unwrap();
     assert!(answer.starts_with("error after 9 bytes"), "{answer}");
+    // Or have no patience at all.
+    let answer = ask(
+        &mut *client(&web, patient).await,
+        &format!("wait 0 {}", web.url("/silent")),
+    )
+    .await
+    .unwrap();
+    assert!(answer.starts_with("error ErrorCode::"), "{answer}");
+
+    // Announcements of a response are none, however many there are.
+    let limits = HttpLimits {
+        first_byte_timeout: short,
+        connect_timeout: short,
+        ..patient
+    };
+    let answer = get(&mut *client(&web, limits).await, &web.url("/hints")).await;
+    assert!(answer.starts_with("error ErrorCode::"), "{answer}");
 
     let limits = HttpLimits {
         timeout: short,
@@ -512,6 +533,41 @@ async fn all_instances_of_a_plugin_have_half_of_the_requests_at_once_that_the_ho
     drop(busy);
     web.until_open(0).await;
     assert_eq!(get(&mut *other, &web.url("/hello")).await, "200 5 hello");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_writes_no_header_that_says_where_a_request_ends_or_whom_it_is_for() {
+    let web = Web::start().await;
+    let mut client = client(&web, HttpLimits::default()).await;
+    let mut answer = async |words: &str| {
+        ask(&mut *client, &format!("header {words}")).await.unwrap()
+    };
+    assert_eq!(answer("x-asking please").await, "taken");
+    for name in [
+        "transfer-encoding",
+        "Transfer-Encoding",
+        "host",
+        "connection",
+        "upgrade",
+        "proxy-authorization",
+        "proxy-connection",
+        "keep-alive",
+    ] {
+        let told = answer(&format!("{name} x")).await;
+        assert!(told.contains("Forbidden"), "{name}: {told}");
+    }
+    for split in [
+        "x-asking a|x-more:b",
+        "x-asking a||GET",
+        "x-a:b|x-more c",
+        "x|y z",
+    ] {
+        let told = answer(split).await;
+        assert!(told.contains("InvalidSyntax"), "{split}: {told}");
+    }
+    let mut path = async |path: &str| ask(&mut *client, &format!("path {path}")).await.unwrap();
+    assert_eq!(path("/hello?a=b").await, "taken");
+    assert_eq!(path("/hello|x-more:b").await, "refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -133,6 +133,10 @@ async fn respond(stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
                     .await?;
             }
         }
+        "/hints" => loop {
+            let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(100);
+            stream.write_all(hints.as_bytes()).await?;
+        },
         "/nonsense" => "hello, is this HTTP?\r\n\r\n".to_owned(),
         _ => answer("404 Not Found", "", "no such path"),
     };

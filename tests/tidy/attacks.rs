@@ -1,0 +1,60 @@
+//! `docs/attacks.md` names the tests that do each attack, and the file that each is in: all of them
+//! have to be there.
+
+use std::fs;
+
+use super::{root, rows_of};
+
+/// What is wrong with the tests of a row: files, and after each the tests, or the entries of the
+/// corpus, that are in it.
+fn wrong_in(tests: &str) -> Vec<String> {
+    let (mut file, mut code) = ("", String::new());
+    let (mut wrong, mut named) = (Vec::new(), 0);
+    for name in tests.split('`').skip(1).step_by(2) {
+        if name.contains('/') {
+            file = name;
+            // Of a file that is not there, no test is found.
+            code = fs::read_to_string(root().join(file)).unwrap_or_default();
+            continue;
+        }
+        named += 1;
+        if !code.contains(&declared(name)) {
+            wrong.push(format!("{name} is not in {file:?}"));
+        }
+    }
+    if named == 0 {
+        wrong.push("there is no test".to_owned());
+    }
+    wrong
+}
+
+/// How a test is declared, or an entry of the corpus. Those of guests get their first word where
+/// they are made.
+fn declared(name: &str) -> String {
+    if name.contains('_') {
+        format!("fn {name}(")
+    } else {
+        format!("\"{}\"", name.strip_prefix("evil-").unwrap_or(name))
+    }
+}
+
+#[test]
+fn every_attack_has_an_answer_and_tests_that_are_where_it_says() {
+    let page = fs::read_to_string(root().join("docs/attacks.md")).unwrap();
+    let (attacks, _) = page.split_once("\n## New since\n").unwrap();
+    let rows = rows_of(attacks, "Attack");
+    assert!(rows.len() > 80, "{} rows", rows.len());
+    let mut wrong = Vec::new();
+    for cells in rows {
+        let [attack, answer, tests] = cells[..] else {
+            panic!("{cells:?} has not three cells")
+        };
+        assert!(
+            !attack.is_empty() && !answer.is_empty(),
+            "{cells:?} does not say what the host does"
+        );
+        let told = wrong_in(tests);
+        wrong.extend(told.iter().map(|what| format!("{attack}: {what}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
