@@ -539,9 +539,8 @@ async fn all_instances_of_a_plugin_have_half_of_the_requests_at_once_that_the_ho
 async fn a_guest_writes_no_header_that_says_where_a_request_ends_or_whom_it_is_for() {
     let web = Web::start().await;
     let mut client = client(&web, HttpLimits::default()).await;
-    let mut answer = async |words: &str| {
-        ask(&mut *client, &format!("header {words}")).await.unwrap()
-    };
+    let mut answer =
+        async |words: &str| ask(&mut *client, &format!("header {words}")).await.unwrap();
     assert_eq!(answer("x-asking please").await, "taken");
     for name in [
         "transfer-encoding",
