@@ -30,6 +30,7 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
         tracing::info!(variables, "settings from the environment");
     }
     shardmill_serve::hardening::tell_wall();
+    config.host.cache = shardmill_serve::own_cache(&config, &args.config);
     if let Some(advice) =
         shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes)
     {
