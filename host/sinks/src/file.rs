@@ -1,7 +1,7 @@
 //! An NDJSON file, rotated by size.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +10,11 @@ use shardmill_core::stream::Emitted;
 use tokio::sync::Mutex;
 
 use super::LineFormat;
+use super::line::Size;
+
+/// Bytes that are gathered before they are written: lines may be six times as large as what was
+/// emitted, and are never held whole.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Where and how to write.
 #[derive(Debug, Clone)]
@@ -55,6 +60,13 @@ struct OpenFile {
     bytes: u64,
     /// Whether something was written since the last sync.
     is_dirty: bool,
+}
+
+/// What is written at once.
+struct Batch<'a> {
+    format: LineFormat,
+    origin: &'a Origin,
+    emitted: &'a [Emitted],
 }
 
 // === impl FileSink ===
@@ -112,19 +124,49 @@ impl Sink for FileSink {
         emitted: Arc<Vec<Emitted>>,
     ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(self.blocking(move |file, options| {
-            let mut lines = Vec::new();
-            for piece in emitted.iter() {
-                options.format.append(&mut lines, &origin, piece);
-            }
-            if file.bytes > 0 && file.bytes + lines.len() as u64 > options.rotate_bytes {
+            let batch = Batch {
+                format: options.format,
+                origin: &origin,
+                emitted: &emitted,
+            };
+            let bytes = batch.bytes();
+            if file.bytes > 0 && file.bytes + bytes > options.rotate_bytes {
                 file.rotate(&options.path)?;
             }
-            file.append(&lines)
+            file.append(&batch, bytes)
         }))
     }
 
     fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(self.blocking(|file, _| file.sync()))
+    }
+}
+
+// === impl Batch ===
+
+impl Batch<'_> {
+    /// How many bytes its lines have. They are made for that and not kept.
+    fn bytes(&self) -> u64 {
+        let mut size = Size(0);
+        // Counting cannot fail.
+        let _ = self.write(&mut size);
+        size.0 as u64
+    }
+
+    /// Writes its lines, a bufferful at a time.
+    fn write_buffered(&self, out: impl Write) -> io::Result<()> {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
+        let written = self.write(&mut out).and_then(|()| out.flush());
+        // Dropped, it would write once more what could not be written.
+        let _unwritten = out.into_parts();
+        written
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        for piece in self.emitted {
+            self.format.write(out, self.origin, piece)?;
+        }
+        Ok(())
     }
 }
 
@@ -162,11 +204,12 @@ impl OpenFile {
         })
     }
 
-    /// All of `lines` or nothing: what a full disk let through is cut off again.
-    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        match self.file.write_all(lines) {
+    /// All of the batch, which is so many bytes, or nothing: what a full disk let through is cut
+    /// off again.
+    fn append(&mut self, batch: &Batch<'_>, bytes: u64) -> io::Result<()> {
+        match batch.write_buffered(&self.file) {
             Ok(()) => {
-                self.bytes += lines.len() as u64;
+                self.bytes += bytes;
                 self.is_dirty = true;
                 Ok(())
             }
@@ -297,6 +340,52 @@ mod tests {
             ),
             ("first1\n".into(), "second\n".into(), "third3\n".into())
         );
+    }
+
+    /// Takes some bytes, and then no more.
+    #[derive(Default)]
+    struct Full {
+        offered: usize,
+        largest: usize,
+    }
+
+    impl Write for &mut Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.offered += bytes.len();
+            self.largest = self.largest.max(bytes.len());
+            if self.offered > 1 << 20 {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                Ok(bytes.len())
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_batch_is_never_held_whole_and_nothing_is_written_after_a_failure() {
+        let origin = origin();
+        let data = Bytes::from(vec![1; 100 << 10]);
+        let piece = Emitted {
+            destination: "out".into(),
+            key: String::new(),
+            data,
+        };
+        let pieces = vec![piece; 100];
+        let batch = Batch {
+            format: LineFormat::Envelope,
+            origin: &origin,
+            emitted: &pieces,
+        };
+        assert!(batch.bytes() > 60 << 20, "escapes are six bytes each");
+        let mut full = Full::default();
+        let error = batch.write_buffered(&mut full).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(full.largest <= BUFFER_BYTES, "{}", full.largest);
+        assert!(full.offered <= (1 << 20) + BUFFER_BYTES, "{}", full.offered);
     }
 
     #[test]
