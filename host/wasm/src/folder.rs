@@ -8,6 +8,7 @@
 //! version alone.
 
 mod event;
+mod line;
 mod loading;
 mod manifests;
 mod reading;
