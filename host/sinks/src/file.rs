@@ -1,7 +1,8 @@
 //! An NDJSON file, rotated by size.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +17,10 @@ use super::line::Size;
 /// emitted, and are never held whole.
 const BUFFER_BYTES: usize = 64 << 10;
 
+/// The mode of a new file, unless another is set: output and dead letters are records, or made of
+/// them.
+const FILE_MODE: u32 = 0o600;
+
 /// Where and how to write.
 #[derive(Debug, Clone)]
 pub struct FileSinkOptions {
@@ -27,6 +32,9 @@ pub struct FileSinkOptions {
     pub rotate_bytes: u64,
     /// How lines look.
     pub format: LineFormat,
+    /// The mode of the file, and of those that follow it; whatever the process masks. Without it,
+    /// new files are for the owner only, and one that is there keeps its own.
+    pub mode: Option<u32>,
 }
 
 /// Why a file sink cannot start.
@@ -77,7 +85,7 @@ impl FileSink {
     /// A last line without an end is cut off: it was torn by a crash, was never acknowledged, and
     /// its records will be delivered again.
     pub fn open(options: FileSinkOptions) -> Result<Self, FileSinkError> {
-        let file = OpenFile::open(&options.path)?;
+        let file = OpenFile::open(&options.path, options.mode)?;
         Ok(Self {
             options: Arc::new(options),
             file: Arc::new(Mutex::new(file)),
@@ -131,7 +139,7 @@ impl Sink for FileSink {
             };
             let bytes = batch.bytes();
             if file.bytes > 0 && file.bytes + bytes > options.rotate_bytes {
-                file.rotate(&options.path)?;
+                file.rotate(&options.path, options.mode)?;
             }
             file.append(&batch, bytes)
         }))
@@ -173,7 +181,7 @@ impl Batch<'_> {
 // === impl OpenFile ===
 
 impl OpenFile {
-    fn open(path: &Path) -> Result<Self, FileSinkError> {
+    fn open(path: &Path, mode: Option<u32>) -> Result<Self, FileSinkError> {
         let failed = |source| FileSinkError::Open {
             path: path.to_owned(),
             source,
@@ -185,6 +193,7 @@ impl OpenFile {
             .create(true)
             .append(true)
             .read(true)
+            .mode(FILE_MODE)
             .open(path)
             .map_err(failed)?;
         match file.try_lock() {
@@ -195,6 +204,9 @@ impl OpenFile {
                 });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        if let Some(mode) = mode {
+            set_mode(&file, mode).map_err(failed)?;
         }
         let bytes = cut_torn_line(&mut file).map_err(failed)?;
         Ok(Self {
@@ -228,12 +240,21 @@ impl OpenFile {
         Ok(())
     }
 
-    fn rotate(&mut self, path: &Path) -> io::Result<()> {
+    fn rotate(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()> {
         self.sync()?;
         std::fs::rename(path, next_rotated(path))?;
-        *self = Self::open(path).map_err(io::Error::other)?;
+        *self = Self::open(path, mode).map_err(io::Error::other)?;
         Ok(())
     }
+}
+
+/// Another user's file that has the mode already is taken as it is.
+fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    const PERMISSIONS: u32 = 0o7777;
+    if file.metadata()?.permissions().mode() & PERMISSIONS == mode {
+        return Ok(());
+    }
+    file.set_permissions(Permissions::from_mode(mode))
 }
 
 fn next_rotated(path: &Path) -> PathBuf {
@@ -292,7 +313,37 @@ mod tests {
             path: path.to_owned(),
             rotate_bytes,
             format: LineFormat::Data,
+            mode: None,
         }
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[tokio::test]
+    async fn output_is_for_its_owner_only_unless_another_mode_is_set_also_after_rotation() {
+        let folder = tempfile::tempdir().unwrap();
+        let private = folder.path().join("private.ndjson");
+        drop(FileSink::open(options(&private, 10)).unwrap());
+        assert_eq!(mode_of(&private), 0o600);
+        std::fs::set_permissions(&private, Permissions::from_mode(0o644)).unwrap();
+        drop(FileSink::open(options(&private, 10)).unwrap());
+        assert_eq!(mode_of(&private), 0o644, "what somebody chose stays");
+
+        let path = folder.path().join("out.ndjson");
+        std::fs::write(&path, "").unwrap();
+        let shared = FileSinkOptions {
+            mode: Some(0o664),
+            ..options(&path, 10)
+        };
+        let sink = FileSink::open(shared).unwrap();
+        for text in ["first1", "second"] {
+            sink.write(origin(), line(text)).await.unwrap();
+        }
+        // No usual mask lets a group write.
+        assert_eq!(mode_of(&path), 0o664);
+        assert_eq!(mode_of(&folder.path().join("out.ndjson.1")), 0o664);
     }
 
     fn origin() -> Arc<Origin> {

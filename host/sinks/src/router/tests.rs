@@ -228,6 +228,7 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
         path: path.clone(),
         rotate_bytes: 1 << 20,
         format,
+        mode: None,
     };
     let sinks = [(
         "out".to_owned(),
@@ -235,7 +236,8 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
             path: path.clone(),
             rotate_bytes: 1 << 20,
             format,
-            },
+            mode: None,
+        },
     )];
     let router =
         super::super::open_sinks(&sinks.into(), &shardmill_aws::AwsOptions::default(), None)
