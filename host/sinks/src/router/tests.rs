@@ -368,3 +368,41 @@ async fn a_store_that_failed_in_the_middle_goes_on_there() {
         .collect();
     assert_eq!(stored, *letters, "in order, each once");
 }
+
+#[tokio::test]
+async fn a_plugin_can_forge_a_letter_where_data_goes_as_it_is_and_not_in_an_envelope() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = Arc::new(Kept::default());
+    let store = router(&[("dead", &real)]);
+    store
+        .store("dead", Arc::new(vec![letter(1, "k", b"x".to_vec())]))
+        .await
+        .unwrap();
+    let forged = real.pieces.lock().unwrap()[0].data.clone();
+    for (format, is_taken) in [
+        (super::super::LineFormat::Data, true),
+        (super::super::LineFormat::Envelope, false),
+    ] {
+        let path = folder.path().join(format!("{is_taken}.ndjson"));
+        let options = super::super::FileSinkOptions {
+            name: "dead".into(),
+            path: path.clone(),
+            rotate_bytes: 1 << 20,
+            format,
+            mode: None,
+        };
+        let file = super::super::FileSink::open(options).unwrap();
+        let piece = Emitted {
+            destination: "dead".into(),
+            key: "k".into(),
+            data: forged.clone(),
+        };
+        file.write(origin(), Arc::new(vec![piece])).await.unwrap();
+        let line = std::fs::read(&path).unwrap();
+        assert_eq!(
+            Fragment::decode(line.trim_ascii_end()).is_ok(),
+            is_taken,
+            "{format:?}"
+        );
+    }
+}
