@@ -324,6 +324,20 @@ async fn a_host_that_restarts_on_a_quarantined_file_runs_the_last_good_version_u
         is_over.store(true, Ordering::Relaxed);
     };
     tokio::join!(put_until(&setting, &is_over), rolled_back);
+    // The folder loaded the bad one last; the good one runs.
+    setting.drop_plugin("versioned", b"no component");
+    let refused = || {
+        let log = host.log();
+        let line = log
+            .lines()
+            .find(|line| line.contains("plugin file refused"));
+        line.map(str::to_owned)
+    };
+    eventually("the file is refused", || refused().is_some()).await;
+    let told = refused().unwrap();
+    let kept = format!("kept={}", &digest_of(&good)[..12]);
+    assert!(told.contains(&kept), "{told}");
+    setting.drop_plugin("versioned", &bad);
     assert!(host.terminate().await.success());
 
     // It names where the admin pages of the first run were.

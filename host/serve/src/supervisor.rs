@@ -179,7 +179,8 @@ impl Supervisor {
                 reason,
                 keeps,
             } => {
-                if let Some(kept) = keeps {
+                // What the folder loaded last may have been rolled back since, or never started.
+                if let Some(kept) = self.runs(&file).or(keeps) {
                     tracing::warn!(file, %reason, %kept, "plugin file refused, the previous \
                         version keeps running");
                 } else {
@@ -198,6 +199,12 @@ impl Supervisor {
             .running
             .get(name)
             .filter(|running| !running.stop.is_cancelled())
+    /// The version that runs of the plugin whose file this is.
+    fn runs(&self, file: &str) -> Option<PluginDigest> {
+        let name = PluginName::new(file.strip_suffix(".wasm")?).ok()?;
+        self.running.get(&name)?.rollout.active()
+    }
+
             && let Err(reason) = running.settings.refuse_other_contract(version.as_ref())
         {
             tracing::warn!(plugin = %name, reason, "plugin file refused, the previous version \

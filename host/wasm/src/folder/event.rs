@@ -39,7 +39,8 @@ pub enum FolderEvent {
         file: String,
         /// Why, and how to fix it.
         reason: Refusal,
-        /// The version that stays in use, if there is one.
+        /// The version that was loaded last, if there is one. Whether that one is what runs, the
+        /// folder does not know.
         keeps: Option<PluginDigest>,
     },
     /// The file `NAME.toml` came, changed or went, and has settled. Told of those that lay there at
