@@ -189,8 +189,20 @@ impl Supervisor {
                 self.file_refused(&file, &reason);
             }
             FolderEvent::ManifestChanged { name } => self.manifest_changed(&name),
+            FolderEvent::Writers { told } => {
+                if let Some(who) = &told {
+                    tracing::warn!(who, "the plugins folder is open to others");
+                }
+                self.status.folder_written_by(told);
+            }
             FolderEvent::FirstScanDone => self.status.folder_read(),
         }
+    }
+
+    /// The version that runs of the plugin whose file this is.
+    fn runs(&self, file: &str) -> Option<PluginDigest> {
+        let name = PluginName::new(file.strip_suffix(".wasm")?).ok()?;
+        self.running.get(&name)?.rollout.active()
     }
 
     fn offer(&mut self, name: &PluginName, plugin: Plugin) {
@@ -199,12 +211,6 @@ impl Supervisor {
             .running
             .get(name)
             .filter(|running| !running.stop.is_cancelled())
-    /// The version that runs of the plugin whose file this is.
-    fn runs(&self, file: &str) -> Option<PluginDigest> {
-        let name = PluginName::new(file.strip_suffix(".wasm")?).ok()?;
-        self.running.get(&name)?.rollout.active()
-    }
-
             && let Err(reason) = running.settings.refuse_other_contract(version.as_ref())
         {
             tracing::warn!(plugin = %name, reason, "plugin file refused, the previous version \

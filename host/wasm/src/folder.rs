@@ -16,6 +16,8 @@ mod scan;
 mod tracker;
 mod watch;
 mod watched;
+mod writers;
 
 pub use event::{FolderEvent, Refusal};
+pub use scan::writers;
 pub use watch::{FolderOptions, PluginFolder};

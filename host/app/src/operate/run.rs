@@ -69,7 +69,9 @@ async fn tell_what_is_missing(config: Config, clients: AwsClients) {
 /// Tells everything that a host would stumble over.
 async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
     let Checked { problems, warnings } = config.check_around(Utc(BootClock.wall_ms()));
-    for warning in &warnings {
+    // A host that runs finds this out by itself, again and again.
+    let writers = shardmill_wasm::folder::writers(&config.plugins);
+    for warning in warnings.iter().chain(&writers) {
         print(&format!("warning: {warning}"));
     }
     for variable in &config.environment {

@@ -49,6 +49,11 @@ pub enum FolderEvent {
         /// The plugin's name.
         name: PluginName,
     },
+    /// Somebody else than this user and root may write to the folder, or to what is loaded from it.
+    Writers {
+        /// Who, and what to do about it; none if nobody may any more.
+        told: Option<String>,
+    },
     /// Everything that lay in the folder at the start has been told of. Sent once.
     FirstScanDone,
 }
