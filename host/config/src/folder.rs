@@ -9,7 +9,7 @@ use shardmill_core::stream::{InitialPosition, Utc};
 use shardmill_sinks::SinkOptions;
 
 use super::manifest::Manifest;
-use super::settings::{Config, PluginConfig, StreamConfig, shared_applications};
+use super::settings::{Config, PluginConfig, shared_applications};
 use crate::files;
 
 /// What `run --check` tells beyond the file itself.
@@ -45,16 +45,16 @@ impl Config {
         )
     }
 
-    /// The streams of the plugins whose components lie in the folder. What cannot be read is left
+    /// The settings of the plugins whose components lie in the folder. What cannot be read is left
     /// to others to tell.
-    pub fn streams_to_serve(&self) -> Vec<StreamConfig> {
+    pub fn plugins_to_serve(&self) -> Vec<PluginConfig> {
         let components = self.components();
         let settings = components.iter().filter_map(|name| {
             let name = PluginName::new(name).ok()?;
             let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
             self.of_plugin(&name, manifest.as_ref()).ok()
         });
-        settings.flat_map(|plugin| plugin.streams).collect()
+        settings.collect()
     }
 
     /// The settings of each plugin that lies in the folder, is configured here or has a manifest
