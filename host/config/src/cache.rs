@@ -88,7 +88,9 @@ fn of_system(
 fn own_name(file: &Path, plugins: &Path) -> String {
     let whole = |path: &Path| {
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        whole.as_os_str().as_encoded_bytes().to_vec()
+        // However it is written: `plugins/` is `plugins`.
+        let plain: PathBuf = whole.components().collect();
+        plain.into_os_string().into_encoded_bytes()
     };
     let hash = stable([whole(file), whole(plugins)].join(&0));
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
