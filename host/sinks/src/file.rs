@@ -431,7 +431,7 @@ mod tests {
             origin: &origin,
             emitted: &pieces,
         };
-        assert!(batch.bytes() > 60 << 20, "escapes are six bytes each");
+        assert!(batch.bytes() > 50 << 20, "escapes are six bytes each");
         let mut full = Full::default();
         let error = batch.write_buffered(&mut full).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
