@@ -11,6 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 /// shared.
 const PATIENCE: Duration = Duration::from_mins(2);
 
+/// Below what it names a host keeps what outlives it, if nothing else is said: of each test, and
+/// nowhere of whoever runs it.
+const STATE_VARIABLE: &str = "XDG_STATE_HOME";
+
 /// A running `shardmill`. Killed when dropped.
 pub struct Host {
     child: Child,
@@ -76,6 +80,8 @@ pub async fn shardmill(args: &[&str], folder: &Path) -> std::process::Output {
     command
         .args(args)
         .current_dir(folder)
+        .env(STATE_VARIABLE, folder.join("state"))
+        .env_remove("STATE_DIRECTORY")
         .output()
         .await
         .expect("shardmill runs")
@@ -122,6 +128,10 @@ impl Host {
     /// If it cannot be started.
     pub fn spawn(name: &str, mut command: Command, folder: &Path) -> Self {
         let log = folder.join(format!("{name}.log"));
+        if !command.get_envs().any(|(set, _)| set == STATE_VARIABLE) {
+            command.env(STATE_VARIABLE, folder.join("state"));
+        }
+        command.env_remove("STATE_DIRECTORY");
         Self {
             child: command.spawn().expect("the program starts"),
             log,

@@ -1,6 +1,7 @@
 //! The commands as a newcomer types them.
 
 use harness::guests::guest;
+use harness::kcl_peer::KclPeer;
 use harness::process::{Host, eventually, repository, shardmill};
 use harness::setting::Setting;
 
@@ -181,6 +182,39 @@ async fn a_check_that_connects_tells_all_that_is_missing_at_once_and_makes_nothi
     );
     let tables = setting.clients.dynamodb.list_tables().send().await.unwrap();
     assert!(tables.table_names().is_empty(), "{tables:?}");
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_connects_asks_for_state_and_fan_out_where_a_plugin_uses_them() {
+    let setting = Setting::new(1).await;
+    setting.drop_plugin("totals", &guest("totals"));
+    let gone = "arn:aws:kinesis:us-east-1:000000000000:stream/flights/consumer/gone:1";
+    let config = |consumer: &str| {
+        format!(
+            "stream = \"flights\"\n[ceilings.grants]\nstate = true\n[plugin.totals]\nretrieval = \
+                \"fan-out\"\nconsumer = {consumer:?}\n[plugin.totals.grants]\nstate = true\n"
+        )
+    };
+    let check = async |consumer: &str| {
+        let file = setting.path().join("shardmill.toml");
+        std::fs::write(file, config(consumer)).unwrap();
+        let checked = shardmill(&["run", "--check", "--connect", "--local"], setting.path()).await;
+        let told = text(&checked.stderr);
+        (checked.status.success(), told)
+    };
+    let (is_good, told) = check("ours").await;
+    assert!(is_good, "hosts make both: {told}");
+    let (is_good, told) = check(gone).await;
+    assert!(
+        !is_good && told.contains("gone:1: it is not there"),
+        "{told}"
+    );
+    // A table of another shape in the place of the state's.
+    let other = KclPeer::new(setting.clients.dynamodb.clone(), "totals-state");
+    other.create_table("anotherKey").await;
+    let (is_good, told) = check("ours").await;
+    assert!(!is_good && told.contains("totals-state"), "{told}");
     setting.stop().await;
 }
 

@@ -16,8 +16,8 @@ async fn killed_again_and_again_nothing_is_lost() {
     let setting_ = Setting::new(4).await;
     setting_.drop_plugin("flights", &guest("flights"));
     let last = setting_.put(&flights::input()).await;
-    // Slow enough that every life ends in the middle.
-    let config = "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 20.0\nrecords-per-call = \
+    // Slow enough that every life ends in the middle; and no plugin is blamed for these deaths.
+    let config = "[host]\ncache = \"off\"\n[batch]\nrecords = 50\n[reads]\ncalls-per-second = 20.0\nrecords-per-call = \
         40\nidle-every = \"50ms\"";
     let output = setting_.output_of("a");
     let written = || output.metadata().map_or(0, |metadata| metadata.len());

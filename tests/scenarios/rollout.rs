@@ -232,7 +232,6 @@ async fn a_host_with_nothing_but_a_quarantined_version_takes_no_shard_until_it_i
 async fn a_version_that_an_operator_goes_back_to_runs_whatever_lies_in_the_folder_until_he_unpins_it()
  {
     let setting = Setting::new(2).await;
-    let config = CONFIG.replace("[host]", "[host]\ncache = \"cache\"");
     let (first, second, third) = (conduct(0, "good"), conduct(1, "good"), conduct(2, "good"));
     let plugins = async |args: &[&str]| {
         let args = [&["plugins", "versioned", "--config", "a.toml"], args].concat();
@@ -243,7 +242,7 @@ async fn a_version_that_an_operator_goes_back_to_runs_whatever_lies_in_the_folde
         )
     };
     setting.drop_plugin("versioned", &first);
-    let host = setting.host_with("a", &config);
+    let host = setting.host_with("a", CONFIG);
     setting.put(&flights::input()).await;
     eventually("the first version is kept", || {
         host.log().contains("version kept")
@@ -283,7 +282,7 @@ async fn a_version_that_an_operator_goes_back_to_runs_whatever_lies_in_the_folde
 
     // It names where the admin pages of the first run were.
     std::fs::remove_file(setting.path().join("a.log")).unwrap();
-    let host = setting.host_with("a", &config);
+    let host = setting.host_with("a", CONFIG);
     until_runs(&host, "still after a restart", |versions| {
         is_back(versions, &third)
     })
@@ -299,6 +298,100 @@ async fn a_version_that_an_operator_goes_back_to_runs_whatever_lies_in_the_folde
             .any(|(digest, state)| *digest == digest_of(&third) && state != "refused")
     })
     .await;
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_restarts_on_a_quarantined_file_runs_the_last_good_version_unless_told_to_keep_none()
+ {
+    let setting = Setting::new(2).await;
+    let (good, bad) = (conduct(0, "good"), conduct(1, "trap"));
+    setting.drop_plugin("versioned", &good);
+    let host = setting.host_with("a", CONFIG);
+    setting.put(&flights::input()).await;
+    eventually("the good version is kept", || {
+        host.log().contains("version kept")
+    })
+    .await;
+    setting.drop_plugin("versioned", &bad);
+    let is_over = AtomicBool::new(false);
+    let rolled_back = async {
+        until_runs(&host, "quarantined", |versions| {
+            versions.iter().any(|(_, state)| state == "quarantined")
+        })
+        .await;
+        is_over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(put_until(&setting, &is_over), rolled_back);
+    // The folder loaded the bad one last; the good one runs.
+    setting.drop_plugin("versioned", b"no component");
+    let refused = || {
+        let log = host.log();
+        let line = log
+            .lines()
+            .find(|line| line.contains("plugin file refused"));
+        line.map(str::to_owned)
+    };
+    eventually("the file is refused", || refused().is_some()).await;
+    let told = refused().unwrap();
+    let kept = format!("kept={}", &digest_of(&good)[..12]);
+    assert!(told.contains(&kept), "{told}");
+    setting.drop_plugin("versioned", &bad);
+    assert!(host.terminate().await.success());
+
+    // It names where the admin pages of the first run were.
+    std::fs::remove_file(setting.path().join("a.log")).unwrap();
+    let host = setting.host_with("a", CONFIG);
+    until_runs(&host, "the good version, whatever lies there", |versions| {
+        versions
+            .first()
+            .is_some_and(|(digest, _)| *digest == digest_of(&good))
+    })
+    .await;
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed("versioned", &last).await;
+    let status = host.status().await;
+    assert!(
+        status["plugins"]["versioned"]["refused-file"]
+            .as_str()
+            .is_some_and(|why| why.contains("the last good version here")),
+        "{status:#}"
+    );
+    assert_eq!(status["deaths-not-remembered"], serde_json::Value::Null);
+    assert!(host.terminate().await.success());
+
+    std::fs::remove_file(setting.path().join("a.log")).unwrap();
+    let off = CONFIG.replace("[host]", "[host]\ncache = \"off\"");
+    let host = setting.host_with("a", &off);
+    eventually("nothing is kept", || {
+        host.log().contains("is quarantined, found bad by a")
+    })
+    .await;
+    let status = host.status().await;
+    assert_eq!(status["deaths-not-remembered"], "host.cache is \"off\"");
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_can_keep_nothing_of_its_own_runs_and_says_so() {
+    let setting = Setting::new(1).await;
+    setting.drop_plugin("versioned", &conduct(0, "good"));
+    let file = setting.path().join("a file");
+    std::fs::write(&file, "").unwrap();
+    let variables = [("XDG_STATE_HOME", file.as_path())];
+    let host = setting.host_knowing("a", CONFIG, &variables);
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed("versioned", &last).await;
+    let status = host.status().await;
+    let why = status["deaths-not-remembered"].as_str().unwrap();
+    assert!(why.contains("a file"), "{why}");
+    let log = host.log();
+    assert!(
+        log.contains("WARN") && log.contains("set host.cache to a folder"),
+        "{log}"
+    );
     assert!(host.terminate().await.success());
     setting.stop().await;
 }

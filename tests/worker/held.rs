@@ -160,6 +160,28 @@ async fn a_host_started_again_with_a_lower_limit_gives_back_what_it_may_not_hold
 }
 
 #[tokio::test(start_paused = true)]
+async fn leases_that_no_host_may_hold_are_told_by_the_leader_until_one_takes_them() {
+    let mut fleet = TestFleet::new(4);
+    fleet.options.leases.max_leases = 2;
+    let a = fleet.start("a", NativePlugin::echo(1));
+    let told = || a.status.snapshot().unowned_leases;
+    until("nothing is amiss at first", || told() == Some(0)).await;
+    until("two are told", || told() == Some(2)).await;
+    let b = fleet.start("b", NativePlugin::echo(1));
+    until("all are held", || told() == Some(0)).await;
+    assert_eq!(
+        b.status.snapshot().unowned_leases,
+        None,
+        "it is the leader's to tell"
+    );
+    drop(a);
+    until("b leads, and tells of what a had", || {
+        b.status.snapshot().unowned_leases == Some(2)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shard_list_that_cannot_be_shared_keeps_the_leader_from_nothing() {
     for fault in [Fault::Refuse, Fault::Throttle, Fault::Hang] {
         let fleet = TestFleet::new(4);

@@ -2,7 +2,6 @@
 //! outside of itself: told before a host starts, all at once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::plugin::{PluginName, SecretSource};
@@ -10,7 +9,7 @@ use shardmill_core::stream::{InitialPosition, Utc};
 use shardmill_sinks::SinkOptions;
 
 use super::manifest::Manifest;
-use super::settings::{Config, PluginConfig, StreamConfig, shared_applications};
+use super::settings::{Config, PluginConfig, shared_applications};
 use crate::files;
 
 /// What `run --check` tells beyond the file itself.
@@ -46,16 +45,16 @@ impl Config {
         )
     }
 
-    /// The streams of the plugins whose components lie in the folder. What cannot be read is left
+    /// The settings of the plugins whose components lie in the folder. What cannot be read is left
     /// to others to tell.
-    pub fn streams_to_serve(&self) -> Vec<StreamConfig> {
+    pub fn plugins_to_serve(&self) -> Vec<PluginConfig> {
         let components = self.components();
         let settings = components.iter().filter_map(|name| {
             let name = PluginName::new(name).ok()?;
             let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
             self.of_plugin(&name, manifest.as_ref()).ok()
         });
-        settings.flat_map(|plugin| plugin.streams).collect()
+        settings.collect()
     }
 
     /// The settings of each plugin that lies in the folder, is configured here or has a manifest
@@ -82,7 +81,6 @@ impl Config {
     }
 
     fn check_plugins(&self, now: Utc, checked: &mut Checked) {
-        checked.warnings.extend(self.written_by_everybody());
         checked.warnings.extend(self.unheeded_files());
         let components = self.components();
         for name in self
@@ -118,29 +116,6 @@ impl Config {
             }
         }
         checked.problems.extend(shared_applications(&settings));
-    }
-
-    /// Told and not refused: volumes of containers are often made so, where nobody else is.
-    fn written_by_everybody(&self) -> Option<String> {
-        let entries = std::fs::read_dir(&self.plugins)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path());
-        let is_code = |path: &PathBuf| {
-            path.extension().is_some_and(|extension| {
-                ["wasm", "toml", "sig"]
-                    .iter()
-                    .any(|known| extension == *known)
-            })
-        };
-        let mut all = std::iter::once(self.plugins.clone()).chain(entries.filter(is_code));
-        let path = all.find(|path| is_for_everybody(path))?;
-        Some(format!(
-            "every user may write to {}, and so choose the code that sees the records: chmod o-w \
-                it, or require signatures under [integrity]",
-            path.display()
-        ))
     }
 
     /// Files that look like components to people only.
@@ -217,12 +192,6 @@ fn unset(key: &str, variable: &str) -> Option<String> {
 fn unreadable(key: &str, path: &Path) -> Option<String> {
     let error = files::open(path).err()?;
     Some(format!("{key}: cannot read {}: {error}", path.display()))
-}
-
-fn is_for_everybody(path: &Path) -> bool {
-    const WRITE_BY_OTHERS: u32 = 0o002;
-    std::fs::symlink_metadata(path)
-        .is_ok_and(|found| !found.is_symlink() && found.mode() & WRITE_BY_OTHERS != 0)
 }
 
 /// From a time to come nothing is read until then, and it may be a slip in the year.
@@ -317,28 +286,6 @@ mod tests {
             told[0].contains("AAA.WASM is not loaded: a component's name ends in .wasm"),
             "{told:?}"
         );
-    }
-
-    #[test]
-    fn a_folder_or_a_component_that_everybody_may_write_is_told() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let (plugins, file) = (
-            folder.path().join("plugins"),
-            folder.path().join("plugins/aaa.wasm"),
-        );
-        std::fs::create_dir(&plugins).unwrap();
-        std::fs::write(&file, "").unwrap();
-        let told = |path: &Path, mode: u32| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-            Config::parse("stream = \"s\"", folder.path())
-                .unwrap()
-                .check_around(NOW)
-                .warnings
-        };
-        assert!(told(&file, 0o666)[0].contains("aaa.wasm"));
-        assert!(told(&file, 0o664).is_empty());
-        assert!(told(&plugins, 0o777)[0].contains("every user may write to"));
     }
 
     #[test]

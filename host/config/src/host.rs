@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::plugin::{GuestLimits, SecretSource};
 
+use super::cache::CachePlace;
 use super::problem::Problem;
 use super::settings::{HostConfig, OnRemove};
 use super::units::to_usize;
@@ -74,7 +75,7 @@ impl HostFile {
             admin_token: admin_token(self.admin, self.admin_token, folder)?,
             admin_names: self.admin_names,
             is_fan_out_allowed: self.fan_out_allowed,
-            cache: self.cache.map(|path| folder.join(path)),
+            cache: CachePlace::of_key(self.cache, folder),
             on_remove: self.on_remove,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
             plugins_max: self.plugins_max.unwrap_or(PLUGINS_MAX),

@@ -1,6 +1,7 @@
 //! The configuration file: parsed once, into values that cannot be wrong.
 
 mod aws;
+mod cache;
 mod compile;
 mod delivery;
 mod environment;
@@ -34,6 +35,7 @@ mod units;
 #[cfg(test)]
 mod tests;
 
+pub use cache::CachePlace;
 pub use error::ConfigError;
 pub use folder::Checked;
 pub use host::refuse_open;

@@ -22,6 +22,7 @@ use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
+use super::cache::CachePlace;
 use super::names::NameCeilings;
 
 /// A checked configuration.
@@ -115,7 +116,7 @@ pub struct HostConfig {
     /// Whether enhanced fan-out, which costs money, may be used where `auto` leaves the choice.
     pub is_fan_out_allowed: bool,
     /// Where compiled plugins are kept, if anywhere.
-    pub cache: Option<PathBuf>,
+    pub cache: CachePlace,
     /// What happens when a plugin's file is removed.
     pub on_remove: OnRemove,
     /// Largest plugin file, in bytes.

@@ -55,6 +55,7 @@ pub(super) enum SinkFile {
         rotate_bytes: Option<ByteSize>,
         #[serde(default)]
         format: LineFormat,
+        mode: Option<String>,
     },
     Kinesis(KinesisFile),
     Http(HttpFile),
@@ -137,15 +138,36 @@ impl SinkFile {
                 path,
                 rotate_bytes,
                 format,
+                mode,
             } => Ok(SinkOptions::File {
                 path: folder.join(path),
                 rotate_bytes: rotate_bytes.map_or(1 << 30, |size| size.as_u64()),
                 format,
+                mode: mode
+                    .map(|mode| check_mode(&mode))
+                    .transpose()
+                    .map_err(|message| Problem::new(format!("{table}.mode"), message))?,
             }),
             Self::Kinesis(file) => file.check(table),
             Self::Http(file) => file.check(table, folder).map(SinkOptions::Http),
         }
     }
+}
+
+/// A mode in octal digits, as `chmod` takes it: the host can read and write the file, not every
+/// user can write it, and nobody can run it.
+fn check_mode(text: &str) -> Result<u32, String> {
+    const NEEDED: u32 = 0o600;
+    const ALLOWED: u32 = 0o664;
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    let mode = u32::from_str_radix(digits, 8).ok();
+    mode.filter(|mode| mode & NEEDED == NEEDED && mode & !ALLOWED == 0)
+        .ok_or_else(|| {
+            format!(
+                "{text:?} is not the mode of a file that the host writes and others at most read: \
+                    use \"0600\", \"0640\", \"0660\" or \"0644\""
+            )
+        })
 }
 
 impl KinesisFile {
@@ -278,6 +300,35 @@ mod tests {
         let text =
             format!("stream = \"orders\"\n[sinks.first]\ntype = \"stdout\"\n[sinks.out]\n{text}");
         Config::parse(&text, Path::new("/etc")).map(|config| config.sinks["out"].clone())
+    }
+
+    #[test]
+    fn a_file_has_a_mode_that_lets_the_host_write_and_not_everybody() {
+        let mode = |mode: &str| {
+            sink(&format!("type = \"file\"\npath = \"out\"\n{mode}")).map(|sink| match sink {
+                SinkOptions::File { mode, .. } => mode,
+                _ => panic!("another sink"),
+            })
+        };
+        assert_eq!(mode(""), Ok(None));
+        assert_eq!(mode("mode = \"0640\""), Ok(Some(0o640)));
+        assert_eq!(mode("mode = \"0o660\""), Ok(Some(0o660)));
+        for wrong in [
+            "0666",
+            "0755",
+            "0440",
+            "4640",
+            "rw",
+            "",
+            "-1",
+            "99999999999",
+        ] {
+            let told = mode(&format!("mode = {wrong:?}")).unwrap_err();
+            assert!(
+                told.contains("sinks.out.mode") && told.contains("\"0640\""),
+                "{told}"
+            );
+        }
     }
 
     #[test]

@@ -33,3 +33,4 @@ pub mod stream;
 pub mod text;
 pub mod time;
 pub mod token_bucket;
+pub mod turns;

@@ -15,6 +15,7 @@ mod preview;
 mod shard_sync;
 mod step;
 mod take;
+mod unowned;
 mod waits;
 
 pub use errands::{Declined, Heeders, errands};
@@ -30,6 +31,7 @@ pub use planner::plan;
 pub use preview::{Preview, preview};
 pub use shard_sync::{MissingRow, missing_rows};
 pub use step::{Plan, Reason, Step};
+pub use unowned::{Unowned, unowned};
 pub use waits::ReadingOrder;
 
 #[cfg(test)]

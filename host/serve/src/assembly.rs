@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use shardmill_aws::AwsClients;
-use shardmill_config::Config;
+use shardmill_config::{CachePlace, Config};
 use shardmill_core::ports::StreamReader;
 use shardmill_sinks::open_sinks;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
@@ -98,13 +98,7 @@ impl Host {
         if !config.plugins.is_dir() {
             bail!("{}", config.no_plugins_folder());
         }
-        let marks = Marks::beside(config.host.cache.as_deref());
-        if let Some(why) = marks.why_not() {
-            tracing::info!(
-                why,
-                "if a plugin kills this host, its next run will not know about it"
-            );
-        }
+        let marks = marks_of(&config.host.cache);
         let status = HostStatus::new(config.worker_id.as_str())
             .remembering(marks.clone())
             .speaking(clients.wire.clone());
@@ -136,7 +130,8 @@ impl Host {
         let kept = config
             .host
             .cache
-            .as_deref()
+            .folder()
+            .ok()
             .map(|cache| Kept::beside(cache, config.host.plugin_bytes_max));
         let pins = kept
             .clone()
@@ -197,4 +192,17 @@ impl Host {
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
         served
     }
+}
+
+/// What the host remembers of its deaths. That a folder was named, and it does not do, is for the
+/// operator to mend.
+fn marks_of(cache: &CachePlace) -> Marks {
+    const LOST: &str = "if a plugin kills this host, its next run will not know about it";
+    let marks = cache.folder().map_or_else(Marks::nothing, Marks::beside);
+    match (marks.why_not(), cache) {
+        (None, _) => {}
+        (Some(why), CachePlace::At(_)) => tracing::warn!(why, "{LOST}"),
+        (Some(why), CachePlace::Unset | CachePlace::Nowhere(_)) => tracing::info!(why, "{LOST}"),
+    }
+    marks
 }

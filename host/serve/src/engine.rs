@@ -20,7 +20,7 @@ pub fn runtime_options(config: &Config, metering: Metering) -> std::io::Result<R
         Compiler::InProcess
     };
     Ok(RuntimeOptions {
-        cache_dir: config.host.cache.clone(),
+        cache_dir: config.host.cache.folder().ok().map(Path::to_owned),
         limits: config.limits,
         compiler,
         compile_limits: config.compile,

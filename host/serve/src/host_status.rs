@@ -20,6 +20,7 @@ pub struct HostStatus {
     // an await.
     plugins: Arc<Mutex<BTreeMap<String, PluginEntry>>>,
     is_folder_read: Arc<AtomicBool>,
+    folder_written_by: Arc<Mutex<Option<String>>>,
     worker_id: Arc<str>,
     marks: Marks,
     wire: Option<Wire>,
@@ -48,6 +49,9 @@ pub struct HostSnapshot {
     pub wall_lacks: Vec<String>,
     /// Why this host could not tell, after it died, of which plugin, if it could not.
     pub deaths_not_remembered: Option<String>,
+    /// Who else than this user and root may write to the plugins folder, or to what is loaded from
+    /// it, and what to do about it; `None` if nobody may.
+    pub folder_written_by: Option<String>,
     /// The format that Kinesis is spoken to in, and why it is not the better one; `None` before
     /// there is a client.
     pub wire: Option<String>,
@@ -88,6 +92,7 @@ impl HostStatus {
         Self {
             plugins: Arc::default(),
             is_folder_read: Arc::default(),
+            folder_written_by: Arc::default(),
             worker_id,
             marks: Marks::default(),
             wire: None,
@@ -113,6 +118,7 @@ impl HostStatus {
             is_folder_read: self.is_folder_read.load(Ordering::Acquire),
             wall_lacks: hardening::wall_lacks(),
             deaths_not_remembered: self.marks.why_not(),
+            folder_written_by: self.written_by().clone(),
             wire: self.wire.as_ref().map(Wire::to_string),
             plugins: plugins
                 .iter()
@@ -206,6 +212,10 @@ impl HostStatus {
         self.is_folder_read.store(true, Ordering::Release);
     }
 
+    pub(crate) fn folder_written_by(&self, told: Option<String>) {
+        *self.written_by() = told;
+    }
+
     pub(crate) fn stopped(&self, label: &str) {
         self.lock().remove(label);
     }
@@ -224,6 +234,11 @@ impl HostStatus {
         if !is_known {
             change(plugins.entry(plugin.to_owned()).or_default());
         }
+    }
+
+    fn written_by(&self) -> MutexGuard<'_, Option<String>> {
+        let told = self.folder_written_by.lock();
+        told.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PluginEntry>> {

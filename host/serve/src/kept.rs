@@ -186,6 +186,11 @@ impl Kept {
         }
     }
 
+    /// Where all of it lies.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn of(&self, name: &PluginName) -> PathBuf {
         self.folder.join(name.as_str())
     }

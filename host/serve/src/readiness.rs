@@ -200,6 +200,7 @@ mod tests {
             is_folder_read: true,
             wall_lacks: Vec::new(),
             deaths_not_remembered: None,
+            folder_written_by: None,
             wire: None,
             plugins,
         }

@@ -179,7 +179,8 @@ impl Supervisor {
                 reason,
                 keeps,
             } => {
-                if let Some(kept) = keeps {
+                // What the folder loaded last may have been rolled back since, or never started.
+                if let Some(kept) = self.runs(&file).or(keeps) {
                     tracing::warn!(file, %reason, %kept, "plugin file refused, the previous \
                         version keeps running");
                 } else {
@@ -188,8 +189,20 @@ impl Supervisor {
                 self.file_refused(&file, &reason);
             }
             FolderEvent::ManifestChanged { name } => self.manifest_changed(&name),
+            FolderEvent::Writers { told } => {
+                if let Some(who) = &told {
+                    tracing::warn!(who, "the plugins folder is open to others");
+                }
+                self.status.folder_written_by(told);
+            }
             FolderEvent::FirstScanDone => self.status.folder_read(),
         }
+    }
+
+    /// The version that runs of the plugin whose file this is.
+    fn runs(&self, file: &str) -> Option<PluginDigest> {
+        let name = PluginName::new(file.strip_suffix(".wasm")?).ok()?;
+        self.running.get(&name)?.rollout.active()
     }
 
     fn offer(&mut self, name: &PluginName, plugin: Plugin) {

@@ -8,7 +8,7 @@ use shardmill_core::ports::Origin;
 use shardmill_core::stream::Emitted;
 
 use super::LineFormat;
-use super::line::write_base64;
+use super::line::{Size, write_base64};
 
 /// How pieces are put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -69,20 +69,6 @@ impl BodyFormat {
             Self::Ndjson => 0,
             Self::Json => "]".len(),
         }
-    }
-}
-
-/// How much was written, and nothing of it.
-struct Size(usize);
-
-impl Write for Size {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

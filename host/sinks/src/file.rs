@@ -1,7 +1,8 @@
 //! An NDJSON file, rotated by size.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +11,15 @@ use shardmill_core::stream::Emitted;
 use tokio::sync::Mutex;
 
 use super::LineFormat;
+use super::line::Size;
+
+/// Bytes that are gathered before they are written: lines may be six times as large as what was
+/// emitted, and are never held whole.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// The mode of a new file, unless another is set: output and dead letters are records, or made of
+/// them.
+const FILE_MODE: u32 = 0o600;
 
 /// Where and how to write.
 #[derive(Debug, Clone)]
@@ -22,6 +32,9 @@ pub struct FileSinkOptions {
     pub rotate_bytes: u64,
     /// How lines look.
     pub format: LineFormat,
+    /// The mode of the file, and of those that follow it; whatever the process masks. Without it,
+    /// new files are for the owner only, and one that is there keeps its own.
+    pub mode: Option<u32>,
 }
 
 /// Why a file sink cannot start.
@@ -57,6 +70,13 @@ struct OpenFile {
     is_dirty: bool,
 }
 
+/// What is written at once.
+struct Batch<'a> {
+    format: LineFormat,
+    origin: &'a Origin,
+    emitted: &'a [Emitted],
+}
+
 // === impl FileSink ===
 
 impl FileSink {
@@ -65,7 +85,7 @@ impl FileSink {
     /// A last line without an end is cut off: it was torn by a crash, was never acknowledged, and
     /// its records will be delivered again.
     pub fn open(options: FileSinkOptions) -> Result<Self, FileSinkError> {
-        let file = OpenFile::open(&options.path)?;
+        let file = OpenFile::open(&options.path, options.mode)?;
         Ok(Self {
             options: Arc::new(options),
             file: Arc::new(Mutex::new(file)),
@@ -112,14 +132,16 @@ impl Sink for FileSink {
         emitted: Arc<Vec<Emitted>>,
     ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(self.blocking(move |file, options| {
-            let mut lines = Vec::new();
-            for piece in emitted.iter() {
-                options.format.append(&mut lines, &origin, piece);
+            let batch = Batch {
+                format: options.format,
+                origin: &origin,
+                emitted: &emitted,
+            };
+            let bytes = batch.bytes();
+            if file.bytes > 0 && file.bytes + bytes > options.rotate_bytes {
+                file.rotate(&options.path, options.mode)?;
             }
-            if file.bytes > 0 && file.bytes + lines.len() as u64 > options.rotate_bytes {
-                file.rotate(&options.path)?;
-            }
-            file.append(&lines)
+            file.append(&batch, bytes)
         }))
     }
 
@@ -128,10 +150,38 @@ impl Sink for FileSink {
     }
 }
 
+// === impl Batch ===
+
+impl Batch<'_> {
+    /// How many bytes its lines have. They are made for that and not kept.
+    fn bytes(&self) -> u64 {
+        let mut size = Size(0);
+        // Counting cannot fail.
+        let _ = self.write(&mut size);
+        size.0 as u64
+    }
+
+    /// Writes its lines, a bufferful at a time.
+    fn write_buffered(&self, out: impl Write) -> io::Result<()> {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
+        let written = self.write(&mut out).and_then(|()| out.flush());
+        // Dropped, it would write once more what could not be written.
+        let _unwritten = out.into_parts();
+        written
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        for piece in self.emitted {
+            self.format.write(out, self.origin, piece)?;
+        }
+        Ok(())
+    }
+}
+
 // === impl OpenFile ===
 
 impl OpenFile {
-    fn open(path: &Path) -> Result<Self, FileSinkError> {
+    fn open(path: &Path, mode: Option<u32>) -> Result<Self, FileSinkError> {
         let failed = |source| FileSinkError::Open {
             path: path.to_owned(),
             source,
@@ -143,6 +193,7 @@ impl OpenFile {
             .create(true)
             .append(true)
             .read(true)
+            .mode(FILE_MODE)
             .open(path)
             .map_err(failed)?;
         match file.try_lock() {
@@ -154,6 +205,9 @@ impl OpenFile {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
+        if let Some(mode) = mode {
+            set_mode(&file, mode).map_err(failed)?;
+        }
         let bytes = cut_torn_line(&mut file).map_err(failed)?;
         Ok(Self {
             file,
@@ -162,11 +216,12 @@ impl OpenFile {
         })
     }
 
-    /// All of `lines` or nothing: what a full disk let through is cut off again.
-    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        match self.file.write_all(lines) {
+    /// All of the batch, which is so many bytes, or nothing: what a full disk let through is cut
+    /// off again.
+    fn append(&mut self, batch: &Batch<'_>, bytes: u64) -> io::Result<()> {
+        match batch.write_buffered(&self.file) {
             Ok(()) => {
-                self.bytes += lines.len() as u64;
+                self.bytes += bytes;
                 self.is_dirty = true;
                 Ok(())
             }
@@ -185,12 +240,21 @@ impl OpenFile {
         Ok(())
     }
 
-    fn rotate(&mut self, path: &Path) -> io::Result<()> {
+    fn rotate(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()> {
         self.sync()?;
         std::fs::rename(path, next_rotated(path))?;
-        *self = Self::open(path).map_err(io::Error::other)?;
+        *self = Self::open(path, mode).map_err(io::Error::other)?;
         Ok(())
     }
+}
+
+/// Another user's file that has the mode already is taken as it is.
+fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    const PERMISSIONS: u32 = 0o7777;
+    if file.metadata()?.permissions().mode() & PERMISSIONS == mode {
+        return Ok(());
+    }
+    file.set_permissions(Permissions::from_mode(mode))
 }
 
 fn next_rotated(path: &Path) -> PathBuf {
@@ -249,7 +313,37 @@ mod tests {
             path: path.to_owned(),
             rotate_bytes,
             format: LineFormat::Data,
+            mode: None,
         }
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[tokio::test]
+    async fn output_is_for_its_owner_only_unless_another_mode_is_set_also_after_rotation() {
+        let folder = tempfile::tempdir().unwrap();
+        let private = folder.path().join("private.ndjson");
+        drop(FileSink::open(options(&private, 10)).unwrap());
+        assert_eq!(mode_of(&private), 0o600);
+        std::fs::set_permissions(&private, Permissions::from_mode(0o644)).unwrap();
+        drop(FileSink::open(options(&private, 10)).unwrap());
+        assert_eq!(mode_of(&private), 0o644, "what somebody chose stays");
+
+        let path = folder.path().join("out.ndjson");
+        std::fs::write(&path, "").unwrap();
+        let shared = FileSinkOptions {
+            mode: Some(0o664),
+            ..options(&path, 10)
+        };
+        let sink = FileSink::open(shared).unwrap();
+        for text in ["first1", "second"] {
+            sink.write(origin(), line(text)).await.unwrap();
+        }
+        // No usual mask lets a group write.
+        assert_eq!(mode_of(&path), 0o664);
+        assert_eq!(mode_of(&folder.path().join("out.ndjson.1")), 0o664);
     }
 
     fn origin() -> Arc<Origin> {
@@ -297,6 +391,52 @@ mod tests {
             ),
             ("first1\n".into(), "second\n".into(), "third3\n".into())
         );
+    }
+
+    /// Takes some bytes, and then no more.
+    #[derive(Default)]
+    struct Full {
+        offered: usize,
+        largest: usize,
+    }
+
+    impl Write for &mut Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.offered += bytes.len();
+            self.largest = self.largest.max(bytes.len());
+            if self.offered > 1 << 20 {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                Ok(bytes.len())
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_batch_is_never_held_whole_and_nothing_is_written_after_a_failure() {
+        let origin = origin();
+        let data = Bytes::from(vec![1; 100 << 10]);
+        let piece = Emitted {
+            destination: "out".into(),
+            key: String::new(),
+            data,
+        };
+        let pieces = vec![piece; 100];
+        let batch = Batch {
+            format: LineFormat::Envelope,
+            origin: &origin,
+            emitted: &pieces,
+        };
+        assert!(batch.bytes() > 50 << 20, "escapes are six bytes each");
+        let mut full = Full::default();
+        let error = batch.write_buffered(&mut full).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(full.largest <= BUFFER_BYTES, "{}", full.largest);
+        assert!(full.offered <= (1 << 20) + BUFFER_BYTES, "{}", full.offered);
     }
 
     #[test]

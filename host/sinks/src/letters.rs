@@ -5,8 +5,10 @@ mod input;
 mod join;
 mod seen;
 mod source;
+mod storing;
 
 pub use envelope::{Fragment, LETTER_VERSION, LetterError, Piece, encode};
 pub use input::{InputError, Item, LetterInput};
 pub use join::{Incomplete, JoinError, Joiner};
 pub use source::{input_name, open_input};
+pub(crate) use storing::Storing;

@@ -49,6 +49,20 @@ impl Serialize for Base64<'_> {
     }
 }
 
+/// How much was written, and nothing of it.
+pub(super) struct Size(pub(super) usize);
+
+impl Write for Size {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl LineFormat {
     /// Appends `emitted` as one line to `lines`.
     pub fn append(self, lines: &mut Vec<u8>, origin: &Origin, emitted: &Emitted) {

@@ -40,10 +40,10 @@ const HOLD_MAX: Duration = Duration::from_mins(5);
 /// never waits or repeats.
 pub(super) trait Carrier: Send + Sync + 'static {
     /// A request, ready to be sent.
-    type Request: Send + Sync;
+    type Request: Send + Sync + 'static;
 
     /// Makes a request of some of `left`, which is not empty: of the first ones that fit. Returns
-    /// their indexes too.
+    /// their indexes too. Called on a thread that may block: a body may take long to write down.
     fn request(
         &self,
         origin: &Origin,
@@ -95,7 +95,7 @@ pub(super) struct Traffic {
 /// A sink over a network.
 pub(super) struct NetworkSink<C> {
     name: String,
-    carrier: C,
+    carrier: Arc<C>,
     target: Arc<Target>,
     unfinished: Unfinished<(PluginName, ShardId), Emitted, BTreeSet<usize>>,
 }
@@ -129,7 +129,7 @@ impl<C: Carrier> NetworkSink<C> {
         });
         Self {
             name: name.to_owned(),
-            carrier,
+            carrier: Arc::new(carrier),
             target,
             unfinished: Unfinished::default(),
         }
@@ -139,7 +139,7 @@ impl<C: Carrier> NetworkSink<C> {
     pub(super) fn with_carrier(&self, carrier: C) -> Self {
         Self {
             name: self.name.clone(),
-            carrier,
+            carrier: Arc::new(carrier),
             target: Arc::clone(&self.target),
             unfinished: Unfinished::default(),
         }
@@ -152,15 +152,15 @@ impl<C: Carrier> NetworkSink<C> {
     /// Sends what is `left`, and takes out of it what is acknowledged.
     async fn send_all(
         &self,
-        origin: &Origin,
-        pieces: &[Emitted],
+        origin: &Arc<Origin>,
+        pieces: &Arc<Vec<Emitted>>,
         left: &mut BTreeSet<usize>,
     ) -> Result<(), String> {
         let mut fruitless = 0;
         while !left.is_empty() {
             self.target.check_hold()?;
-            let (indexes, request) = self.carrier.request(origin, pieces, left)?;
-            let (refused, problem, wait) = match self.attempt(&request, indexes.len()).await? {
+            let (indexes, attempt) = self.attempt(origin, pieces, left).await?;
+            let (refused, problem, wait) = match attempt {
                 Attempt::Stored => (Vec::new(), String::new(), None),
                 Attempt::Partly { refused, problem } => (refused, problem, None),
                 Attempt::Throttled { problem, wait } => {
@@ -203,7 +203,14 @@ impl<C: Carrier> NetworkSink<C> {
         Ok(())
     }
 
-    async fn attempt(&self, request: &C::Request, size: usize) -> Result<Attempt, String> {
+    /// Sends some of what is `left`, once. A request is made when it is its turn, and not before:
+    /// shards that wait hold none.
+    async fn attempt(
+        &self,
+        origin: &Arc<Origin>,
+        pieces: &Arc<Vec<Emitted>>,
+        left: &mut BTreeSet<usize>,
+    ) -> Result<(Vec<usize>, Attempt), String> {
         let Traffic {
             requests_max,
             turn_max,
@@ -214,16 +221,44 @@ impl<C: Carrier> NetworkSink<C> {
                 "{requests_max} requests of other shards were in flight for {turn_max:?}"
             ));
         };
+        let (indexes, request) = self.make(origin, pieces, left).await?;
         let started = Instant::now();
-        let attempt = self.carrier.send(request).await;
+        let attempt = self.carrier.send(&request).await;
         ::metrics::histogram!(metrics::REQUEST_SECONDS, "sink" => self.name.clone())
             .record(started.elapsed().as_secs_f64());
         ::metrics::counter!(metrics::REQUESTS, "sink" => self.name.clone(), "outcome" => attempt.outcome())
             .increment(1);
         if matches!(attempt, Attempt::Failed { .. }) {
-            self.count(0, size);
+            self.count(0, indexes.len());
         }
-        Ok(attempt)
+        Ok((indexes, attempt))
+    }
+
+    /// Makes a request on a thread that may block, since async threads renew leases.
+    async fn make(
+        &self,
+        origin: &Arc<Origin>,
+        pieces: &Arc<Vec<Emitted>>,
+        left: &mut BTreeSet<usize>,
+    ) -> Result<(Vec<usize>, C::Request), String> {
+        let carrier = Arc::clone(&self.carrier);
+        let (origin, all) = (Arc::clone(origin), Arc::clone(pieces));
+        let lent = std::mem::take(left);
+        let made = tokio::task::spawn_blocking(move || {
+            let request = carrier.request(&origin, &all, &lent);
+            (lent, request)
+        });
+        match made.await {
+            Ok((returned, request)) => {
+                *left = returned;
+                request
+            }
+            Err(error) => {
+                // Which were stored went with the thread: all of them go again.
+                *left = (0..pieces.len()).collect();
+                Err(format!("a request could not be made: {error}"))
+            }
+        }
     }
 
     fn count(&self, stored: usize, again: usize) {

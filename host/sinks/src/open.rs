@@ -41,6 +41,7 @@ async fn open(
             path,
             rotate_bytes,
             format,
+            mode,
         } => {
             let (path, rotate_bytes, format) = (path.clone(), *rotate_bytes, *format);
             let options = FileSinkOptions {
@@ -48,6 +49,7 @@ async fn open(
                 path,
                 rotate_bytes,
                 format,
+                mode: *mode,
             };
             let file = FileSink::open(options).map_err(|source| OpenError::File {
                 sink: name.to_owned(),

@@ -27,6 +27,9 @@ pub enum SinkOptions {
         rotate_bytes: u64,
         /// How lines look.
         format: LineFormat,
+        /// Who may read and write it: the bits of a file's mode. New files are for the owner only if
+        /// nobody said.
+        mode: Option<u32>,
     },
     /// A Kinesis stream.
     Kinesis {

@@ -10,18 +10,14 @@ use shardmill_core::stream::{Emitted, ShardId};
 
 use super::metrics;
 use super::unfinished::Unfinished;
-use crate::letters::encode;
-
-/// Characters of a record's key that a letter is kept under; a longer or empty one could not be a
-/// partition key.
-const KEY_CHARS_MAX: usize = 256;
+use crate::letters::Storing;
 
 /// All sinks of a host, by name.
 #[derive(Default)]
 pub struct Router {
     outlets: BTreeMap<String, Outlet>,
     unfinished: Unfinished<(PluginName, ShardId), Emitted, Vec<Part>>,
-    unfinished_letters: Unfinished<LetterSource, DeadLetter, Vec<LetterPart>>,
+    unfinished_letters: Unfinished<LetterSource, DeadLetter, Storing>,
 }
 
 /// A sink, and what dead letters need to know of it.
@@ -37,8 +33,6 @@ pub struct Outlet {
 
 /// What of a batch goes to one sink. Kept as it is between tries, so that the sink knows it again.
 type Part = Arc<Vec<Emitted>>;
-/// Letters of one plugin and shard, as lines.
-type LetterPart = (Arc<Origin>, Part);
 /// The target, and whose letters they are.
 type LetterSource = (String, PluginName, ShardId);
 
@@ -156,23 +150,13 @@ impl DeadLetters for Router {
             let outlet = self.find(target)?;
             let sink = outlet.for_letters();
             let source = (target.to_owned(), first.plugin.clone(), first.shard.clone());
-            let parts = self.unfinished_letters.take(&source, &letters);
-            let parts = parts.unwrap_or_else(|| by_origin(target, &letters, outlet.line_bytes_max));
-            let mut parts = parts.into_iter();
-            let mut result = Ok(());
-            let mut left = Vec::new();
-            while let Some((origin, part)) = parts.next() {
-                result = sink.write(Arc::clone(&origin), Arc::clone(&part)).await;
-                if result.is_err() {
-                    left = std::iter::once((origin, part)).chain(parts).collect();
-                    break;
-                }
-            }
-            if result.is_ok() {
-                result = sink.flush().await;
-            }
-            if let Err(error) = result {
-                self.unfinished_letters.keep(source, &letters, left);
+            let earlier = self.unfinished_letters.take(&source, &letters);
+            let mut storing = earlier.unwrap_or_default();
+            let stored = storing
+                .finish(sink, target, &letters, outlet.line_bytes_max)
+                .await;
+            if let Err(error) = stored {
+                self.unfinished_letters.keep(source, &letters, storing);
                 return Err(error);
             }
             for letter in letters.iter() {
@@ -206,43 +190,6 @@ fn by_destination(emitted: &Arc<Vec<Emitted>>) -> Vec<Part> {
             .push(piece.clone());
     }
     by_destination.into_values().map(Arc::new).collect()
-}
-
-/// The letters as lines, one part for each run of letters of one plugin and shard.
-fn by_origin(
-    target: &str,
-    letters: &[DeadLetter],
-    line_bytes_max: Option<usize>,
-) -> Vec<LetterPart> {
-    let runs =
-        letters.chunk_by(|one, next| (&one.plugin, &one.shard) == (&next.plugin, &next.shard));
-    let part = |run: &[DeadLetter]| {
-        let last = run.last()?;
-        let origin = Origin {
-            plugin: last.plugin.clone(),
-            shard: last.shard.clone(),
-            through: Some(last.record.position.clone()),
-        };
-        let pieces = run.iter().flat_map(|letter| {
-            let lines = encode(letter, line_bytes_max);
-            lines.into_iter().map(|data| Emitted {
-                destination: target.to_owned(),
-                key: key_of(letter),
-                data,
-            })
-        });
-        Some((Arc::new(origin), Arc::new(pieces.collect())))
-    };
-    runs.filter_map(part).collect()
-}
-
-/// The record's key, so that letters of one key stay in order where the target orders by key.
-fn key_of(letter: &DeadLetter) -> String {
-    let key = &letter.record.partition_key;
-    if (1..=KEY_CHARS_MAX).contains(&key.chars().count()) {
-        return key.clone();
-    }
-    letter.record.position.sequence.to_string()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Where compiled code lies between the process that compiles and the one that runs it: wasmtime's
 //! own cache, in a directory that no other user can write to.
 
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -92,41 +93,61 @@ impl CodeCache {
 }
 
 fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
-    let refuse = |reason: String| EngineError::Cache {
-        path: directory.to_owned(),
-        reason,
-    };
+    let directory = private_folder(directory)?;
+    let mut config = CacheConfig::new();
+    config.with_directory(&directory);
+    Cache::new(config).map_err(|error| refused(&directory, &format!("{error:#}")))
+}
+
+/// Whether a host may keep what outlives it in `cache` and beside it: this process can write there,
+/// and no other user. Makes the folder.
+pub fn try_cache(cache: &Path) -> Result<(), EngineError> {
+    let whole = std::path::absolute(cache).unwrap_or_else(|_| cache.to_owned());
+    // Of the folder around it, others could rename what is beside the cache.
+    let around = private_folder(whole.parent().unwrap_or(&whole))?;
+    private_folder(&whole)?;
+    // A full disk may give a file a name and no bytes.
+    let tried = tempfile::tempfile_in(&around).and_then(|mut file| file.write_all(&[0; 4_096]));
+    tried.map_err(|error| refused(&around, &error.to_string()))
+}
+
+/// Makes a folder for the owner only if it is missing; gives its path without links.
+fn private_folder(directory: &Path) -> Result<PathBuf, EngineError> {
+    let refuse = |reason: &str| refused(directory, reason);
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)
-        .map_err(|error| refuse(error.to_string()))?;
+        .map_err(|error| refuse(&error.to_string()))?;
     // wasmtime wants an absolute path without links in it.
     let directory = directory
         .canonicalize()
-        .map_err(|error| refuse(error.to_string()))?;
+        .map_err(|error| refuse(&error.to_string()))?;
     let metadata = directory
         .metadata()
-        .map_err(|error| refuse(error.to_string()))?;
+        .map_err(|error| refuse(&error.to_string()))?;
     // What lies in the cache is run as native code: whoever can write there owns this process.
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(refuse(
-            "it belongs to another user; name one that this user owns".to_owned(),
+            "it belongs to another user; name one that this user owns",
         ));
     }
     if metadata.mode() & 0o022 != 0 {
-        return Err(refuse(
-            "others may write to it; run chmod 700 on it".to_owned(),
-        ));
+        return Err(refuse("others may write to it; run chmod 700 on it"));
     }
     if metadata.mode() & 0o077 != 0 {
         // What lies in it may have been made with a mask that lets others write. A file system
         // without modes has none to set.
         let _ = std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700));
     }
-    let mut config = CacheConfig::new();
-    config.with_directory(&directory);
-    Cache::new(config).map_err(|error| refuse(format!("{error:#}")))
+    Ok(directory)
+}
+
+fn refused(directory: &Path, reason: &str) -> EngineError {
+    EngineError::Cache {
+        path: directory.to_owned(),
+        reason: reason.to_owned(),
+    }
 }
 
 /// A folder beside that of compiled plugins, for what its keeper must not remove from it, and the
@@ -142,6 +163,24 @@ pub fn beside_cache(cache: &Path, ending: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_good_if_this_process_can_write_there_and_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("state/one/cache");
+        try_cache(&cache).unwrap();
+        let around = cache.parent().unwrap();
+        assert_eq!(std::fs::read_dir(around).unwrap().count(), 1);
+        let mode = std::fs::metadata(around).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let everybodys = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(around, everybodys).unwrap();
+        let told = try_cache(&cache).unwrap_err().to_string();
+        assert!(told.contains("others may write to it"), "{told}");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(try_cache(&file.join("one/cache")).is_err());
+    }
 
     #[test]
     fn what_lies_beside_the_cache_is_never_in_it_however_its_folder_is_written() {

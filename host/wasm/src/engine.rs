@@ -118,4 +118,49 @@ mod tests {
         drop(stop);
         tick(&engine.weak(), &stopped);
     }
+
+    const ASKED: &str = "SHARDMILL_TEST_ENGINE_KEY";
+    const BACKTRACE_DETAILS: &str = "WASMTIME_BACKTRACE_DETAILS";
+
+    fn key_of(engine: &Engine) -> String {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        format!("{:x}", hasher.finish())
+    }
+
+    /// Ours, and that of an engine that nothing was said about, as another process has them.
+    fn keys_where(details: Option<&str>) -> Vec<String> {
+        let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+        process
+            .args(["--exact", "--nocapture"])
+            .arg("engine::tests::where_code_is_kept_does_not_depend_on_the_environment")
+            .env(ASKED, "1")
+            .env_remove(BACKTRACE_DETAILS)
+            .envs(details.map(|value| (BACKTRACE_DETAILS, value)));
+        let output = String::from_utf8(process.output().unwrap().stdout).unwrap();
+        let keys = output.lines().filter_map(|line| line.split_once("key="));
+        keys.map(|(_, key)| key.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn where_code_is_kept_does_not_depend_on_the_environment() {
+        if std::env::var_os(ASKED).is_some() {
+            println!(
+                "
+key={}",
+                key_of(&new_engine(None, Metering::Deadline).unwrap())
+            );
+            println!(
+                "
+key={}",
+                key_of(&Engine::default())
+            );
+            return;
+        }
+        let (without, with) = (keys_where(None), keys_where(Some("1")));
+        assert_eq!((without.len(), with.len()), (2, 2));
+        assert_eq!(without[0], with[0]);
+        assert_ne!(without[1], with[1], "the variable matters to others");
+    }
 }

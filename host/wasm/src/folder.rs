@@ -8,6 +8,7 @@
 //! version alone.
 
 mod event;
+mod line;
 mod loading;
 mod manifests;
 mod reading;
@@ -15,6 +16,8 @@ mod scan;
 mod tracker;
 mod watch;
 mod watched;
+mod writers;
 
 pub use event::{FolderEvent, Refusal};
+pub use scan::writers;
 pub use watch::{FolderOptions, PluginFolder};

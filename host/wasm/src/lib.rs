@@ -48,7 +48,7 @@ pub mod wall;
 mod world;
 
 pub use bytes_kind::BytesKind;
-pub use code_cache::beside_cache;
+pub use code_cache::{beside_cache, try_cache};
 pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, CompilerProgram};
 pub use engine::EngineError;
 pub use http::{Endpoint, HttpOptions};

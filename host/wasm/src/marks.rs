@@ -79,12 +79,9 @@ pub(crate) struct OutOfTurn {
 }
 
 impl Marks {
-    /// Beside the folder of compiled plugins, for the owner only. A host without a cache remembers
-    /// nothing.
-    pub fn beside(cache: Option<&Path>) -> Self {
-        let Some(cache) = cache else {
-            return Self::nothing("host.cache is not set".to_owned());
-        };
+    /// Beside the folder of compiled plugins, for the owner only; nothing is remembered where that
+    /// cannot be written to.
+    pub fn beside(cache: &Path) -> Self {
         match Folder::open(cache) {
             Ok(folder) => {
                 let trials = Trials::new(folder.proven());
@@ -102,11 +99,12 @@ impl Marks {
                     why_not: None,
                 }
             }
-            Err(error) => Self::nothing(error.to_string()),
+            Err(error) => Self::nothing(&error.to_string()),
         }
     }
 
-    fn nothing(why_not: String) -> Self {
+    /// Remembers nothing, and tells why.
+    pub fn nothing(why_not: &str) -> Self {
         Self {
             shared: None,
             why_not: Some(why_not.into()),

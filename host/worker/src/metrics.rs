@@ -50,6 +50,9 @@ pub(crate) const SHARDS_GONE: &str = "shardmill_shards_gone_total";
 pub(crate) const GAPS: &str = "shardmill_trim_gaps_total";
 /// Parts of the hash key space that no lease covers, audit after audit. Labels: plugin.
 pub(crate) const HOLES: &str = "shardmill_coverage_holes";
+/// Leases that no host took for three lease durations, though nothing has to come before them; on
+/// the leader only. Labels: plugin, why.
+pub const UNOWNED: &str = "shardmill_leases_unowned";
 /// Seconds that the reader is behind the tip. Labels: plugin, shard.
 pub(crate) const BEHIND: &str = "shardmill_reader_behind_seconds";
 /// When the last settled record arrived, in seconds since the Unix epoch. Labels: plugin, shard.
@@ -221,6 +224,11 @@ pub fn describe() {
         HOLES,
         Unit::Count,
         "parts of the hash key space that no lease covers"
+    );
+    describe_gauge!(
+        UNOWNED,
+        Unit::Count,
+        "leases that no host took for three lease durations, by why; told by the leader"
     );
     describe_gauge!(
         BEHIND,

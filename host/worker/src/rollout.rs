@@ -84,6 +84,11 @@ impl SharedRollout {
         self.tell(Rollout::file_accepted);
     }
 
+    /// The version of all shards of this host but a canary's.
+    pub fn active(&self) -> Option<PluginDigest> {
+        self.tell(|rollout| rollout.active().cloned())
+    }
+
     pub(crate) fn view(&self) -> RolloutView {
         RolloutView {
             shared: self.clone(),

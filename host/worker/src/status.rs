@@ -59,6 +59,9 @@ pub struct WorkerStatus {
     pub workers: usize,
     /// Leases that this host could take and did not, each with the reason, as of the last pass.
     pub held_back: BTreeMap<String, String>,
+    /// Leases that no host took for three lease durations, though nothing has to come before them,
+    /// if this host leads.
+    pub unowned_leases: Option<usize>,
     /// Parts of the hash key space that no lease covers, as of the last audit by this host.
     pub coverage_holes: Vec<String>,
     /// The fan-out consumer, if shards are to be subscribed to.

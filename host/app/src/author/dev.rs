@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use shardmill_aws::{AwsClients, LeaseTable, PutTarget, StreamAdmin, StreamWriter};
 use shardmill_config::files;
-use shardmill_config::{Config, Manifest};
+use shardmill_config::{CachePlace, Config, Manifest};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginName, plugin_of_label};
 use shardmill_core::ports::LeaseStore;
@@ -126,10 +126,9 @@ fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
     config.plugins.clone_from(&args.plugins);
     config.host.admin = Some(args.admin);
     // A restart with the same plugins need not compile them again.
-    config
-        .host
-        .cache
-        .get_or_insert_with(|| args.data.join("compiled"));
+    if config.host.cache == CachePlace::Unset {
+        config.host.cache = CachePlace::At(args.data.join("compiled"));
+    }
     // The data directory is held by one process, so a fixed id never meets a twin, and a restart
     // resumes at once.
     if let Some(worker_id) = WorkerId::new("dev") {

@@ -30,6 +30,7 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
         tracing::info!(variables, "settings from the environment");
     }
     shardmill_serve::hardening::tell_wall();
+    config.host.cache = shardmill_serve::own_cache(&config, &args.config);
     if let Some(advice) =
         shardmill_config::machine::too_few_maps(config.host.instances_memory_bytes)
     {
@@ -68,7 +69,9 @@ async fn tell_what_is_missing(config: Config, clients: AwsClients) {
 /// Tells everything that a host would stumble over.
 async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
     let Checked { problems, warnings } = config.check_around(Utc(BootClock.wall_ms()));
-    for warning in &warnings {
+    // A host that runs finds this out by itself, again and again.
+    let writers = shardmill_wasm::folder::writers(&config.plugins);
+    for warning in warnings.iter().chain(&writers) {
         print(&format!("warning: {warning}"));
     }
     for variable in &config.environment {

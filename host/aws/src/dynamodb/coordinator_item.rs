@@ -382,6 +382,23 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_claims_to_live_for_ever_is_believed_no_longer_than_any_may() {
+        let mut item = key(FLEET, "worker#a");
+        item.extend([
+            (WORKER.to_owned(), text("a")),
+            (INCARNATION.to_owned(), text("run")),
+            (BEAT.to_owned(), number(u64::MAX)),
+        ]);
+        for claimed in [u64::MAX, u64::MAX - 1, 1 << 63] {
+            item.insert(LEASE_DURATION.to_owned(), number(claimed));
+            let row = decode_worker(&item).unwrap();
+            assert_eq!(row.lease_duration, LEASE_DURATION_MAX);
+        }
+        item.insert(LEASE_DURATION.to_owned(), AttributeValue::N("1e400".into()));
+        assert!(decode_worker(&item).is_err());
+    }
+
+    #[test]
     fn a_row_that_cannot_be_read_is_named() {
         let problem = collect(&key(FLEET, "worker#a"), &mut FleetRows::default()).unwrap_err();
         assert_eq!(problem, "worker is missing");

@@ -60,6 +60,11 @@ impl LeaseTable {
         table::exists(&self.client, &self.table).await
     }
 
+    /// The same of the table for the plugin's state.
+    pub async fn has_state_table(&self) -> Result<bool, StoreError> {
+        table::exists(&self.client, &self.state_table()).await
+    }
+
     /// Moves the checkpoint of a lease that nobody ever held, if it still is as seen. Not part of
     /// the port: only an import does this, before the application has hosts.
     pub async fn place(&self, seen: &Lease, to: &Lease) -> Result<Placed, StoreError> {

@@ -136,12 +136,37 @@ impl KinesisFanOut {
             .ok_or_else(|| unreadable("no description of the stream"))
     }
 
+    /// The consumer as it is, if it is there; registers none.
+    pub async fn look(
+        &self,
+        consumer: &FanOutConsumer,
+    ) -> Result<Option<ConsumerState>, SubscribeError> {
+        match consumer {
+            FanOutConsumer::Named(name) => self.named(&self.stream_arn().await?, name).await,
+            FanOutConsumer::Given(arn) => match self.look_for(arn).await {
+                Err(SubscribeError::ConsumerNotFound { .. }) => Ok(None),
+                found => found.map(Some),
+            },
+        }
+    }
+
     async fn ensure_named(&self, name: &ConsumerName) -> Result<ConsumerState, SubscribeError> {
         let stream_arn = self.stream_arn().await?;
+        match self.named(&stream_arn, name).await? {
+            Some(state) => Ok(state),
+            None => self.register(&stream_arn, name).await,
+        }
+    }
+
+    async fn named(
+        &self,
+        stream_arn: &str,
+        name: &ConsumerName,
+    ) -> Result<Option<ConsumerState>, SubscribeError> {
         let request = self
             .client
             .describe_stream_consumer()
-            .stream_arn(&stream_arn)
+            .stream_arn(stream_arn)
             .consumer_name(name.as_str());
         match request
             .send()
@@ -152,9 +177,9 @@ impl KinesisFanOut {
                 let found = reply
                     .consumer_description
                     .ok_or_else(|| unreadable("no description of the consumer"))?;
-                state(&found.consumer_arn, &found.consumer_status)
+                state(&found.consumer_arn, &found.consumer_status).map(Some)
             }
-            Err(SubscribeError::NotFound { .. }) => self.register(&stream_arn, name).await,
+            Err(SubscribeError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }

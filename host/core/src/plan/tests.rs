@@ -13,6 +13,7 @@ mod heeding;
 mod observing;
 mod syncing;
 mod taking;
+mod unowned;
 
 const LIMITS: PlanLimits = PlanLimits {
     initial_position: InitialPosition::TrimHorizon,

@@ -1,8 +1,8 @@
 //! Serves the admin pages on a thread of its own, so that `/live` is answered whatever the host's
 //! other threads do; and within limits, since whoever connects may mean harm.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use shardmill_core::time::Moment;
 use shardmill_core::token_bucket::TokenBucket;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 /// Connections at once. Each is a descriptor and some 20 KiB; a fleet's scrapers and probes need a
 /// handful.
 const CONNECTIONS_MAX: usize = 64;
-/// Of these from one address, so that one client cannot keep all others out.
+/// Of these from one client.
 const CONNECTIONS_OF_ONE_MAX: usize = 32;
 /// A request's line and headers. The least that hyper takes is 8 KiB.
 const HEADER_BYTES_MAX: usize = 16 << 10;
@@ -85,7 +86,7 @@ async fn serve(listener: std::net::TcpListener, router: Router, stop: Cancellati
                 Ok((stream, peer)) => {
                     // Who finds no place is closed at once.
                     if let Some(place) = visitors.take_place(peer.ip()) {
-                        connections.spawn(connection(stream, router.clone(), place));
+                        connections.spawn(visit(stream, router.clone(), place));
                     }
                 }
                 Err(error) => {
@@ -97,7 +98,15 @@ async fn serve(listener: std::net::TcpListener, router: Router, stop: Cancellati
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, _place: Place) {
+/// Serves a connection for as long as it has its place.
+async fn visit(stream: TcpStream, router: Router, place: Place) {
+    place
+        .leave
+        .run_until_cancelled(connection(stream, router))
+        .await;
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -117,48 +126,106 @@ async fn connection(stream: TcpStream, router: Router, _place: Place) {
     }
 }
 
-/// Who is connected.
+/// Who is connected, in the order of arrival.
 #[derive(Default, Clone)]
-struct Visitors(Arc<Mutex<HashMap<IpAddr, usize>>>);
+struct Visitors(Arc<Mutex<Book>>);
+
+#[derive(Default)]
+struct Book {
+    /// Every arrival has another number, rising.
+    arrivals: u64,
+    // At most `CONNECTIONS_MAX`: gone through for every question.
+    visits: BTreeMap<u64, Visit>,
+}
+
+struct Visit {
+    client: IpAddr,
+    leave: CancellationToken,
+}
 
 /// A place among the connections; given back when dropped.
 struct Place {
     visitors: Visitors,
-    address: IpAddr,
+    arrival: u64,
+    /// Cancelled once somebody else has the place.
+    leave: CancellationToken,
 }
 
 impl Visitors {
+    /// A place for a connection from `address`. If there is none, whoever has the most gives one
+    /// up, the oldest first: a probe comes from an address that has few, and is gone again within
+    /// milliseconds. None if nobody has more than this client.
     fn take_place(&self, address: IpAddr) -> Option<Place> {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = places.get(&address).copied().unwrap_or_default();
-        if own >= CONNECTIONS_OF_ONE_MAX || places.values().sum::<usize>() >= CONNECTIONS_MAX {
-            return None;
+        let client = client_of(address);
+        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if book.count(client) >= CONNECTIONS_OF_ONE_MAX {
+            book.end_oldest_of(client);
+        } else if book.visits.len() >= CONNECTIONS_MAX {
+            let crowd = book.crowd().filter(|crowd| *crowd != client)?;
+            if book.count(crowd) <= book.count(client) {
+                return None;
+            }
+            book.end_oldest_of(crowd);
         }
-        places.insert(address, own + 1);
+        book.arrivals += 1;
+        let (arrival, leave) = (book.arrivals, CancellationToken::new());
+        let visit = Visit {
+            client,
+            leave: leave.clone(),
+        };
+        book.visits.insert(arrival, visit);
         Some(Place {
             visitors: self.clone(),
-            address,
+            arrival,
+            leave,
         })
+    }
+}
+
+impl Book {
+    fn count(&self, client: IpAddr) -> usize {
+        let of_client = |visit: &&Visit| visit.client == client;
+        self.visits.values().filter(of_client).count()
+    }
+
+    /// The client with the most connections; of several, who came first.
+    fn crowd(&self) -> Option<IpAddr> {
+        let clients = self.visits.values().map(|visit| visit.client);
+        // Of equals, the last one is found.
+        clients.rev().max_by_key(|client| self.count(*client))
+    }
+
+    fn end_oldest_of(&mut self, client: IpAddr) {
+        let mut visits = self.visits.iter();
+        let oldest = visits.find(|(_, visit)| visit.client == client);
+        let Some(arrival) = oldest.map(|(arrival, _)| *arrival) else {
+            return;
+        };
+        if let Some(visit) = self.visits.remove(&arrival) {
+            visit.leave.cancel();
+        }
+    }
+}
+
+/// Who counts as one: of IPv6, whoever has an address has the whole network of 64 bits.
+fn client_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut places = self
+        let mut book = self
             .visitors
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let left = places
-            .get(&self.address)
-            .copied()
-            .unwrap_or_default()
-            .saturating_sub(1);
-        if left == 0 {
-            places.remove(&self.address);
-        } else {
-            places.insert(self.address, left);
-        }
+        book.visits.remove(&self.arrival);
     }
 }
 
@@ -209,7 +276,21 @@ pub(super) async fn keep_pace(State(pace): State<Pace>, request: Request, next: 
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+
+    fn take(visitors: &Visitors, address: &str, count: usize) -> Vec<Place> {
+        let address = address.parse().unwrap();
+        (0..count)
+            .filter_map(|_| visitors.take_place(address))
+            .collect()
+    }
+
+    fn staying(places: &[Place]) -> usize {
+        let stays = |place: &&Place| !place.leave.is_cancelled();
+        places.iter().filter(stays).count()
+    }
 
     #[test]
     fn who_asks_for_pages_without_end_is_told_to_ask_less_often() {
@@ -224,24 +305,81 @@ mod tests {
     }
 
     #[test]
-    fn one_client_cannot_take_the_places_of_all_others() {
+    fn a_probe_gets_in_whoever_holds_all_places() {
         let visitors = Visitors::default();
-        let take = |address: [u8; 4], count: usize| -> Vec<Place> {
-            (0..count)
-                .filter_map(|_| visitors.take_place(IpAddr::from(address)))
-                .collect()
-        };
-        let one = take([10, 0, 0, 1], 100);
-        assert_eq!(one.len(), CONNECTIONS_OF_ONE_MAX);
-        let others = take([10, 0, 0, 2], 100);
-        assert_eq!(one.len() + others.len(), CONNECTIONS_MAX);
-        assert!(take([10, 0, 0, 3], 1).is_empty());
-        drop(one);
-        assert_eq!(take([10, 0, 0, 3], 1).len(), 1, "places are given back");
+        let one = take(&visitors, "10.0.0.1", 100);
+        assert_eq!((one.len(), staying(&one)), (100, CONNECTIONS_OF_ONE_MAX));
+        let other = take(&visitors, "10.0.0.2", CONNECTIONS_OF_ONE_MAX);
+        assert_eq!(staying(&one) + staying(&other), CONNECTIONS_MAX);
+        for n in 3..20 {
+            let probe = take(&visitors, &format!("10.0.0.{n}"), 1);
+            assert_eq!(staying(&probe), 1, "{n}");
+        }
+        let lost = 2 * CONNECTIONS_OF_ONE_MAX - staying(&one) - staying(&other);
         assert_eq!(
-            visitors.0.lock().unwrap().len(),
-            1,
-            "and nothing is kept of who left"
+            lost, 1,
+            "the place that the probes took, one after the other"
         );
+        // It comes from the very address that holds as many as one may.
+        let busy = take(&visitors, "10.0.0.1", CONNECTIONS_OF_ONE_MAX);
+        let probe = take(&visitors, "10.0.0.1", 1);
+        assert_eq!(
+            (staying(&probe), staying(&busy)),
+            (1, CONNECTIONS_OF_ONE_MAX - 1)
+        );
+    }
+
+    #[test]
+    fn who_has_as_many_as_anybody_takes_no_place_from_others_and_all_places_are_given_back() {
+        let visitors = Visitors::default();
+        let each = |n: usize| take(&visitors, &format!("10.0.1.{n}"), 1);
+        let all: Vec<_> = (0..CONNECTIONS_MAX).flat_map(each).collect();
+        assert_eq!(staying(&all), CONNECTIONS_MAX);
+        assert!(take(&visitors, "10.0.1.5", 1).is_empty());
+        assert_eq!(take(&visitors, "10.9.9.9", 1).len(), 1, "it had none");
+        assert!(all[0].leave.is_cancelled(), "the oldest went");
+        drop(all);
+        assert!(visitors.0.lock().unwrap().visits.is_empty());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one() {
+        let visitors = Visitors::default();
+        let many: Vec<_> = (0..CONNECTIONS_OF_ONE_MAX * 2)
+            .flat_map(|n| take(&visitors, &format!("2001:db8::{n:x}"), 1))
+            .collect();
+        assert_eq!(staying(&many), CONNECTIONS_OF_ONE_MAX);
+        let mapped = take(&visitors, "::ffff:10.0.0.1", 1);
+        assert_eq!(staying(&mapped), 1);
+        let book = visitors.0.lock().unwrap();
+        assert_eq!(book.count("10.0.0.1".parse().unwrap()), 1);
+    }
+
+    /// What a client that sends this, and then nothing, is answered until it is cut off, and how
+    /// long that takes.
+    async fn answered(sent: &[u8]) -> (String, Duration) {
+        let (mut client, server) = tokio::io::duplex(4_096);
+        let router = Router::new().route("/live", axum::routing::get(|| async { "live\n" }));
+        let started = tokio::time::Instant::now();
+        client.write_all(sent).await.unwrap();
+        let mut answer = String::new();
+        let read = client.read_to_string(&mut answer);
+        let ((), read) = tokio::join!(connection(server, router), read);
+        read.unwrap();
+        (answer, started.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_whole_request_is_cut_off_after_ten_seconds() {
+        let about = |took: Duration| took.as_secs_f64().round();
+        for sent in ["", "GET /li", "GET /live HTTP/1.1\r\nHost: a\r\n"] {
+            let (answer, took) = answered(sent.as_bytes()).await;
+            assert!(!answer.contains("200 OK"), "{answer}");
+            assert_eq!(about(took), HEADER_WITHIN.as_secs_f64(), "{sent:?}");
+        }
+        let whole = b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n";
+        let (answer, took) = answered(whole).await;
+        assert!(answer.contains("200 OK"), "{answer}");
+        assert_eq!(about(took), HEADER_WITHIN.as_secs_f64(), "then it idles");
     }
 }

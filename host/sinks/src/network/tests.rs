@@ -1,4 +1,5 @@
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::thread::ThreadId;
 
 use super::*;
 
@@ -7,6 +8,16 @@ use super::*;
 struct Scripted {
     answers: Mutex<VecDeque<Attempt>>,
     sent: Mutex<Vec<Vec<usize>>>,
+    made: Mutex<Made>,
+}
+
+/// How requests were made.
+#[derive(Default)]
+struct Made {
+    threads: HashSet<ThreadId>,
+    /// Requests that are made and not answered.
+    unanswered: usize,
+    most_unanswered: usize,
 }
 
 impl Carrier for Scripted {
@@ -18,6 +29,10 @@ impl Carrier for Scripted {
         pieces: &[Emitted],
         left: &BTreeSet<usize>,
     ) -> Result<(Vec<usize>, Self::Request), String> {
+        let mut made = self.made.lock().unwrap();
+        made.threads.insert(std::thread::current().id());
+        made.unanswered += 1;
+        made.most_unanswered = made.most_unanswered.max(made.unanswered);
         let indexes: Vec<usize> = left.iter().take(3).copied().collect();
         match indexes.iter().find(|index| pieces[**index].data.is_empty()) {
             Some(index) => Err(format!("piece {index} cannot be sent")),
@@ -28,6 +43,7 @@ impl Carrier for Scripted {
     async fn send(&self, request: &Self::Request) -> Attempt {
         self.sent.lock().unwrap().push(request.clone());
         tokio::time::sleep(Duration::from_millis(10)).await;
+        self.made.lock().unwrap().unanswered -= 1;
         self.answers
             .lock()
             .unwrap()
@@ -245,4 +261,25 @@ async fn no_more_requests_are_in_flight_than_allowed_and_a_call_that_gets_no_tur
         "2 requests of other shards were in flight for 1s"
     );
     assert_eq!(sent(&sink).len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_that_wait_for_their_turn_hold_no_request_and_none_is_made_on_an_async_thread() {
+    let sink = sink([]);
+    let mut shards = tokio::task::JoinSet::new();
+    let sink = Arc::new(sink);
+    for shard in 0..24 {
+        let sink = Arc::clone(&sink);
+        shards.spawn(async move {
+            let origin = origin(&format!("shardId-{shard}"));
+            sink.write(origin, batch(4)).await
+        });
+    }
+    for written in shards.join_all().await {
+        written.unwrap();
+    }
+    assert_eq!(sent(&sink).len(), 2 * 24);
+    let made = sink.carrier.made.lock().unwrap();
+    assert_eq!(made.most_unanswered, 2, "as many as may be in flight");
+    assert!(!made.threads.contains(&std::thread::current().id()));
 }

@@ -228,6 +228,7 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
         path: path.clone(),
         rotate_bytes: 1 << 20,
         format,
+        mode: None,
     };
     let sinks = [(
         "out".to_owned(),
@@ -235,6 +236,7 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
             path: path.clone(),
             rotate_bytes: 1 << 20,
             format,
+            mode: None,
         },
     )];
     let router =
@@ -258,4 +260,149 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[0].starts_with(r#"{"plugin":"alerts""#), "{text}");
     assert_eq!(Fragment::decode(lines[1].as_bytes()).unwrap().letter, dead);
+}
+
+/// How many letters are in each write, and their lines' bytes.
+#[derive(Default)]
+struct Sizes(Mutex<Vec<(usize, usize)>>);
+
+impl Sink for Sizes {
+    fn write(
+        &self,
+        _origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
+        let bytes = emitted.iter().map(|piece| piece.data.len()).sum();
+        self.0.lock().unwrap().push((emitted.len(), bytes));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[tokio::test]
+async fn many_shards_that_give_up_all_they_have_leave_room_and_time_for_others() {
+    const SHARDS: usize = 24;
+    let sizes = Arc::new(Sizes::default());
+    let mut router = Router::default();
+    router.add("dead", Outlet::new(Arc::clone(&sizes) as Arc<dyn Sink>));
+    let of_shard = |shard: usize| {
+        let letters = (1..=16).map(|sequence| DeadLetter {
+            shard: ShardId::new(&format!("shardId-{shard}")).unwrap(),
+            ..letter(sequence, "k", vec![0xff; 64 << 10])
+        });
+        Arc::new(letters.collect::<Vec<_>>())
+    };
+    let all: Vec<_> = (0..SHARDS).map(of_shard).collect();
+    let mut turns_of_others = 0_usize;
+    {
+        // On this one thread, as the heartbeat would be.
+        let mut others = std::pin::pin!(async {
+            loop {
+                turns_of_others += 1;
+                tokio::task::yield_now().await;
+            }
+        });
+        for letters in all {
+            tokio::select! {
+                biased;
+                stored = router.store("dead", letters) => stored.unwrap(),
+                () = &mut others => {}
+            }
+        }
+    }
+    let writes = sizes.0.lock().unwrap();
+    let letters: usize = writes.iter().map(|(letters, _)| letters).sum();
+    assert_eq!(letters, SHARDS * 16);
+    assert!(
+        writes.iter().all(|(_, bytes)| *bytes < 400 << 10),
+        "{writes:?}"
+    );
+    assert!(
+        turns_of_others >= writes.len(),
+        "{turns_of_others} turns between {} writes",
+        writes.len()
+    );
+}
+
+#[tokio::test]
+async fn letters_with_long_reasons_and_no_data_are_written_in_parts_too() {
+    let sizes = Arc::new(Sizes::default());
+    let mut router = Router::default();
+    router.add("dead", Outlet::new(Arc::clone(&sizes) as Arc<dyn Sink>));
+    let letters = (1..=1_000).map(|sequence| DeadLetter {
+        reason: "no".repeat(2_000),
+        ..letter(sequence, "k", vec![])
+    });
+    let letters = Arc::new(letters.collect::<Vec<_>>());
+    router.store("dead", letters).await.unwrap();
+    let writes = sizes.0.lock().unwrap();
+    assert_eq!(
+        writes.iter().map(|(letters, _)| letters).sum::<usize>(),
+        1_000
+    );
+    assert!(writes.iter().all(|(_, bytes)| *bytes < 400 << 10));
+}
+
+#[tokio::test]
+async fn a_store_that_failed_in_the_middle_goes_on_there() {
+    let sink = Arc::new(Kept::default());
+    let router = router(&[("dead", &sink)]);
+    let letters: Vec<_> = (1..=8)
+        .map(|sequence| letter(sequence, "k", vec![7; 100 << 10]))
+        .collect();
+    let letters = Arc::new(letters);
+    for _ in 0..2 {
+        *sink.failing_writes.lock().unwrap() = 1;
+        router
+            .store("dead", Arc::clone(&letters))
+            .await
+            .unwrap_err();
+    }
+    router.store("dead", Arc::clone(&letters)).await.unwrap();
+    let stored: Vec<_> = letters_in(&sink)
+        .into_iter()
+        .map(|fragment| fragment.letter)
+        .collect();
+    assert_eq!(stored, *letters, "in order, each once");
+}
+
+#[tokio::test]
+async fn a_plugin_can_forge_a_letter_where_data_goes_as_it_is_and_not_in_an_envelope() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = Arc::new(Kept::default());
+    let store = router(&[("dead", &real)]);
+    store
+        .store("dead", Arc::new(vec![letter(1, "k", b"x".to_vec())]))
+        .await
+        .unwrap();
+    let forged = real.pieces.lock().unwrap()[0].data.clone();
+    for (format, is_taken) in [
+        (super::super::LineFormat::Data, true),
+        (super::super::LineFormat::Envelope, false),
+    ] {
+        let path = folder.path().join(format!("{is_taken}.ndjson"));
+        let options = super::super::FileSinkOptions {
+            name: "dead".into(),
+            path: path.clone(),
+            rotate_bytes: 1 << 20,
+            format,
+            mode: None,
+        };
+        let file = super::super::FileSink::open(options).unwrap();
+        let piece = Emitted {
+            destination: "dead".into(),
+            key: "k".into(),
+            data: forged.clone(),
+        };
+        file.write(origin(), Arc::new(vec![piece])).await.unwrap();
+        let line = std::fs::read(&path).unwrap();
+        assert_eq!(
+            Fragment::decode(line.trim_ascii_end()).is_ok(),
+            is_taken,
+            "{format:?}"
+        );
+    }
 }

@@ -39,7 +39,8 @@ pub enum FolderEvent {
         file: String,
         /// Why, and how to fix it.
         reason: Refusal,
-        /// The version that stays in use, if there is one.
+        /// The version that was loaded last, if there is one. Whether that one is what runs, the
+        /// folder does not know.
         keeps: Option<PluginDigest>,
     },
     /// The file `NAME.toml` came, changed or went, and has settled. Told of those that lay there at
@@ -47,6 +48,11 @@ pub enum FolderEvent {
     ManifestChanged {
         /// The plugin's name.
         name: PluginName,
+    },
+    /// Somebody else than this user and root may write to the folder, or to what is loaded from it.
+    Writers {
+        /// Who, and what to do about it; none if nobody may any more.
+        told: Option<String>,
     },
     /// Everything that lay in the folder at the start has been told of. Sent once.
     FirstScanDone,

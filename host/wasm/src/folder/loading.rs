@@ -11,6 +11,7 @@ use shardmill_core::ports::ProcessorFactory;
 use tokio::sync::Semaphore;
 
 use super::Refusal;
+use super::line::Line;
 use super::reading::{Reading, read, read_signature};
 use super::scan::Stamps;
 use super::tracker::Ended;
@@ -19,7 +20,7 @@ use crate::{Integrity, Plugin, Runtime};
 
 /// Who may hold the bytes of a file: one that is compiled, and one that is looked at meanwhile.
 pub(super) struct Turns {
-    compile: Semaphore,
+    compile: Line,
     look: Semaphore,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct Load {
 impl Turns {
     pub(super) fn new() -> Self {
         Self {
-            compile: Semaphore::new(1),
+            compile: Line::default(),
             look: Semaphore::new(1),
         }
     }
@@ -74,15 +75,12 @@ impl Loading {
     }
 
     async fn load(&self) -> Result<Plugin, Ended> {
-        let _turn = if let Ok(turn) = self.turns.compile.try_acquire() {
+        let line = &self.turns.compile;
+        let _turn = if let Some(turn) = line.try_take(&self.name) {
             turn
         } else {
             self.look().await?;
-            self.turns
-                .compile
-                .acquire()
-                .await
-                .map_err(|_| Ended::Moved)?
+            line.take(&self.name).await.ok_or(Ended::Moved)?
         };
         let (bytes, digest) = self.read().await?;
         let loaded = self.runtime.load(self.name.clone(), bytes).await;
@@ -167,7 +165,8 @@ mod tests {
         let file = folder.path().join("empty.wasm");
         std::fs::write(&file, EMPTY_COMPONENT).unwrap();
         let turns = Arc::new(Turns::new());
-        let busy = turns.compile.acquire().await.unwrap();
+        let busy = turns.compile.try_take(&PluginName::new("busy").unwrap());
+        assert!(busy.is_some());
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(loading(folder.path(), &turns).run());
         tokio::task::yield_now().await;

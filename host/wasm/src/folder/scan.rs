@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use shardmill_core::plugin::{NameFault, PluginName};
 
 use super::Refusal;
+use super::writers::{Me, others};
 
 /// Names looked at. A folder with more is not a plugin folder, and each costs a system call at
 /// every scan.
@@ -52,6 +53,8 @@ pub(crate) struct Listing {
     pub(crate) manifests: BTreeMap<PluginName, Stamp>,
     /// Tells whether the directory itself was replaced.
     pub(crate) directory: (u64, u64),
+    /// Who else may write to it, or to what is loaded from it, if somebody may.
+    pub(crate) writers: Option<String>,
 }
 
 impl Stamp {
@@ -79,7 +82,11 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
         seen: BTreeMap::new(),
         manifests: BTreeMap::new(),
         directory: directory_id,
+        writers: None,
     };
+    let me = Me::of_process();
+    // By name, so that the same one is told at every scan.
+    let mut written_by_others = BTreeMap::new();
     let mut signatures = BTreeMap::new();
     for (names, entry) in Dir::read_from(&directory)?.enumerate() {
         if names >= NAMES_MAX {
@@ -98,6 +105,10 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
             Err(rustix::io::Errno::NOENT) => continue,
             Err(error) => return Err(error.into()),
         };
+        let path = folder.join(OsStr::from_bytes(entry.file_name().to_bytes()));
+        if let Some(told) = others(&path, &stat, me) {
+            written_by_others.insert(path, told);
+        }
         if let Some(plugin) = signature {
             signatures.insert(plugin, Stamp::of(&stat));
         }
@@ -108,12 +119,20 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
             listing.seen.insert(file, judge(name, &stat, size_max));
         }
     }
+    let of_folder = others(folder, &stat, me);
+    listing.writers = of_folder.or_else(|| Some(written_by_others.pop_first()?.1));
     for seen in listing.seen.values_mut() {
         if let Seen::File(name, stamps) = seen {
             stamps.signature = signatures.get(name).copied();
         }
     }
     Ok(listing)
+}
+
+/// Who besides this user and root may write to the folder, or to what a host loads from it, in
+/// words that say what to do; nothing if nobody may, or if the folder cannot be read.
+pub fn writers(folder: &Path) -> Option<String> {
+    scan(folder, u64::MAX).ok()?.writers
 }
 
 /// Which names are listed first is chance: with some left out, a plugin would seem to have gone
@@ -197,6 +216,29 @@ mod tests {
             told.contains("more than 10000 names") && told.contains("leave only plugins there"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn who_else_may_write_is_told_of_the_folder_and_of_what_is_loaded_from_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let set = |name: &str, mode: u32| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.path().join(name), permissions).unwrap();
+        };
+        for name in ["notes.txt", "b.toml", "a.wasm.sig", "orders.wasm"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+            set(name, 0o644);
+        }
+        set("notes.txt", 0o666);
+        assert_eq!(writers(folder.path()), None, "that is not loaded");
+        for name in ["orders.wasm", "b.toml", "a.wasm.sig", "."] {
+            set(name, if name == "." { 0o777 } else { 0o646 });
+            let told = writers(folder.path()).unwrap();
+            let whole = folder.path().join(name);
+            let shown = if name == "." { folder.path() } else { &whole };
+            assert!(told.contains(&format!("{},", shown.display())), "{told}");
+        }
     }
 
     #[test]

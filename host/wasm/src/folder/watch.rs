@@ -75,6 +75,8 @@ pub struct PluginFolder {
     watched: Option<(Watched, (u64, u64))>,
     /// So that a lasting trouble is logged once.
     trouble: Option<String>,
+    /// What was told last of who else may write here.
+    writers: Option<String>,
     is_first_scan_told: bool,
 }
 
@@ -104,6 +106,7 @@ impl PluginFolder {
             changed: Arc::new(Notify::new()),
             watched: None,
             trouble: None,
+            writers: None,
             is_first_scan_told: false,
         };
         (folder, received)
@@ -166,6 +169,11 @@ impl PluginFolder {
         };
         self.trouble = None;
         self.check_directory(&listing);
+        if self.writers != listing.writers {
+            self.writers.clone_from(&listing.writers);
+            let told = listing.writers.clone();
+            self.tell(FolderEvent::Writers { told }).await?;
+        }
         for action in self
             .tracker
             .observe(std::time::Instant::now(), &listing.seen)

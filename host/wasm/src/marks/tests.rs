@@ -12,7 +12,7 @@ struct Process {
 impl Process {
     fn starts(cache: &Path) -> Self {
         Self {
-            marks: Marks::beside(Some(cache)),
+            marks: Marks::beside(cache),
             at_work: Vec::new(),
         }
     }
@@ -227,19 +227,13 @@ fn what_is_no_mark_of_ours_says_nothing_and_a_folder_of_others_is_not_used() {
     let refused = host.tries(1).unwrap_err();
     assert!(refused.contains("died 3 times"), "{refused}");
     std::fs::set_permissions(&marks, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let open = Marks::beside(Some(&cache));
+    let open = Marks::beside(&cache);
     assert!(
         open.why_not().unwrap().contains("no other may write"),
         "{:?}",
         open.why_not()
     );
     assert!(open.newcomer(&name(1), &digest(1)).is_ok());
-    assert!(
-        Marks::beside(None)
-            .why_not()
-            .unwrap()
-            .contains("host.cache")
-    );
 }
 
 #[test]

@@ -270,6 +270,25 @@ async fn what_is_no_regular_file_is_refused_and_blocks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_opened_to_others_after_the_start_is_told_until_it_is_closed_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::watch(folder, |options| {
+        options.rescan = Duration::from_millis(20);
+    });
+    assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
+    for (mode, is_open) in [(0o777, true), (0o700, false)] {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(fixture.folder.path(), permissions).unwrap();
+        let FolderEvent::Writers { told } = fixture.next().await else {
+            panic!("another event")
+        };
+        assert_eq!(told.is_some(), is_open, "{told:?}");
+    }
+    fixture.expect_silence().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_folder_put_in_the_place_of_the_old_one_is_followed() {
     let parent = tempfile::tempdir().unwrap();
     let plugins = parent.path().join("plugins");

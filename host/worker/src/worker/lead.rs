@@ -80,6 +80,7 @@ impl Worker {
         let is_leader = match step {
             LeaderStep::Follow => {
                 self.forget_audit();
+                self.forget_unowned();
                 false
             }
             LeaderStep::Lead | LeaderStep::Refresh => true,

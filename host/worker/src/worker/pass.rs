@@ -6,12 +6,13 @@ use std::time::Duration;
 use shardmill_core::fleet::{Errand, Task};
 use shardmill_core::plan::{
     FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Plan, PlanLimits, Reason, ShardList,
-    Step, plan,
+    Step, plan, unowned,
 };
 use shardmill_core::ports::StoreError;
 use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
+use super::gauges::{forget_unowned, show_unowned};
 use super::lead::Sync;
 use super::look::is_orphan;
 use super::{PassError, Worker};
@@ -237,7 +238,9 @@ impl Worker {
             .iter()
             .filter(|worker| worker.is_alive && !worker.is_draining)
             .count();
+        let unowned = self.leads().then(|| self.show_unowned(leases));
         self.status.update(|status| {
+            status.unowned_leases = unowned;
             status.lease_rows = leases.len();
             status.unfinished_leases = leases
                 .iter()
@@ -246,6 +249,25 @@ impl Worker {
             status.workers = workers;
             status.held_back = held_back;
         });
+    }
+
+    fn leads(&self) -> bool {
+        let leadership = &self.observed.leadership;
+        leadership.is_mine(&self.options.worker, &self.run)
+    }
+
+    /// What no host reads, which no owner can tell.
+    fn show_unowned(&self, leases: &[ObservedLease]) -> usize {
+        let workers = self.observed_workers();
+        let unowned = unowned(&self.view(leases, &workers, None), &self.limits());
+        show_unowned(&self.options.plugin, &unowned);
+        unowned.not_taken + unowned.above_max
+    }
+
+    /// From now on it is another host's to tell.
+    pub(super) fn forget_unowned(&self) {
+        forget_unowned(&self.options.plugin);
+        self.status.update(|status| status.unowned_leases = None);
     }
 
     /// A lease that this host asks for is taken as soon as its row says that it was given up.

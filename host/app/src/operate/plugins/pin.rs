@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_serve::component::Found;
@@ -143,8 +143,9 @@ impl Here {
     fn nothing_like(&self, what: &str) -> String {
         let name = &self.name;
         format!(
-            "no version of {name} is kept here {what}; {}. `shardmill plugins {name}` shows what \
+            "no version of {name} is kept in {} {what}; {}. `shardmill plugins {name}` shows what \
                 other hosts run: copy its file into the folder to run it here",
+            self.kept.folder().display(),
             self.kept_here()
         )
     }
@@ -170,12 +171,9 @@ impl Here {
 fn places(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
     if let Some(path) = &args.place.config {
         let config = Config::load(path)?;
-        let Some(cache) = config.host.cache else {
-            bail!(
-                "host.cache is not set in {}: no version is kept",
-                path.display()
-            );
-        };
+        let cache = config
+            .cache_of_host(path)
+            .map_err(|why| anyhow!("no version is kept: {why}"))?;
         return Ok((cache, config.plugins, config.host.plugin_bytes_max));
     }
     let Some(data) = &args.place.aws.local else {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use shardmill_aws::{
-    AwsClients, CoordinatorTable, KinesisReader, LeaseTable, PutTarget, StreamAdmin,
+    AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, PutTarget, StreamAdmin,
 };
 use shardmill_core::lease::Lease;
-use shardmill_core::ports::{Coordinator, LeaseStore, StreamReader};
-use shardmill_core::stream::{LeaseKey, ReadFrom, StreamRef};
+use shardmill_core::ports::{ConsumerState, Coordinator, LeaseStore, StoreError, StreamReader};
+use shardmill_core::stream::{FanOutConsumer, LeaseKey, ReadFrom, StreamRef};
 
 use shardmill_config::{AwsConfig, Config};
 use shardmill_sinks::{HttpSinkOptions, SinkOptions, clients_of};
@@ -30,7 +30,11 @@ pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> 
         return vec![format!("credentials: {problem}")];
     }
     let mut problems = Vec::new();
-    let (streams, applications) = needed(config);
+    let Needed {
+        streams,
+        applications,
+        consumers,
+    } = Needed::of(config);
     for stream in &streams {
         let place = endpoint(&config.aws, clients);
         note(
@@ -43,8 +47,16 @@ pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> 
     for application in &applications {
         note(
             &mut problems,
-            &format!("application {application}"),
+            &format!("application {}", application.name),
             tables_problem(application, clients),
+        )
+        .await;
+    }
+    for (stream, consumer) in &consumers {
+        note(
+            &mut problems,
+            &format!("fan-out consumer {consumer}"),
+            consumer_problem(stream, consumer, clients),
         )
         .await;
     }
@@ -71,16 +83,44 @@ async fn note(
     }
 }
 
-/// The streams and the applications of the plugins that lie in the folder; without any, the general
-/// stream.
-fn needed(config: &Config) -> (BTreeSet<StreamRef>, BTreeSet<String>) {
-    let served = config.streams_to_serve();
-    let applications = served.iter().map(|one| one.application.clone()).collect();
-    let mut streams: BTreeSet<StreamRef> = served.into_iter().map(|one| one.stream).collect();
-    if streams.is_empty() {
-        streams.extend(config.stream.clone());
+/// What the plugins that lie in the folder need.
+struct Needed {
+    /// Without any plugin, the general one.
+    streams: BTreeSet<StreamRef>,
+    applications: Vec<Application>,
+    consumers: Vec<(StreamRef, FanOutConsumer)>,
+}
+
+struct Application {
+    name: String,
+    keeps_state: bool,
+}
+
+impl Needed {
+    fn of(config: &Config) -> Self {
+        let (mut streams, mut applications, mut consumers) =
+            (BTreeSet::new(), Vec::new(), Vec::new());
+        for plugin in config.plugins_to_serve() {
+            for one in plugin.streams {
+                let fan_out = one.retrieval.fan_out();
+                consumers
+                    .extend(fan_out.map(|fan_out| (one.stream.clone(), fan_out.consumer.clone())));
+                streams.insert(one.stream);
+                applications.push(Application {
+                    name: one.application,
+                    keeps_state: plugin.grants.state,
+                });
+            }
+        }
+        if streams.is_empty() {
+            streams.extend(config.stream.clone());
+        }
+        Self {
+            streams,
+            applications,
+            consumers,
+        }
     }
-    (streams, applications)
 }
 
 fn endpoint(aws: &AwsConfig, clients: &AwsClients) -> String {
@@ -121,24 +161,50 @@ async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), 
 }
 
 /// Tables that are not there are made by the first host.
-async fn tables_problem(application: &str, clients: &AwsClients) -> Result<(), String> {
-    let leases = LeaseTable::new(clients.dynamodb.clone(), application);
-    if leases.exists().await.map_err(|error| error.to_string())? {
-        let key = LeaseKey::new(NO_ROW).map_err(|error| error.to_string())?;
-        let _: Option<Lease> = leases.get(&key).await.map_err(|error| error.to_string())?;
+async fn tables_problem(application: &Application, clients: &AwsClients) -> Result<(), String> {
+    let asked = read_tables(application, clients).await;
+    asked.map_err(|error| error.to_string())
+}
+
+async fn read_tables(
+    Application { name, keeps_state }: &Application,
+    clients: &AwsClients,
+) -> Result<(), StoreError> {
+    let leases = LeaseTable::new(clients.dynamodb.clone(), name);
+    let refused = |message: String| StoreError::Refused { message };
+    let key = LeaseKey::new(NO_ROW).map_err(|error| refused(error.to_string()))?;
+    if leases.exists().await? {
+        let _: Option<Lease> = leases.get(&key).await?;
     }
-    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), application);
-    if coordinator
-        .exists()
-        .await
-        .map_err(|error| error.to_string())?
-    {
-        coordinator
-            .board()
-            .await
-            .map_err(|error| error.to_string())?;
+    if *keeps_state && leases.has_state_table().await? {
+        leases.state(&key).await?;
+    }
+    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), name);
+    if coordinator.exists().await? {
+        coordinator.board().await?;
     }
     Ok(())
+}
+
+/// One that is named is registered by the first host; one that is given has to be there.
+async fn consumer_problem(
+    stream: &StreamRef,
+    consumer: &FanOutConsumer,
+    clients: &AwsClients,
+) -> Result<(), String> {
+    let fan_out =
+        KinesisFanOut::new(clients.kinesis.clone(), stream).speaking(clients.wire.clone());
+    let found = fan_out.look(consumer).await;
+    match (found.map_err(|error| error.to_string())?, consumer) {
+        (Some(ConsumerState::Deleting), FanOutConsumer::Given(_)) => {
+            Err("it is being deregistered: fix `consumer`".to_owned())
+        }
+        (None, FanOutConsumer::Given(_)) => Err(
+            "it is not there: fix `consumer`, or name one without an ARN, which hosts register"
+                .to_owned(),
+        ),
+        (Some(_), _) | (None, FanOutConsumer::Named(_)) => Ok(()),
+    }
 }
 
 async fn sink_problem(

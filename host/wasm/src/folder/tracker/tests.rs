@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use super::*;
 use crate::folder::scan::Stamp;
 use crate::{BytesKind, IntegrityError, LoadError};
@@ -191,6 +193,42 @@ fn a_change_during_a_load_is_loaded_after_it() {
         Ended::Loaded(digest('a')),
     );
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(2)), load(2));
+}
+
+#[test]
+fn a_file_that_changes_all_the_time_stands_in_line_once_and_lets_others_go_first() {
+    let (mut tracker, mut clock) = fixture();
+    let other = PluginName::new("zebra").unwrap();
+    // The one has changed whenever somebody looks, the other in every fifth round.
+    let folder = |round: u64| {
+        BTreeMap::from([
+            ("orders.wasm".to_owned(), Seen::File(name(), stamps(round))),
+            (
+                "zebra.wasm".to_owned(),
+                Seen::File(other.clone(), stamps(round / 5)),
+            ),
+        ])
+    };
+    let (mut line, mut rounds_of_other) = (VecDeque::new(), Vec::new());
+    for round in 1..=20 {
+        tracker.observe(clock.0, &folder(round));
+        line.extend(tracker.observe(clock.after(SETTLE), &folder(round)));
+        assert!(line.len() <= 2, "each stands there once: {line:?}");
+        // The compiler takes who came first, for a whole round.
+        let Some(Action::Load { file, name, stamps }) = line.pop_front() else {
+            panic!("nobody waits in round {round}")
+        };
+        if name == other {
+            rounds_of_other.push(round);
+        }
+        let ended = Ended::Loaded(digest('a'));
+        tracker.ended(clock.0, &file, &name, stamps, ended);
+    }
+    assert_eq!(
+        rounds_of_other,
+        [2, 6, 11, 16],
+        "one round after each change"
+    );
 }
 
 #[test]

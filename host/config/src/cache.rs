@@ -1,0 +1,164 @@
+//! Where a host keeps what outlives it: compiled plugins, and beside them the versions that worked
+//! well and what it died of.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use shardmill_core::hash::stable;
+
+use super::settings::Config;
+
+/// What `host.cache` says where nothing is to be kept.
+const OFF: &str = "off";
+/// Characters of the configuration's name that go into the folder's, for people; names of files
+/// have at most 255 bytes.
+const NAME_CHARS_MAX: usize = 40;
+
+/// Where compiled plugins are kept, and beside them what a host learned of its plugins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CachePlace {
+    /// Nothing is said: [`Config::cache_of_host`] is where a host keeps them, other commands keep
+    /// nothing.
+    Unset,
+    /// Nowhere, and why.
+    Nowhere(String),
+    /// In this folder.
+    At(PathBuf),
+}
+
+impl CachePlace {
+    /// What the key says, in a file in `folder`.
+    pub(super) fn of_key(said: Option<PathBuf>, folder: &Path) -> Self {
+        match said {
+            None => Self::Unset,
+            Some(off) if off == Path::new(OFF) => Self::Nowhere(format!("host.cache is {OFF:?}")),
+            Some(path) => Self::At(folder.join(path)),
+        }
+    }
+
+    /// The folder; the error is why there is none.
+    pub fn folder(&self) -> Result<&Path, &str> {
+        match self {
+            Self::At(folder) => Ok(folder),
+            Self::Nowhere(why) => Err(why),
+            Self::Unset => Err("host.cache is not set"),
+        }
+    }
+}
+
+impl Config {
+    /// Where a host whose configuration was read from `file` keeps what outlives it: where
+    /// `host.cache` says, or else in the folder that the service manager or the user's home has for
+    /// such things. Nothing is made there.
+    ///
+    /// # Errors
+    /// Why there is no such folder.
+    pub fn cache_of_host(&self, file: &Path) -> Result<PathBuf, String> {
+        match &self.host.cache {
+            CachePlace::Unset => of_system(file, &self.plugins, |name| std::env::var_os(name)),
+            said => said.folder().map(Path::to_owned).map_err(str::to_owned),
+        }
+    }
+}
+
+/// Below `$STATE_DIRECTORY`, which systemd sets, or as the XDG Base Directory Specification says,
+/// which has paths that are not absolute ignored.
+fn of_system(
+    file: &Path,
+    plugins: &Path,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, String> {
+    let folder = |name: &str| {
+        let value = variable(name)?;
+        // Of several of a service, the first.
+        let first = std::env::split_paths(&value).next()?;
+        first.is_absolute().then_some(first)
+    };
+    let of_home = || Some(folder("HOME")?.join(".local/state"));
+    let of_user = || Some(folder("XDG_STATE_HOME").or_else(of_home)?.join("shardmill"));
+    let state = folder("STATE_DIRECTORY")
+        .or_else(of_user)
+        .ok_or("host.cache is not set, and neither is STATE_DIRECTORY, XDG_STATE_HOME or HOME")?;
+    Ok(state.join(own_name(file, plugins)).join("cache"))
+}
+
+/// Two hosts of one user are told apart by what they are started with: versions that worked well
+/// for one say nothing about the other. Links are not followed: those of a mounted ConfigMap lead
+/// elsewhere after each change.
+fn own_name(file: &Path, plugins: &Path) -> String {
+    let whole = |path: &Path| {
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        // However it is written: `plugins/` is `plugins`.
+        let plain: PathBuf = whole.components().collect();
+        plain.into_os_string().into_encoded_bytes()
+    };
+    let hash = stable([whole(file), whole(plugins)].join(&0));
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let name: String = stem.chars().filter(is_plain).take(NAME_CHARS_MAX).collect();
+    format!("{name}-{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(file: &str, plugins: &str, variables: &[(&str, &str)]) -> Result<PathBuf, String> {
+        of_system(Path::new(file), Path::new(plugins), |name| {
+            let (_, value) = variables.iter().find(|(set, _)| *set == name)?;
+            Some(OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn the_folder_is_the_services_or_else_the_users() {
+        let all = [
+            ("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"),
+            ("XDG_STATE_HOME", "/state"),
+            ("HOME", "/home/me"),
+        ];
+        let of = |variables: &[(&str, &str)]| {
+            let cache = found("/etc/one.toml", "/plugins", variables).unwrap();
+            let state = cache.parent().unwrap().parent().unwrap();
+            state.to_str().unwrap().to_owned()
+        };
+        assert_eq!(of(&all[..]), "/var/lib/a");
+        assert_eq!(of(&all[1..]), "/state/shardmill");
+        assert_eq!(of(&all[2..]), "/home/me/.local/state/shardmill");
+        let relative = [("XDG_STATE_HOME", "state"), ("HOME", "/home/me")];
+        assert_eq!(of(&relative), "/home/me/.local/state/shardmill");
+        for none in [&[][..], &[("HOME", "")], &[("HOME", "home")]] {
+            let why = found("/etc/one.toml", "/plugins", none).unwrap_err();
+            assert!(why.contains("XDG_STATE_HOME or HOME"), "{why}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_are_started_with_other_files_keep_what_they_learn_apart() {
+        let home = [("HOME", "/home/me")];
+        let of = |file, plugins| {
+            let cache = found(file, plugins, &home).unwrap();
+            let name = cache.parent().unwrap().file_name().unwrap();
+            name.to_str().unwrap().to_owned()
+        };
+        let one = of("/etc/orders.toml", "/plugins");
+        assert!(one.starts_with("orders-"), "{one}");
+        assert_eq!(one, of("/etc/./orders.toml", "/plugins/"));
+        assert_ne!(one, of("/srv/orders.toml", "/plugins"));
+        assert_ne!(one, of("/etc/orders.toml", "/others"));
+        let long = of(&format!("/etc/{}\u{202e}", "x".repeat(400)), "/plugins");
+        assert!(long.len() < 100 && long.is_ascii(), "{long}");
+    }
+
+    #[test]
+    fn off_keeps_nothing_and_a_folder_of_that_name_has_a_path() {
+        let said = |value: &str| {
+            let text = format!("stream = \"s\"\n[host]\ncache = {value:?}");
+            let config = Config::parse(&text, Path::new("/etc")).unwrap();
+            config.cache_of_host(Path::new("/etc/one.toml"))
+        };
+        assert_eq!(said("off"), Err("host.cache is \"off\"".to_owned()));
+        assert_eq!(said("./off"), Ok("/etc/./off".into()));
+        assert_eq!(said("/cache"), Ok("/cache".into()));
+    }
+}

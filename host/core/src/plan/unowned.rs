@@ -1,0 +1,54 @@
+//! What nobody reads, though somebody could.
+
+use std::collections::BTreeMap;
+
+use super::fleet::Roster;
+use super::take::available;
+use super::{FleetView, ObservedLease, PlanLimits};
+use crate::lease::{Standing, WorkerId};
+
+/// Leases that no host took for [`PlanLimits::overdue_after`], though nothing has to come before
+/// them: their records wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unowned {
+    /// Those that the live hosts have room for, and do not take or do not keep.
+    pub not_taken: usize,
+    /// Those beyond what all live hosts together may hold (`leases.max`).
+    pub above_max: usize,
+}
+
+/// Counts them, for one who sees all rows and all workers.
+pub fn unowned(view: &FleetView<'_>, limits: &PlanLimits) -> Unowned {
+    let is_overdue = |observed: &ObservedLease| observed.idle_for > limits.overdue_after;
+    if !view.leases.iter().any(is_overdue) {
+        return Unowned::default();
+    }
+    let roster = Roster::of(view, limits);
+    let (candidates, _) = available(view, &roster, limits);
+    let overdue = candidates.iter().filter(|(lease, _)| is_overdue(lease));
+    let overdue = overdue.count();
+    let above_max = overdue.saturating_sub(room(view, &roster));
+    Unowned {
+        not_taken: overdue - above_max,
+        above_max,
+    }
+}
+
+/// How many more leases the live hosts may hold.
+fn room(view: &FleetView<'_>, roster: &Roster<'_>) -> usize {
+    let mut held: BTreeMap<&WorkerId, usize> = BTreeMap::new();
+    for observed in view.leases.iter().filter(|one| is_held(one)) {
+        if let Some(owner) = &observed.lease.owner {
+            *held.entry(owner).or_default() += 1;
+        }
+    }
+    let free = roster
+        .caps
+        .iter()
+        .map(|(worker, cap)| cap.saturating_sub(held.get(worker).copied().unwrap_or_default()));
+    free.fold(0, usize::saturating_add)
+}
+
+fn is_held(observed: &ObservedLease) -> bool {
+    observed.standing == Standing::Held && !observed.lease.is_finished()
+}

@@ -1,0 +1,61 @@
+//! Where a host keeps what outlives it, if nobody said: in a folder of its own, as long as that can
+//! be used.
+
+use std::path::Path;
+
+use shardmill_config::{CachePlace, Config};
+use shardmill_wasm::try_cache;
+
+/// The place for a host whose configuration was read from `file`. One that the operator named is
+/// not tried: a host that cannot use it does not start. One that nobody named must not keep a host
+/// from starting.
+pub fn own_cache(config: &Config, file: &Path) -> CachePlace {
+    if config.host.cache != CachePlace::Unset {
+        return config.host.cache.clone();
+    }
+    let tried = config
+        .cache_of_host(file)
+        .and_then(|cache| match try_cache(&cache) {
+            Ok(()) => Ok(cache),
+            Err(error) => Err(error.to_string()),
+        });
+    match tried {
+        Ok(cache) => {
+            tracing::info!(cache = %cache.display(), "host.cache is not set, keeping here what \
+                outlives this process");
+            CachePlace::At(cache)
+        }
+        Err(why) => {
+            tracing::warn!(
+                why,
+                "each start compiles every plugin, no version is kept to fall back to, and a \
+                    plugin that kills this host is not found out: set host.cache to a folder that \
+                    this user can write to and that outlives the process, or to \"off\" if that \
+                    is meant"
+            );
+            CachePlace::Nowhere(why)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(host: &str) -> Config {
+        Config::parse(
+            &format!("stream = \"s\"\n[host]\n{host}"),
+            Path::new("/etc"),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_the_operator_says_is_taken_at_his_word() {
+        let file = Path::new("/etc/shardmill.toml");
+        let named = own_cache(&config("cache = \"/dev/null/cache\""), file);
+        assert_eq!(named, CachePlace::At("/dev/null/cache".into()));
+        let off = own_cache(&config("cache = \"off\""), file);
+        assert!(off.folder().unwrap_err().contains("off"));
+    }
+}

@@ -1,0 +1,136 @@
+//! A batch of dead letters on its way into a sink: some are made into lines, written, and then the
+//! next. Lines take a third more than their data, or several times as much where they repeat their
+//! heads, and no budget counts them: a shard holds a part of them at a time.
+
+use std::sync::Arc;
+
+use shardmill_core::ports::{DeadLetter, Origin, Sink, SinkError};
+use shardmill_core::stream::Emitted;
+
+use super::envelope::encode;
+
+/// Bytes of data in a part, unless a single letter has more: small beside the batch that it is of,
+/// so that a thousand shards that give up everything hold some hundred mebibytes.
+const PART_BYTES: usize = 256 << 10;
+/// Characters of a record's key that a letter is kept under; a longer or empty one could not be a
+/// partition key.
+const KEY_CHARS_MAX: usize = 256;
+
+/// How far the letters of a batch are.
+#[derive(Default)]
+pub(crate) struct Storing {
+    /// Letters that are in lines, and written but for `in_hand`.
+    taken: usize,
+    /// Kept as it is between tries, so that the sink knows it again.
+    in_hand: Option<Part>,
+}
+
+/// Letters of one plugin and shard, as lines.
+#[derive(Clone)]
+struct Part {
+    origin: Arc<Origin>,
+    lines: Arc<Vec<Emitted>>,
+}
+
+impl Storing {
+    /// Writes what is left of `letters` to the sink, which is called `target` and takes lines of so
+    /// many bytes, and has it flushed. After an error the same call goes on.
+    pub(crate) async fn finish(
+        &mut self,
+        sink: &dyn Sink,
+        target: &str,
+        letters: &Arc<Vec<DeadLetter>>,
+        line_bytes_max: Option<usize>,
+    ) -> Result<(), SinkError> {
+        loop {
+            if self.in_hand.is_none() {
+                self.in_hand = self.next_part(target, letters, line_bytes_max).await?;
+            }
+            let Some(part) = self.in_hand.clone() else {
+                return sink.flush().await;
+            };
+            sink.write(part.origin, part.lines).await?;
+            self.in_hand = None;
+        }
+    }
+
+    /// Makes lines of the next letters, if any are left, on a thread that may block, since async
+    /// threads renew leases.
+    async fn next_part(
+        &mut self,
+        target: &str,
+        letters: &Arc<Vec<DeadLetter>>,
+        line_bytes_max: Option<usize>,
+    ) -> Result<Option<Part>, SinkError> {
+        let (from, to) = (self.taken, self.taken + count(&letters[self.taken..]));
+        if from == to {
+            return Ok(None);
+        }
+        let (all, name) = (Arc::clone(letters), target.to_owned());
+        let encoding =
+            tokio::task::spawn_blocking(move || Part::of(&name, &all[from..to], line_bytes_max));
+        let part = encoding.await.map_err(|error| SinkError {
+            sink: target.to_owned(),
+            message: format!("dead letters cannot be made into lines: {error}"),
+        })?;
+        self.taken = to;
+        Ok(part)
+    }
+}
+
+impl Part {
+    /// The letters as lines; none of no letters.
+    fn of(target: &str, letters: &[DeadLetter], line_bytes_max: Option<usize>) -> Option<Self> {
+        let last = letters.last()?;
+        let origin = Origin {
+            plugin: last.plugin.clone(),
+            shard: last.shard.clone(),
+            through: Some(last.record.position.clone()),
+        };
+        let lines = letters.iter().flat_map(|letter| {
+            let lines = encode(letter, line_bytes_max);
+            lines.into_iter().map(|data| Emitted {
+                destination: target.to_owned(),
+                key: key_of(letter),
+                data,
+            })
+        });
+        Some(Self {
+            lines: Arc::new(lines.collect()),
+            origin: Arc::new(origin),
+        })
+    }
+}
+
+/// How many of the first letters make a part: of one plugin and shard, and one at least.
+fn count(letters: &[DeadLetter]) -> usize {
+    let Some(first) = letters.first() else {
+        return 0;
+    };
+    let (mut count, mut bytes) = (0, 0);
+    for letter in letters {
+        let is_of_part = (&letter.plugin, &letter.shard) == (&first.plugin, &first.shard);
+        bytes += bytes_of(letter);
+        if !is_of_part || count > 0 && bytes > PART_BYTES {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
+/// Of what makes a line long. The rest is names, which are short.
+fn bytes_of(letter: &DeadLetter) -> usize {
+    const NAMES: usize = 512;
+    let DeadLetter { record, reason, .. } = letter;
+    record.data.len() + record.partition_key.len() + reason.len() + NAMES
+}
+
+/// The record's key, so that letters of one key stay in order where the target orders by key.
+fn key_of(letter: &DeadLetter) -> String {
+    let key = &letter.record.partition_key;
+    if (1..=KEY_CHARS_MAX).contains(&key.chars().count()) {
+        return key.clone();
+    }
+    letter.record.position.sequence.to_string()
+}
