@@ -628,3 +628,25 @@ async fn beside_a_kcl_found_at_run_time_a_heartbeat_alone_holds_nothing() {
         "the host's heart still beats"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_handed_over_without_its_last_checkpoint_says_so_in_its_row() {
+    const RAISES: &[StoreOp] = &[StoreOp::Renew, StoreOp::Checkpoint];
+    let fleet = TestFleet::new(2);
+    let (a, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    until("a has both", || processing(&a) == 2).await;
+    refuse(&tables, RAISES, Fault::Throttle);
+    fleet.put(0..100);
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("one is handed over", || count(&fleet, "b") >= 1).await;
+    let written = [fleet.store.history(), tables.store.history()].concat();
+    let released: Vec<_> = written
+        .iter()
+        .filter(|write| write.op == StoreOp::Release)
+        .collect();
+    assert!(!released.is_empty());
+    for write in released {
+        assert!(write.row.stuck.is_some(), "{:?}", write.row);
+    }
+    until("all out", || fleet.is_all_checkpointed()).await;
+}

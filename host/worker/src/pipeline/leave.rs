@@ -24,35 +24,44 @@ impl Consumer {
         if SeededBug::HandsOverWithoutCheckpoint.is_on() {
             self.headway.settled = None;
         }
-        self.save_state().await;
-        match self.instance.close(CloseReason::Shutdown).await {
-            Ok(emitted) => {
-                // If the sink cannot take it, the records behind it are not checkpointed either.
-                let stored = self
-                    .output
-                    .write(
-                        emitted,
-                        self.headway.ledger.handed_out().cloned(),
-                        &mut self.gate,
-                    )
-                    .await;
-                if stored.is_ok() && self.write_checkpoint().await.is_err() {
-                    tracing::warn!(shard = %self.shard, "the last checkpoint could not be \
-                        written, records will repeat");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(shard = %self.shard, %error, "the plugin failed in close");
-                let _ = self.write_checkpoint().await;
-            }
-        }
+        let finished = self.finish().await;
         if SeededBug::DrainsWithoutRelease.is_on() {
             return PipelineEnd::Released;
         }
-        match self.keeper.release(None).await {
-            Ok(()) => PipelineEnd::Released,
+        // If what is settled could not be written down it comes again, and the row says why.
+        let stuck = match finished {
+            Err(Stopped::Stuck(reason)) => Some(reason),
+            Err(Stopped::Lost(_) | Stopped::Draining) | Ok(()) => None,
+        };
+        match self.keeper.release(stuck.clone()).await {
+            Ok(()) => stuck.map_or(PipelineEnd::Released, PipelineEnd::GaveUp),
             Err(Refused) => self.not_released(),
         }
+    }
+
+    /// Closes the instance, stores what it emits, and checkpoints. If a sink cannot take that, the
+    /// records behind it are not checkpointed either.
+    async fn finish(&mut self) -> Result<(), Stopped> {
+        self.save_state().await;
+        let finished = match self.instance.close(CloseReason::Shutdown).await {
+            Ok(emitted) => {
+                let through = self.headway.ledger.handed_out().cloned();
+                self.output.write(emitted, through, &mut self.gate).await
+            }
+            Err(error) => {
+                tracing::warn!(shard = %self.shard, %error, "the plugin failed in close");
+                Ok(())
+            }
+        };
+        let finished = match finished {
+            Ok(()) => self.write_checkpoint().await,
+            Err(stopped) => Err(stopped),
+        };
+        if finished.is_err() {
+            tracing::warn!(shard = %self.shard, "the last checkpoint could not be written, records \
+                will repeat");
+        }
+        finished
     }
 
     /// Gives the lease back without waiting for what does not come: what is settled is checkpointed
