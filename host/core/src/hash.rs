@@ -7,7 +7,7 @@
 /// finalizer of `MurmurHash3` (`fmix64`). FNV-1a alone hardly carries the last bytes into the high
 /// bits, and ids that differ in their last digits would come out next to each other in every host's
 /// order. Not for input that an adversary chooses.
-pub(crate) fn stable(bytes: impl IntoIterator<Item = u8>) -> u64 {
+pub fn stable(bytes: impl IntoIterator<Item = u8>) -> u64 {
     fmix64(fnv1a(bytes))
 }
 
