@@ -411,7 +411,7 @@ async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
     std::fs::write(folder.path().join("shardmill.toml"), ceilings).unwrap();
     let (is_good, settings, log) = check(&["--config", "shardmill.toml"]).await;
     assert!(
-        !is_good && log.contains("earthquakes.toml: line 13: limits.memory"),
+        !is_good && log.contains("earthquakes.toml: 2 problems:\n  line 13: limits.memory"),
         "{log}"
     );
     assert_eq!(settings["manifest"], true);

@@ -165,7 +165,8 @@ impl ConfigFile {
         }
         refuse_shared_consumers(&plugins)?;
         if let Some(shared) = shared_applications(&by_name).pop() {
-            return Err(Problem::new("plugin", shared));
+            let key = format!("plugin.{}.application", shared.plugin);
+            return Err(Problem::new(key, shared.told));
         }
         config.applications = applications;
         Ok(config)

@@ -117,7 +117,10 @@ impl Config {
                 Err(problem) => checked.problems.push(problem),
             }
         }
-        checked.problems.extend(shared_applications(&settings));
+        let shared = shared_applications(&settings);
+        checked
+            .problems
+            .extend(shared.into_iter().map(|one| one.told));
     }
 
     /// Told and not refused: volumes of containers are often made so, where nobody else is.

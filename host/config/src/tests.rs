@@ -232,11 +232,18 @@ fn reads_and_leases_that_cannot_work_are_refused_with_their_line() {
 
 #[test]
 fn a_manifest_that_cannot_work_names_file_line_and_mend() {
+    let broken = manifest("batch = \n").unwrap_err().to_string();
+    assert!(broken.contains("orders.toml: line 1: batch ="), "{broken}");
+    let refused = |text: &str| {
+        config("stream = \"s\"\n")
+            .of_plugin(&orders(), Some(&manifest(text).unwrap()))
+            .unwrap_err()
+    };
     for (text, named) in [
-        ("batch = 7\n", "orders.toml: TOML parse error at line 1"),
-        ("failrue = 1\n", "unknown field"),
+        ("batch = 7\n", "orders.toml: line 1: batch: invalid type"),
+        ("failrue = 1\n", "did you mean `failure`?"),
     ] {
-        let problem = manifest(text).unwrap_err().to_string();
+        let problem = refused(text);
         assert!(
             problem.contains(named) && problem.contains("orders.toml"),
             "{problem}"
