@@ -26,6 +26,14 @@ pub(super) fn application(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// How many of something there shall be: one at least.
+pub(super) fn count<const MOST: u32>(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
+        Ok(_) | Err(_) => Err(format!("a whole number from 1 to {MOST}, such as 4")),
+    }
+}
+
 /// A rate, of a second.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     match text.parse() {
@@ -81,6 +89,17 @@ pub(super) fn arn(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_is_told_how_it_is_written_and_within_which_bounds() {
+        assert_eq!(count::<5>("5"), Ok(5));
+        for bad in ["0", "6", "ten", "-1", "1.5", ""] {
+            assert!(
+                count::<5>(bad).unwrap_err().contains("from 1 to 5"),
+                "{bad}"
+            );
+        }
+    }
 
     #[test]
     fn a_rate_is_a_number_that_can_be() {
