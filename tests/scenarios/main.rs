@@ -20,6 +20,7 @@ mod crashes;
 mod crowd;
 mod doctor;
 mod doors;
+mod endings;
 mod explain;
 mod fan_out;
 mod fleet;
