@@ -34,6 +34,7 @@ mod iam;
 mod known_answer;
 mod large_records;
 mod memory;
+mod mistakes;
 mod poison;
 mod predecessors;
 mod removal;
