@@ -308,5 +308,16 @@ def all_of_aws():
         yield Drill("dns-start", "names do not resolve, from the start", forget_names, know_names, "resolve|dns|lookup", prepare=by_name, is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
 
 
+# One of each kind, for CI: a sink that is down, slow, silent or refuses; a right refused for each service; no credentials; no
+# stream, for a while and for good.
+SAMPLE = (
+    "http-down", "http-slow", "http-hangs", "http-401", "lease-updateitem", "getrecords", "role-gone", "stream-gone", "stream-deleted",
+)
+
+
 def all_drills():
     return [*sinks(), *tables(), *streams(), *all_of_aws()]
+
+
+def sample():
+    return [drill for drill in all_drills() if drill.name in SAMPLE]

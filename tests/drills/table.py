@@ -14,7 +14,8 @@ or `shardmill_ready` at 0. A host that can write to no table cannot report anyth
 watches for a lease duration, says that the host is silent or absent, and `leases`, which looks once, shows nothing
 (`-`). Every sign also has `-` where the host never asked for what was refused, and `/ready` has it where the host
 stays ready. `/live` answered in all of them. *Back* is the seconds from the end of the outage until every record that
-was put had come out; *repeated*, how many came out twice.
+was put had come out; *repeated*, how many came out twice. *Lost* is how many of the records that were put never came
+out: only a deleted stream takes some with it, those that the host had not read.
 
 | Outage | `/ready` | `/status` | `/metrics` | `explain` | `leases` | Back | Lost | Repeated |
 |---|---|---|---|---|---|---|---|---|
@@ -34,7 +35,7 @@ def problems(result):
     wrong = []
     if result["dead"]:
         wrong.append("/live does not answer")
-    if result["lost"] and result["is_healed"]:
+    if result["lost"] == result["put"] or result["lost"] and result["is_healed"]:
         wrong.append(f"{result['lost']} of {result['put']} lost")
     if not result["is_exact"]:
         wrong.append("a record counted twice in the state")
@@ -65,9 +66,20 @@ def row(result):
         is_silent = sign not in result["first"] or not was_asked(result)
         cells.append("-" if is_silent else f"{first[0]:.0f}" if first else "never")
     back = "" if not result["is_healed"] else "never" if result["back"] is None else f"{result['back']:.0f}"
-    lost = result["lost"] if result["is_healed"] else ""
-    return f"| {' | '.join([result['what'], *cells, back, str(lost), str(result['repeated'])])} |"
+    lost = f"{result['lost']} of {result['put']}" if result["lost"] else "0"
+    return f"| {' | '.join([result['what'], *cells, back, lost, str(result['repeated'])])} |"
 
 
-def as_markdown(results):
-    return HEAD + "\n".join(row(result) for result in results) + "\n"
+def rows_of(page):
+    """The rows of a page by what was taken away."""
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    return {line.split(" | ")[0].removeprefix("| "): line for line in rows}
+
+
+def as_markdown(results, others=(), order=()):
+    """A page with the rows of these results, and of `others` those that are in `order` and were not run again."""
+    rows = {result["what"]: row(result) for result in results}
+    kept = {what: line for what, line in dict(others).items() if what in order}
+    rows = kept | rows
+    whats = [what for what in order if what in rows] if order else rows
+    return HEAD + "\n".join(rows[what] for what in whats) + "\n"

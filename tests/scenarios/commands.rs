@@ -286,6 +286,35 @@ async fn a_bad_configuration_is_refused_with_its_line_and_exit_code_64() {
             text(&ended.stderr)
         );
     }
+    let checked = async |config: &str| {
+        std::fs::write(folder.path().join("shardmill.toml"), config).unwrap();
+        let ended = shardmill(&["run", "--check", "--json"], folder.path()).await;
+        let report: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+        (ended.status.code(), report)
+    };
+    let (code, report) = checked("straem = \"s\"\n[leases]\nmax = 0\n").await;
+    assert_eq!(
+        (code, &report["good"]),
+        (Some(64), &false.into()),
+        "{report}"
+    );
+    let problems = report["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 2, "{report}");
+    assert!(
+        problems[1]
+            .as_str()
+            .unwrap()
+            .starts_with("line 3: leases.max: "),
+        "{report}"
+    );
+    std::fs::create_dir(folder.path().join("plugins")).unwrap();
+    let (code, report) = checked("stream = \"s\"\n[plugin.ghost]\n").await;
+    assert_eq!((code, &report["good"]), (Some(0), &true.into()), "{report}");
+    assert_eq!(
+        report["warnings"].as_array().map(Vec::len),
+        Some(1),
+        "{report}"
+    );
     std::fs::write(folder.path().join("shardmill.toml"), [0xff, 0xfe]).unwrap();
     assert_eq!(
         shardmill(&["run"], folder.path()).await.status.code(),
@@ -445,7 +474,7 @@ async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
     std::fs::write(folder.path().join("shardmill.toml"), ceilings).unwrap();
     let (is_good, settings, log) = check(&["--config", "shardmill.toml"]).await;
     assert!(
-        !is_good && log.contains("earthquakes.toml: line 13: limits.memory"),
+        !is_good && log.contains("earthquakes.toml: 2 problems:\n  line 13: limits.memory"),
         "{log}"
     );
     assert_eq!(settings["manifest"], true);

@@ -2,7 +2,7 @@
 
 use harness::flights;
 use harness::guests::guest;
-use harness::process::shardmill;
+use harness::process::{repository, shardmill};
 use harness::setting::Setting;
 use serde_json::Value;
 
@@ -343,4 +343,32 @@ async fn a_benchmark_tells_its_figures_and_fails_if_the_plugin_does() {
         "{}",
         text(&trapped.stderr)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_which_a_record_fails_is_a_batch() {
+    let folder = folder("earthquakes");
+    let sample = repository().join("examples/earthquakes/sample.ndjson");
+    let sample = std::fs::read_to_string(sample).unwrap();
+    let good = sample.lines().next().unwrap();
+    std::fs::write(folder.path().join("lines"), format!("not json\n{good}\n")).unwrap();
+    let args = [
+        "test",
+        "earthquakes.wasm",
+        "--input",
+        "lines",
+        "--attempts",
+        "1",
+        "--allow-failures",
+        "--json",
+    ];
+    let ended = shardmill(&args, folder.path()).await;
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(
+        report["failures"].as_array().map(Vec::len),
+        Some(1),
+        "{report}"
+    );
+    assert_eq!(report["batches"], 1, "{report}");
 }

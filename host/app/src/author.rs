@@ -7,7 +7,7 @@ pub(crate) mod captured;
 pub(crate) mod check;
 #[cfg(feature = "local")]
 pub(crate) mod dev;
-mod feed;
+pub(crate) mod feed;
 pub(crate) mod new;
 mod pump;
 pub(crate) mod put;

@@ -56,6 +56,12 @@ pub(crate) fn print_bytes(bytes: &[u8]) {
     let _ = out.write_all(&shown).and_then(|()| out.flush());
 }
 
+/// Columns of the terminal that standard output is, if it is one.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some(usize::from(width.0))
+}
+
 fn for_reader(bytes: &[u8], is_terminal: bool) -> Cow<'_, [u8]> {
     if is_terminal {
         let text = printable(&String::from_utf8_lossy(bytes)).into_owned();

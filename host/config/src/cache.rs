@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use shardmill_core::hash::stable;
 
-use super::settings::Config;
-
 /// What `host.cache` says where nothing is to be kept.
 const OFF: &str = "off";
 /// Characters of the configuration's name that go into the folder's, for people; names of files
@@ -17,8 +15,7 @@ const NAME_CHARS_MAX: usize = 40;
 /// Where compiled plugins are kept, and beside them what a host learned of its plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CachePlace {
-    /// Nothing is said: [`Config::cache_of_host`] is where a host keeps them, other commands keep
-    /// nothing.
+    /// Nothing is said: a host asks [`crate::Config::cache_of_host`], other commands keep nothing.
     Unset,
     /// Nowhere, and why.
     Nowhere(String),
@@ -46,24 +43,10 @@ impl CachePlace {
     }
 }
 
-impl Config {
-    /// Where a host whose configuration was read from `file` keeps what outlives it: where
-    /// `host.cache` says, or else in the folder that the service manager or the user's home has for
-    /// such things. Nothing is made there.
-    ///
-    /// # Errors
-    /// Why there is no such folder.
-    pub fn cache_of_host(&self, file: &Path) -> Result<PathBuf, String> {
-        match &self.host.cache {
-            CachePlace::Unset => of_system(file, &self.plugins, |name| std::env::var_os(name)),
-            said => said.folder().map(Path::to_owned).map_err(str::to_owned),
-        }
-    }
-}
-
-/// Below `$STATE_DIRECTORY`, which systemd sets, or as the XDG Base Directory Specification says,
-/// which has paths that are not absolute ignored.
-fn of_system(
+/// Where a host keeps what outlives it if nobody said: below `$STATE_DIRECTORY`, which systemd
+/// sets, or as the XDG Base Directory Specification says, which has paths that are not absolute
+/// ignored.
+pub(super) fn of_system(
     file: &Path,
     plugins: &Path,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -102,6 +85,7 @@ fn own_name(file: &Path, plugins: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
 
     fn found(file: &str, plugins: &str, variables: &[(&str, &str)]) -> Result<PathBuf, String> {
         of_system(Path::new(file), Path::new(plugins), |name| {
@@ -160,5 +144,11 @@ mod tests {
         assert_eq!(said("off"), Err("host.cache is \"off\"".to_owned()));
         assert_eq!(said("./off"), Ok("/etc/./off".into()));
         assert_eq!(said("/cache"), Ok("/cache".into()));
+        let empty = Config::parse("stream = \"s\"\n[host]\ncache = \"\"", Path::new("/etc"));
+        let told = empty.unwrap_err();
+        assert!(
+            told.contains("host.cache") && told.contains("\"off\""),
+            "the folder of the file would become the cache: {told}"
+        );
     }
 }

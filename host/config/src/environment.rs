@@ -28,6 +28,8 @@ struct Setting {
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
     by_key: BTreeMap<String, String>,
+    /// Of variables that set nothing.
+    problems: Vec<String>,
 }
 
 // === impl Environment ===
@@ -63,36 +65,26 @@ impl Environment {
         Ok(Self { settings })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.settings.is_empty()
-    }
-
     /// The names of the variables, never their values, which may be secret.
     pub(super) fn variables(&self) -> Vec<String> {
         let variables = self.settings.values().map(|one| one.variable.clone());
         variables.collect()
     }
 
-    /// Each of the settings alone, to find the one that is wrong.
-    pub(super) fn one_by_one(&self) -> impl Iterator<Item = (&str, Self)> {
-        self.settings.iter().map(|(path, setting)| {
-            let alone = Self {
-                settings: BTreeMap::from([(path.clone(), setting.clone())]),
-            };
-            (setting.variable.as_str(), alone)
-        })
-    }
-
     /// Puts the settings in place of what `table` says.
-    pub(super) fn lay_over(&self, table: &mut toml::Table) -> Result<Overrides, String> {
+    pub(super) fn lay_over(&self, table: &mut toml::Table) -> Overrides {
         let mut overrides = Overrides::default();
         // Sections come before what is in them.
         for (path, setting) in &self.settings {
-            let key = set(table, path, &setting.text)
-                .map_err(|problem| format!("{}: {problem}", setting.variable))?;
-            overrides.by_key.insert(key, setting.variable.clone());
+            let variable = &setting.variable;
+            match set(table, path, &setting.text) {
+                Ok(key) => {
+                    overrides.by_key.insert(key, variable.clone());
+                }
+                Err(problem) => overrides.problems.push(format!("{variable}: {problem}")),
+            }
         }
-        Ok(overrides)
+        overrides
     }
 }
 
@@ -108,6 +100,18 @@ impl Overrides {
             }
             path = path.rsplit_once('.')?.0;
         }
+    }
+
+    /// A variable that set something in the section `key`.
+    pub(super) fn variable_within(&self, key: &str) -> Option<&str> {
+        let within = format!("{key}.");
+        let (name, variable) = self.by_key.range(within.clone()..).next()?;
+        name.starts_with(&within).then_some(variable)
+    }
+
+    /// What is wrong with variables that set nothing.
+    pub(super) fn problems(&self) -> &[String] {
+        &self.problems
     }
 }
 
@@ -228,7 +232,8 @@ mod tests {
         let variables = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Config::parse_in(text, Path::new("."), &Environment::of(variables)?)
+        let environment = Environment::of(variables)?;
+        Config::parse_in(text, Path::new("."), &environment).map_err(|problems| problems.join("\n"))
     }
 
     #[test]
@@ -390,9 +395,9 @@ mod tests {
                 "tcp://10.1.2.3:9090".to_owned(),
             )
         });
-        assert!(Environment::of(others).unwrap().is_empty());
+        assert!(Environment::of(others).unwrap().settings.is_empty());
         let foreign = [("AWS_REGION".to_owned(), "x".to_owned())];
-        assert!(Environment::of(foreign).unwrap().is_empty());
+        assert!(Environment::of(foreign).unwrap().settings.is_empty());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::problem::listed;
+
 /// A configuration that cannot be used. Its text names file, line and mend.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -29,11 +31,23 @@ pub enum ConfigError {
         message: String,
     },
     /// The file is not what it should be.
-    #[error("{path}: {message}")]
+    #[error("{path}: {}", listed(.problems))]
     Invalid {
         /// Which file.
         path: PathBuf,
-        /// Line, problem, mend.
-        message: String,
+        /// Line, problem and mend of each, in the order of the file.
+        problems: Vec<String>,
     },
+}
+
+impl ConfigError {
+    /// Each problem by itself.
+    pub fn problems(&self) -> Vec<String> {
+        match self {
+            Self::Invalid { problems, .. } => problems.clone(),
+            Self::Missing { .. } | Self::Read { .. } | Self::Plugin { .. } => {
+                vec![self.to_string()]
+            }
+        }
+    }
 }

@@ -165,7 +165,8 @@ impl ConfigFile {
         }
         refuse_shared_consumers(&plugins)?;
         if let Some(shared) = shared_applications(&by_name).pop() {
-            return Err(Problem::new("plugin", shared));
+            let key = format!("plugin.{}.application", shared.plugin);
+            return Err(Problem::new(key, shared.told));
         }
         config.applications = applications;
         Ok(config)
@@ -178,6 +179,12 @@ const WORKER_ID_BYTES_MAX: usize = 128;
 /// The id, if it can stand in a row, a log line and a table.
 fn usable_worker_id(id: &str) -> Result<WorkerId, String> {
     let example = "such as \"host-1\", or leave it out to have one generated";
+    if let Some(variable) = id.strip_prefix("env:") {
+        return Err(format!(
+            "is taken as it stands here, and {id:?} would be every host's: leave it out and set \
+                the variable SHARDMILL_WORKER_ID to what {variable} holds"
+        ));
+    }
     if id.len() > WORKER_ID_BYTES_MAX {
         return Err(format!(
             "is {} bytes long, at most are {WORKER_ID_BYTES_MAX}: write a shorter one, {example}",

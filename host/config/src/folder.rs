@@ -115,7 +115,10 @@ impl Config {
                 Err(problem) => checked.problems.push(problem),
             }
         }
-        checked.problems.extend(shared_applications(&settings));
+        let shared = shared_applications(&settings);
+        checked
+            .problems
+            .extend(shared.into_iter().map(|one| one.told));
     }
 
     /// Files that look like components to people only.

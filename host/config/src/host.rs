@@ -67,6 +67,12 @@ impl HostFile {
                 "must be at least limits.memory, or no instance could have that much",
             ));
         }
+        if self.cache.as_deref() == Some(Path::new("")) {
+            return Err(Problem::new(
+                "host.cache",
+                "names no folder: name one, or say \"off\"",
+            ));
+        }
         Ok(HostConfig {
             buffer_bytes,
             instances_memory_bytes,

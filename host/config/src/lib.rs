@@ -10,6 +10,7 @@ mod failure;
 mod file;
 pub mod files;
 mod folder;
+mod gather;
 mod grants;
 mod host;
 mod http;

@@ -1,17 +1,19 @@
 //! From the text of the file, and of manifests, to settings.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{StreamName, StreamRef};
 
+use super::cache::{CachePlace, of_system};
 use super::environment::{Environment, Overrides};
 use super::error::ConfigError;
 use super::file::ConfigFile;
+use super::gather::{Gathered, typed};
 use super::manifest::Manifest;
 use super::plugin::{PluginFile, overlay};
-use super::problem::with_help;
+use super::problem::{Problem, listed, table_of};
 use super::settings::{Config, PluginConfig, StreamConfig};
 use crate::files;
 
@@ -34,39 +36,63 @@ impl Config {
             })?;
         let folder = path.parent().unwrap_or(Path::new("."));
         let checked = Environment::of_process()
+            .map_err(|problem| vec![problem])
             .and_then(|environment| Self::parse_in(&text, folder, &environment));
-        checked.map_err(|message| ConfigError::Invalid {
+        checked.map_err(|problems| ConfigError::Invalid {
             path: path.to_owned(),
-            message,
+            problems,
         })
     }
 
-    /// Checks `text`, whatever the environment sets. The error names line and mend.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        Self::parse_in(text, folder, &Environment::default())
+    /// Where a host whose configuration was read from `file` keeps what outlives it: where
+    /// `host.cache` says, or else in the folder that the service manager or the user's home has for
+    /// such things. Nothing is made there.
+    ///
+    /// # Errors
+    /// Why there is no such folder.
+    pub fn cache_of_host(&self, file: &Path) -> Result<PathBuf, String> {
+        match &self.host.cache {
+            CachePlace::Unset => of_system(file, &self.plugins, |name| std::env::var_os(name)),
+            said => said.folder().map(Path::to_owned).map_err(str::to_owned),
+        }
     }
 
-    /// Checks `text` with the settings of `environment` over it. The error names the line, or the
-    /// variable, and the mend.
+    /// Checks `text`, whatever the environment sets. The error has all problems, each with its line
+    /// and the mend.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
+        Self::parse_in(text, folder, &Environment::default()).map_err(|problems| listed(&problems))
+    }
+
+    /// Checks `text` with the settings of `environment` over it. The error has all problems in the
+    /// file's order, each with its line, or its variable, and the mend.
     pub(crate) fn parse_in(
         text: &str,
         folder: &Path,
         environment: &Environment,
-    ) -> Result<Self, String> {
-        let written = Written::read(text, environment)?;
-        let config = written
-            .file
-            .check(folder, written.plugin)
-            .map_err(
-                |problem| match written.overrides.variable_of(problem.key()) {
-                    Some(variable) => format!("{variable}: {problem}"),
-                    None => problem.with_line(text),
-                },
-            )?;
-        Ok(Self {
-            environment: environment.variables(),
-            ..config
-        })
+    ) -> Result<Self, Vec<String>> {
+        let mut table = table_of(text)?;
+        let overrides = environment.lay_over(&mut table);
+        let mut gathered = Gathered::default();
+        let config = gathered.read(&mut table, |table| Self::of_table(table, folder));
+        let places = Places { text, overrides };
+        let told = places.told(gathered.problems());
+        match config {
+            Some(config) if told.is_empty() => Ok(Self {
+                environment: environment.variables(),
+                ..config
+            }),
+            _ => Err(told),
+        }
+    }
+
+    fn of_table(table: &toml::Table, folder: &Path) -> Result<Self, Problem> {
+        let file: ConfigFile = typed(table)?;
+        let sections = table.get("plugin").and_then(toml::Value::as_table);
+        let of_plugin = |(name, section): (&String, &toml::Value)| {
+            Some((name.clone(), section.as_table()?.clone()))
+        };
+        let sections = sections.into_iter().flatten().filter_map(of_plugin);
+        file.check(folder, sections.collect())
     }
 
     /// The defaults, reading `stream`, for commands that need no file. They read no stream but
@@ -125,39 +151,42 @@ impl Config {
         name: &PluginName,
         manifest: Option<&Manifest>,
     ) -> Result<PluginConfig, String> {
-        let under = manifest.map_or_else(toml::Table::new, |manifest| manifest.table.clone());
+        let Some(manifest) = manifest else {
+            let settings = self.laid_over(name, &toml::Table::new(), None);
+            return settings
+                .map_err(|problem| problem.under(&format!("plugin.{name}")).to_string());
+        };
+        let (mut table, mut gathered) = (manifest.table.clone(), manifest.gathered.clone());
+        let settings = gathered.read(&mut table, |table| self.laid_over(name, table, Some(table)));
+        match settings {
+            Some(settings) if gathered.problems().is_empty() => Ok(settings),
+            _ => Err(manifest.told(name, gathered.problems())),
+        }
+    }
+
+    /// The plugin's section over the table `under`. What that asks for is held against the ceilings
+    /// if it is a manifest's.
+    fn laid_over(
+        &self,
+        name: &PluginName,
+        under: &toml::Table,
+        manifest: Option<&toml::Table>,
+    ) -> Result<PluginConfig, Problem> {
         let section = self.plugin.get(name.as_str()).cloned().unwrap_or_default();
-        let file: PluginFile = overlay(&section, under)
-            .try_into()
-            .map_err(|error: toml::de::Error| with_help(&error))?;
+        let file: PluginFile = typed(&overlay(&section, under.clone()))?;
         // The operator's own word is held against the other sections when they are read.
         let base =
             (!section.contains_key("application")).then(|| file.application_of(name).to_owned());
-        let allowed = match manifest {
-            Some(manifest) => file.refuse_beyond_manifest(name, &section, &manifest.table, self),
-            None => Ok(()),
-        };
-        let checked = allowed
-            .and_then(|()| file.check(name, self))
-            .and_then(|checked| {
-                let of_streams = checked
-                    .streams
-                    .iter()
-                    .map(|stream| stream.application.as_str());
-                self.applications
-                    .refuse_anothers(name, base.as_deref().into_iter().chain(of_streams))?;
-                Ok(checked)
-            });
-        let checked = checked.map_err(|problem| match manifest {
-            Some(manifest) => match problem.line(&manifest.text) {
-                Some(line) => format!("{}: line {line}: {problem}", manifest.path.display()),
-                None => format!(
-                    "{problem} ([plugin.{name}] over {})",
-                    manifest.path.display()
-                ),
-            },
-            None => problem.under(&format!("plugin.{name}")).to_string(),
-        })?;
+        if let Some(manifest) = manifest {
+            file.refuse_beyond_manifest(name, &section, manifest, self)?;
+        }
+        let checked = file.check(name, self)?;
+        let of_streams = checked
+            .streams
+            .iter()
+            .map(|stream| stream.application.as_str());
+        self.applications
+            .refuse_anothers(name, base.as_deref().into_iter().chain(of_streams))?;
         // The operator's own word is not held to his ceiling.
         let is_said = section.contains_key("sinks");
         let of_all = self.name_ceilings.sinks.clone().filter(|_| !is_said);
@@ -203,72 +232,50 @@ impl Config {
     }
 }
 
-/// A configuration that has the right keys and types.
-struct Written {
-    file: ConfigFile,
-    /// The sections by plugin, whatever they hold.
-    plugin: BTreeMap<String, toml::Table>,
+/// Where a setting was made: in the file, or by a variable over it.
+struct Places<'a> {
+    text: &'a str,
     overrides: Overrides,
 }
 
-/// The same sections, as they stand in the file.
-#[derive(serde::Deserialize)]
-struct Sections {
-    #[serde(default)]
-    plugin: BTreeMap<String, toml::Table>,
-}
+// === impl Places ===
 
-impl Written {
-    fn read(text: &str, environment: &Environment) -> Result<Self, String> {
-        if environment.is_empty() {
-            let file = toml::from_str(text).map_err(|error| with_help(&error))?;
-            let Sections { plugin } = toml::from_str(text).map_err(|error| with_help(&error))?;
-            return Ok(Self {
-                file,
-                plugin,
-                overrides: Overrides::default(),
-            });
+impl Places<'_> {
+    /// Each problem with its place, in the order of the file, and then those of variables.
+    fn told(&self, problems: &[Problem]) -> Vec<String> {
+        let mut by_line: Vec<_> = problems
+            .iter()
+            .map(|problem| self.placed(problem))
+            .collect();
+        by_line.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
+        let told = by_line.into_iter().map(|(_, told)| told);
+        told.chain(self.overrides.problems().iter().cloned())
+            .collect()
+    }
+
+    fn placed(&self, problem: &Problem) -> (Option<usize>, String) {
+        let key = problem.key();
+        if let Some(variable) = self.overrides.variable_of(key) {
+            return (
+                None,
+                format!("{variable}: {problem}{}", text_of_number(problem)),
+            );
         }
-        let mut table: toml::Table = toml::from_str(text).map_err(|error| with_help(&error))?;
-        let overrides = environment.lay_over(&mut table)?;
-        let untyped = |error: &toml::de::Error| told_of_type(error, text, environment);
-        let file = table.clone().try_into().map_err(|error| untyped(&error))?;
-        let Sections { plugin } = table.try_into().map_err(|error| untyped(&error))?;
-        Ok(Self {
-            file,
-            plugin,
-            overrides,
-        })
+        match problem.line(self.text) {
+            Some(line) => (Some(line), format!("line {line}: {problem}")),
+            None => match self.overrides.variable_within(key) {
+                Some(variable) => (None, format!("{variable}: {problem}")),
+                None => (None, problem.to_string()),
+            },
+        }
     }
 }
 
-/// Whose fault `error` is: that of the file, with its line, if it is there without the environment
-/// too, or else that of the variable that alone brings it about.
-fn told_of_type(error: &toml::de::Error, text: &str, environment: &Environment) -> String {
-    if let Err(alone) = toml::from_str::<ConfigFile>(text)
-        && alone.message() == error.message()
-    {
-        return with_help(&alone);
-    }
-    let is_to_blame = |alone: &Environment| {
-        let mut table: toml::Table = toml::from_str(text).unwrap_or_default();
-        alone.lay_over(&mut table).is_ok()
-            && table
-                .try_into::<ConfigFile>()
-                .is_err_and(|alone| alone.message() == error.message())
-    };
-    let told = with_help(error);
-    let blamed = environment
-        .one_by_one()
-        .find(|(_, alone)| is_to_blame(alone));
-    let Some((variable, _)) = blamed else {
-        return told;
-    };
-    if error.message().contains("expected a string") {
-        format!(
-            "{variable}: {told}; a number that is meant as text is written in both quotes, such as '\"17\"'"
-        )
+/// A variable's value is a number if it looks like one.
+fn text_of_number(problem: &Problem) -> &'static str {
+    if problem.to_string().contains("expected a string") {
+        "; a number that is meant as text is written in both quotes, such as '\"17\"'"
     } else {
-        format!("{variable}: {told}")
+        ""
     }
 }

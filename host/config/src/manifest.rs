@@ -10,19 +10,23 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use shardmill_core::plugin::PluginName;
 
 use super::error::ConfigError;
+use super::gather::{Gathered, typed};
 use super::plugin::PluginFile;
-use super::problem::with_help;
+use super::problem::{Problem, listed, table_of};
 
 /// Largest manifest. A page of settings has some hundred bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// A manifest that has the right keys and types. Whether its values can work is seen with the
-/// host's settings over it.
+/// A manifest. What is wrong with its keys, types and values is told with the host's settings over
+/// it, all at once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Manifest {
-    pub(super) path: PathBuf,
-    pub(super) text: String,
+    path: PathBuf,
+    text: String,
+    /// What has the right keys and types.
     pub(super) table: toml::Table,
+    /// What has not.
+    pub(super) gathered: Gathered,
 }
 
 impl Manifest {
@@ -34,10 +38,11 @@ impl Manifest {
     /// Reads it; `None` if there is none. Never blocks for long: not on a named pipe, not on a huge
     /// file.
     pub fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
-        let invalid = |message: String| ConfigError::Invalid {
+        let not_usable = |problems: Vec<String>| ConfigError::Invalid {
             path: path.to_owned(),
-            message,
+            problems,
         };
+        let invalid = |problem: String| not_usable(vec![problem]);
         let cannot_read = |source| ConfigError::Read {
             path: path.to_owned(),
             source,
@@ -71,12 +76,12 @@ impl Manifest {
         }
         let text =
             String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8 text".to_owned()))?;
-        Self::parse(path, text).map(Some).map_err(invalid)
+        Self::parse(path, text).map(Some).map_err(not_usable)
     }
 
     /// What it asks to be granted, an item a line; for people.
     pub fn asks(&self) -> Vec<String> {
-        // It was read as this before.
+        // It was read as this before, and what was wrong is gone.
         let file: PluginFile = self.table.clone().try_into().unwrap_or_default();
         file.grants.lines()
     }
@@ -91,17 +96,40 @@ impl Manifest {
             path: self.path.clone(),
             text: self.text.clone(),
             table,
+            gathered: self.gathered.clone(),
         }
     }
 
-    /// Checks keys and types. The error names the line.
-    fn parse(path: &Path, text: String) -> Result<Self, String> {
-        let _: PluginFile = toml::from_str(&text).map_err(|error| with_help(&error))?;
-        let table = toml::from_str(&text).map_err(|error| with_help(&error))?;
+    /// What is wrong with it, in its own order; what lies with the host's section of the `plugin`
+    /// comes last.
+    pub(super) fn told(&self, plugin: &PluginName, problems: &[Problem]) -> String {
+        let mut by_line: Vec<_> = problems
+            .iter()
+            .map(|problem| (problem.line(&self.text), problem))
+            .collect();
+        by_line.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
+        let path = self.path.display();
+        if let [(None, problem)] = by_line[..] {
+            return format!("{problem} ([plugin.{plugin}] over {path})");
+        }
+        let told = by_line.iter().map(|(line, problem)| match line {
+            Some(line) => format!("line {line}: {problem}"),
+            None => format!("{problem} ([plugin.{plugin}] over it)"),
+        });
+        let told: Vec<String> = told.collect();
+        format!("{path}: {}", listed(&told))
+    }
+
+    /// The error, if it is not TOML, names the line.
+    fn parse(path: &Path, text: String) -> Result<Self, Vec<String>> {
+        let mut table = table_of(&text)?;
+        let mut gathered = Gathered::default();
+        gathered.read(&mut table, typed::<PluginFile>);
         Ok(Self {
             path: path.to_owned(),
             text,
             table,
+            gathered,
         })
     }
 }

@@ -1,6 +1,9 @@
 //! A setting that parses but cannot work, and the line it stands on.
 
+use std::collections::BTreeMap;
+
 use shardmill_worker::InvalidOptions;
+use toml::de::DeTable;
 
 /// What is wrong with which key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,19 +11,47 @@ pub(super) struct Problem {
     /// The key's whole path, such as `plugin.orders.batch.records`.
     key: String,
     message: String,
+    /// Whether it is wrong whatever the other keys say.
+    stands_alone: bool,
+    /// What the key should be called.
+    meant: Option<String>,
 }
 
 impl Problem {
+    /// A value that cannot work, maybe because of another key, which `message` then names.
     pub(super) fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             key: key.into(),
             message: message.into(),
+            stands_alone: false,
+            meant: None,
+        }
+    }
+
+    /// A key that there is not, or a value of another type, with what would be right: the key that
+    /// was meant, or an example.
+    pub(super) fn of_type(key: impl Into<String>, error: &toml::de::Error) -> Self {
+        let key = key.into();
+        Self {
+            message: with_help(&key, error.message()),
+            key,
+            stands_alone: !error.message().starts_with("missing field"),
+            meant: meant(error.message()).map(str::to_owned),
         }
     }
 
     /// The key's whole path.
     pub(super) fn key(&self) -> &str {
         &self.key
+    }
+
+    /// The whole path of the key that was meant, if the key is a slip.
+    pub(super) fn meant(&self) -> Option<String> {
+        let name = self.meant.as_ref()?;
+        Some(match self.key.rsplit_once('.') {
+            Some((section, _)) => format!("{section}.{name}"),
+            None => name.clone(),
+        })
     }
 
     /// The same problem, in a section.
@@ -31,12 +62,22 @@ impl Problem {
         }
     }
 
-    /// Names the line that sets the key, for people; the key itself is named in any case.
-    pub(super) fn with_line(&self, text: &str) -> String {
-        match self.line(text) {
-            Some(line) => format!("line {line}: {self}"),
-            None => self.to_string(),
+    /// The same problem, of another key.
+    pub(super) fn of_key(self, key: String) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Whether it may be there only because `other`, which is wrong too, was taken out: then it
+    /// names that key, as every contradiction does.
+    pub(super) fn may_follow_from(&self, other: &str) -> bool {
+        if self.stands_alone {
+            return false;
         }
+        let (section, last) = other.rsplit_once('.').unwrap_or(("", other));
+        let of_section = section.rsplit('.').next().unwrap_or_default();
+        let is_beside = self.key == section || self.key.starts_with(&format!("{section}."));
+        has_word(&self.message, &format!("{of_section}.{last}"))
+            || is_beside && has_word(&self.message, last)
     }
 
     /// The line of `text` that sets the key, or else the one that opens what it is in
@@ -44,8 +85,11 @@ impl Problem {
     pub(super) fn line(&self, text: &str) -> Option<usize> {
         let mut path = self.key.as_str();
         loop {
-            if let Some(line) = line_of(path, text) {
-                return Some(line);
+            let within = format!("{path}.");
+            let line = line_where(text, |key| key == path)
+                .or_else(|| line_where(text, |key| key.starts_with(&within)));
+            if line.is_some() {
+                return line;
             }
             path = path.rsplit_once('.')?.0;
         }
@@ -64,19 +108,70 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Characters of a line that are shown, which a list of all keys is shorter than: a file that is no
-/// configuration may be one line of megabytes.
+/// Whether `word`, which may have dots in it, stands in `text` as a word of its own.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_of_key = |c: char| c.is_alphanumeric() || c == '-';
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + word.len()..].chars().next();
+        !before.is_some_and(is_of_key) && !after.is_some_and(is_of_key)
+    })
+}
+
+/// Characters of a message that are shown, which a list of all keys is shorter than: a file that is
+/// no configuration may be one line of megabytes.
 const SHOWN_CHARS_MAX: usize = 2_000;
 
-/// The error of a file that does not parse, with what would be right: a key that was meant, or a
-/// value as an example.
-pub(super) fn with_help(error: &toml::de::Error) -> String {
-    let text = error.to_string();
-    let lines: Vec<String> = text.trim_end().lines().map(cut).collect();
-    let text = lines.join("\n");
-    match help(error.message(), &text) {
-        Some(help) => format!("{text}\n{help}"),
-        None => text,
+/// What serde says of a key, with what would be right. All keys that there are stand there only if
+/// none is near.
+fn with_help(key: &str, message: &str) -> String {
+    let said = match meant(message) {
+        Some(_) => message.split(", expected").next().unwrap_or(message),
+        None => message,
+    };
+    match help(key, message) {
+        Some(help) => format!("{}; {help}", cut(said)),
+        None => cut(said),
+    }
+}
+
+/// The keys and values of `text`, whatever they mean. If it is not TOML, the error has the first
+/// mistake of each line.
+pub(super) fn table_of(text: &str) -> Result<toml::Table, Vec<String>> {
+    toml::from_str(text).map_err(|_| {
+        let (_, errors) = DeTable::parse_recoverable(text);
+        of_syntax(text, &errors)
+    })
+}
+
+fn of_syntax(text: &str, errors: &[toml::de::Error]) -> Vec<String> {
+    let mut by_line = BTreeMap::new();
+    for error in errors {
+        let at = error.span().map_or(0, |span| span.start);
+        let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+        by_line.entry(line).or_insert_with(|| error.message());
+    }
+    let shown = |line: usize| cut(text.lines().nth(line - 1).unwrap_or_default().trim());
+    let told = by_line
+        .iter()
+        .map(|(line, message)| format!("line {line}: {}: {message}", shown(*line)));
+    told.collect()
+}
+
+/// Problems that are told at once: more than that nobody reads.
+pub(super) const TOLD_MAX: usize = 20;
+
+/// One problem as it is; several below each other, with their number.
+pub(super) fn listed(problems: &[String]) -> String {
+    let shown = &problems[..problems.len().min(TOLD_MAX)];
+    let more = if shown.len() < problems.len() {
+        "\n  and more: fix these first"
+    } else {
+        ""
+    };
+    match shown {
+        [one] => one.clone(),
+        _ => format!("{} problems:\n  {}{more}", shown.len(), shown.join("\n  ")),
     }
 }
 
@@ -146,8 +241,8 @@ const EXAMPLES: [(&str, &str); 12] = [
 /// What is not spelt wrong but called otherwise.
 const OTHER_WORDS: [(&str, &str); 2] = [("sink", "dead-letter"), ("dlq", "dead-letter")];
 
-fn help(message: &str, text: &str) -> Option<String> {
-    if message.contains("expected path string") && text.contains("[plugins.") {
+fn help(key: &str, message: &str) -> Option<String> {
+    if key == "plugins" && message.starts_with("invalid type: map") {
         return Some(
             "`plugins` is the folder of plugins; what differs by plugin goes under [plugin.NAME]"
                 .to_owned(),
@@ -180,8 +275,9 @@ fn meant(message: &str) -> Option<&str> {
         .map(|(_, known)| known)
 }
 
-/// The line, counted from one, that sets `path` or opens the section of that name.
-fn line_of(path: &str, text: &str) -> Option<usize> {
+/// The first line, counted from one, that sets a key which `is_it`, or opens the section of that
+/// name.
+fn line_where(text: &str, is_it: impl Fn(&str) -> bool) -> Option<usize> {
     let mut section = String::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -190,7 +286,7 @@ fn line_of(path: &str, text: &str) -> Option<usize> {
             .and_then(|rest| rest.split(']').next())
         {
             section = bare(header.trim_start_matches('['));
-            if section == path {
+            if is_it(&section) {
                 return Some(index + 1);
             }
         } else if let Some((key, _)) = line.split_once('=') {
@@ -200,7 +296,7 @@ fn line_of(path: &str, text: &str) -> Option<usize> {
             } else {
                 format!("{section}.{key}")
             };
-            if whole == path {
+            if is_it(&whole) {
                 return Some(index + 1);
             }
         }
@@ -289,13 +385,32 @@ mod tests {
                 .line(inline),
             Some(2)
         );
-        assert_eq!(
-            Problem::new("stream", "bad").with_line(text),
-            "line 1: stream: bad"
-        );
-        assert_eq!(
-            Problem::new("host.buffer", "bad").with_line(text),
-            "host.buffer: bad"
-        );
+    }
+
+    #[test]
+    fn a_problem_that_names_a_key_which_was_taken_out_may_follow_from_that() {
+        let follows = |key: &str, message: &str, other: &str| {
+            Problem::new(key, message).may_follow_from(other)
+        };
+        let half = "must be at most half of host.buffer, or a batch would never fill";
+        assert!(follows("plugin.orders.batch.bytes", half, "host.buffer"));
+        assert!(!follows("plugin.orders.batch.bytes", half, "host.cache"));
+        let order = "cannot be kept with failure.order = \"key\"";
+        let taken = "plugin.orders.failure.order";
+        assert!(follows("plugin.orders.grants.state", order, taken));
+        let missing = "no sink is named \"out\": add [sinks.out], or name an existing one";
+        assert!(follows("failure.dead-letter", missing, "sinks.out"));
+        assert!(!follows("failure.dead-letter", missing, "sinks.outer"));
+        let beside = "\"dead-letter\" needs the name of a sink: set dead-letter as well";
+        assert!(follows(
+            "failure.on-exhausted",
+            beside,
+            "failure.dead-letter"
+        ));
+        assert!(!follows(
+            "plugin.a.limits.memory",
+            beside,
+            "failure.dead-letter"
+        ));
     }
 }

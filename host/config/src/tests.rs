@@ -232,11 +232,18 @@ fn reads_and_leases_that_cannot_work_are_refused_with_their_line() {
 
 #[test]
 fn a_manifest_that_cannot_work_names_file_line_and_mend() {
+    let broken = manifest("batch = \n").unwrap_err().to_string();
+    assert!(broken.contains("orders.toml: line 1: batch ="), "{broken}");
+    let refused = |text: &str| {
+        config("stream = \"s\"\n")
+            .of_plugin(&orders(), Some(&manifest(text).unwrap()))
+            .unwrap_err()
+    };
     for (text, named) in [
-        ("batch = 7\n", "orders.toml: TOML parse error at line 1"),
-        ("failrue = 1\n", "unknown field"),
+        ("batch = 7\n", "orders.toml: line 1: batch: invalid type"),
+        ("failrue = 1\n", "did you mean `failure`?"),
     ] {
-        let problem = manifest(text).unwrap_err().to_string();
+        let problem = refused(text);
         assert!(
             problem.contains(named) && problem.contains("orders.toml"),
             "{problem}"
@@ -351,6 +358,10 @@ fn a_worker_id_that_would_not_fit_into_a_row_a_log_line_or_a_table_is_refused_wi
         ("host 1", "white space"),
         ("", "must not be empty"),
         (&"h".repeat(129), "129 bytes long, at most are 128"),
+        (
+            "env:HOSTNAME",
+            "set the variable SHARDMILL_WORKER_ID to what HOSTNAME holds",
+        ),
     ] {
         let told = Config::parse(
             &format!("stream = \"s\"\nworker-id = \"{id}\"\n"),
@@ -358,9 +369,7 @@ fn a_worker_id_that_would_not_fit_into_a_row_a_log_line_or_a_table_is_refused_wi
         )
         .unwrap_err();
         assert!(
-            told.contains("line 2: worker-id")
-                && told.contains(expected)
-                && told.contains("host-1"),
+            told.contains("line 2: worker-id") && told.contains(expected),
             "{id:?}: {told}"
         );
     }
@@ -389,4 +398,136 @@ fn two_sinks_of_one_file_are_refused_however_its_path_is_written() {
             );
         }
     }
+}
+
+/// The place of each problem in a message that lists several.
+fn places(told: &str) -> Vec<&str> {
+    let mut lines = told.lines();
+    let count = lines.next().unwrap_or_default();
+    let places: Vec<&str> = lines
+        .map(|line| line.trim().splitn(3, ": ").take(2).last().unwrap())
+        .collect();
+    assert!(
+        count.ends_with(&format!("{} problems:", places.len())),
+        "{told}"
+    );
+    places
+}
+
+#[test]
+fn ten_mistakes_in_a_file_are_told_at_once_in_its_order_with_what_was_meant() {
+    let text = "straem = \"orders\"\n\
+        worker-id = 5\n\
+        [leases]\n\
+        duration = \"10 parsecs\"\n\
+        max = 0\n\
+        [reads]\n\
+        retrieval = \"pushing\"\n\
+        [sinks.out]\n\
+        type = \"file\"\n\
+        paht = \"out.ndjson\"\n\
+        [sinks.web]\n\
+        type = \"http\"\n\
+        url = \"example\"\n\
+        timeout = 3\n\
+        [failure]\n\
+        on-exhausted = \"dead-letter\"\n\
+        dead-letter = \"nowhere\"\n\
+        [plugin.orders.batch]\n\
+        records = 0\n";
+    let told = Config::parse(text, Path::new(".")).unwrap_err();
+    let expected = [
+        "straem",
+        "worker-id",
+        "leases.duration",
+        "leases.max",
+        "reads.retrieval",
+        "sinks.out.paht",
+        "sinks.web.url",
+        "sinks.web.timeout",
+        "failure.dead-letter",
+        "plugin.orders.batch.records",
+    ];
+    assert_eq!(places(&told), expected, "{told}");
+    for part in [
+        "line 1: straem: unknown field `straem`; did you mean `stream`?",
+        "line 2: worker-id: invalid type: integer `5`, expected a string; text is written in quotes",
+        "line 4: leases.duration: ",
+        "such as \"500ms\", \"10s\" or \"5m\"",
+        "line 5: leases.max: must be at least 1",
+        "line 7: reads.retrieval: unknown variant `pushing`; did you mean `polling`?",
+        "line 10: sinks.out.paht: unknown field `paht`; did you mean `path`?",
+        "line 13: sinks.web.url: ",
+        "line 14: sinks.web.timeout: ",
+        "line 17: failure.dead-letter: no sink is named \"nowhere\"",
+        "line 19: plugin.orders.batch.records: must be at least 1",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn what_follows_from_another_mistake_is_not_told_beside_it() {
+    for (text, expected) in [
+        (
+            "[sinks.out]\ntype = \"file\"\n[failure]\non-exhausted = \"dead-letter\"\n\
+             dead-letter = \"out\"\n[plugin.orders]\nsinks = [\"out\"]\n",
+            "line 1: sinks.out: missing field `path`",
+        ),
+        (
+            "[failure]\non-exhausted = \"dead-letter\"\ndead-letter = 5\n",
+            "line 3: failure.dead-letter: invalid type",
+        ),
+        (
+            "[host]\nbuffer = \"much\"\n[plugin.orders.batch]\nbytes = \"200MiB\"\n",
+            "line 2: host.buffer: ",
+        ),
+        (
+            "[leases]\nduration = 60\nrenew-every = \"20s\"\n",
+            "line 2: leases.duration: invalid type",
+        ),
+    ] {
+        let told = Config::parse(&format!("stream = \"s\"\n{text}"), Path::new(".")).unwrap_err();
+        let expected = expected.replacen("line ", "", 1);
+        let (line, rest) = expected.split_once(": ").unwrap();
+        let expected = format!("line {}: {rest}", line.parse::<u32>().unwrap() + 1);
+        assert!(told.starts_with(&expected), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+#[test]
+fn a_file_that_is_nothing_but_mistakes_is_told_within_bounds() {
+    let keys: String = (0..500).map(|key| format!("key-{key} = 1\n")).collect();
+    let told = Config::parse(&keys, Path::new(".")).unwrap_err();
+    assert_eq!(
+        told.lines().count(),
+        22,
+        "a heading, twenty, and that there are more: {told}"
+    );
+    assert!(told.ends_with("and more: fix these first"), "{told}");
+    let broken = Config::parse("stream =\n[leases\nmax = 1\n= 5\n", Path::new(".")).unwrap_err();
+    for line in ["line 1: stream =: ", "line 2: [leases: ", "line 4: = 5: "] {
+        assert!(broken.contains(line), "{broken}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_manifest_are_told_at_once_be_it_key_type_value_or_ceiling() {
+    let text = "straem = \"s\"\nstream = \"payroll\"\n[batch]\nrecords = 0\nwindow = 7\n\
+                [limits]\nmemory = \"64GiB\"\n[config]\n\"shardmill.destinations\" = \"y\"\n[grants]\nhttp = [\"example.com\"]\n";
+    let told = config("stream = \"s\"\n")
+        .of_plugin(&orders(), Some(&manifest(text).unwrap()))
+        .unwrap_err();
+    let expected = [
+        "straem",
+        "stream",
+        "batch.records",
+        "batch.window",
+        "limits.memory",
+        "config.shardmill.destinations",
+        "grants.http",
+    ];
+    assert_eq!(places(&told), expected, "{told}");
+    assert!(told.contains("orders.toml: 7 problems:\n"), "{told}");
 }

@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use shardmill_core::text::printable;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
+mod fields;
 mod log_queue;
 pub(crate) mod metrics;
 
+use fields::write_field;
 use log_queue::LogQueue;
 
 /// How long the end of the process waits for the last lines to be read. 1 s: who reads at all has
@@ -78,6 +82,7 @@ pub fn start_logging(format: LogFormat, is_quiet: bool) -> Result<(), BadLogFilt
         LogFormat::Text => builder
             .with_ansi(has_colors())
             .with_target(false)
+            .fmt_fields(debug_fn(write_field).delimited(" "))
             .try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };

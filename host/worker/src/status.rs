@@ -149,7 +149,7 @@ pub struct ShardStatus {
     pub millis_behind_latest: Option<u64>,
     /// Records settled in this run.
     pub records: u64,
-    /// Batches settled in this run.
+    /// Batches in this run of which a record at least was settled.
     pub batches: u64,
     /// Why it does not get on, if it does not.
     pub blocked: Option<BlockedStatus>,

@@ -19,6 +19,9 @@ use crate::author::captured::Captured;
 use crate::cli::CaptureArgs;
 use crate::output::{Interrupted, PipeClosed, no_stream};
 
+/// Shards that are named to whoever named another one.
+const SHARDS_TOLD: usize = 5;
+
 pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
@@ -86,7 +89,21 @@ async fn shards(reader: &KinesisReader, args: &CaptureArgs) -> anyhow::Result<Ve
         if listed.contains(&id) {
             Ok(id)
         } else {
-            bail!("{} has no shard {id}", args.stream)
+            let some: Vec<_> = listed
+                .iter()
+                .take(SHARDS_TOLD)
+                .map(ShardId::as_str)
+                .collect();
+            let more = if listed.len() > SHARDS_TOLD {
+                ", ..."
+            } else {
+                ""
+            };
+            bail!(
+                "{} has no shard {id}; it has {}{more}",
+                args.stream,
+                some.join(", ")
+            )
         }
     });
     asked.collect()

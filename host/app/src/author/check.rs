@@ -1,6 +1,7 @@
 //! `shardmill check`.
 
 mod refusals;
+mod report;
 mod running;
 mod settings;
 
@@ -8,7 +9,6 @@ use std::fmt::Write;
 
 use anyhow::{Context, bail};
 use indicatif::HumanBytes;
-use serde_json::json;
 use shardmill_config::Config;
 use shardmill_core::stream::StreamName;
 use shardmill_serve::component::Found;
@@ -16,6 +16,7 @@ use shardmill_serve::engine::runtime_options;
 use shardmill_wasm::{Inspection, Metering, Runtime, RuntimeOptions};
 
 use self::refusals::refusals;
+use self::report::{ComponentReport, Report};
 use self::running::Running;
 use self::settings::{STREAM, Settings};
 use crate::cli::CheckArgs;
@@ -51,11 +52,12 @@ pub(crate) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
     };
     let problems = refusals(&component, &host, &settings, &inspection);
     if args.output.json {
-        let mut report = as_json(&inspection);
-        report["settings"] = settings.as_json();
-        report["problems"] = problems.as_slice().into();
-        report["running"] = running.as_ref().map(Running::as_json).into();
-        print_json(&report)?;
+        print_json(&Report {
+            component: ComponentReport::of(&inspection),
+            settings: settings.report(),
+            problems: &problems,
+            running: running.as_ref().map(Running::report),
+        })?;
     } else {
         let running = running.as_ref().map(Running::as_text).unwrap_or_default();
         let wrong = problems.iter().fold(String::new(), |text, problem| {
@@ -80,22 +82,6 @@ pub(crate) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
         args.file.display(),
         problems.join("; and ")
     )
-}
-
-fn as_json(inspection: &Inspection) -> serde_json::Value {
-    let import = |import: &shardmill_wasm::InspectedImport| json!({ "name": import.name, "granted": import.is_granted });
-    json!({
-        "kind": inspection.kind.to_string(),
-        "contract": inspection.contract,
-        "size": inspection.size,
-        "digest": inspection.digest.as_str(),
-        "compile-ms": inspection.compile_time.map(|time| time.as_secs_f64() * 1e3),
-        "imports": inspection.imports.iter().map(import).collect::<Vec<_>>(),
-        "exports": inspection.exports,
-        "saves-state": inspection.saves_state,
-        "sends-http": inspection.sends_http,
-        "refusal": inspection.refusal.as_ref().map(ToString::to_string),
-    })
 }
 
 fn as_text(inspection: &Inspection, settings: &Settings) -> String {

@@ -226,7 +226,7 @@ async fn feed(
         .map_or(KeySource::LineNumber, KeySource::Field);
     let writer =
         StreamWriter::new(clients.kinesis.clone(), stream.clone()).speaking(clients.wire.clone());
-    let summary = pump(&writer, path, key, stop)
+    let summary = pump(&writer, path, key.into(), stop)
         .await
         .context("cannot feed the stream")?;
     tracing::info!(

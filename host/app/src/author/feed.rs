@@ -10,13 +10,15 @@ use shardmill_sinks::letters::{input_name, open_input};
 /// Largest record Kinesis takes, in bytes of data and key (AWS limit).
 const RECORD_BYTES_MAX: usize = 10 << 20;
 /// Longest partition key, in Unicode characters (AWS limit).
-const KEY_CHARS_MAX: usize = 256;
+pub(crate) const KEY_CHARS_MAX: usize = 256;
 
 /// Where a record's partition key comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeySource {
     /// A field of the line's JSON object; dots lead into objects, as in `properties.net`.
     Field(String),
+    /// The same for every line, so that all of them go to one shard.
+    Given(String),
     /// The line's number: spreads evenly, keeps no order.
     LineNumber,
 }
@@ -136,6 +138,7 @@ impl Feed {
     fn key_of(&self, data: &[u8]) -> Result<String, String> {
         let path = match &self.key {
             KeySource::LineNumber => return Ok(self.line.to_string()),
+            KeySource::Given(key) => return Ok(key.clone()),
             KeySource::Field(path) => path,
         };
         let object: Value = serde_json::from_slice(data)
@@ -230,6 +233,13 @@ mod tests {
                 .to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_given_key_is_every_lines_key_whatever_the_line_holds() {
+        let lines = read_all(b"plain\n{}", KeySource::Given("all".to_owned())).unwrap();
+        let keys: Vec<_> = lines.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["all", "all"]);
     }
 
     #[test]

@@ -53,12 +53,30 @@ pub(crate) struct PumpSummary {
     pub(crate) was_stopped: bool,
 }
 
+/// Where records go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PutKeys {
+    /// Their partition keys.
+    pub(crate) source: KeySource,
+    /// What stands in place of the partition key's hash, for all of them.
+    pub(crate) explicit_hash: Option<u128>,
+}
+
+impl From<KeySource> for PutKeys {
+    fn from(source: KeySource) -> Self {
+        Self {
+            source,
+            explicit_hash: None,
+        }
+    }
+}
+
 /// Puts all lines of `path`, each as soon as it is there; on `stop`, ends after the request in
 /// flight.
 pub(crate) async fn pump(
     writer: &StreamWriter,
     path: &Path,
-    key: KeySource,
+    keys: PutKeys,
     stop: &CancellationToken,
 ) -> anyhow::Result<PumpSummary> {
     let (sender, mut lines) = mpsc::channel(CHUNK_LINES);
@@ -66,7 +84,8 @@ pub(crate) async fn pump(
     // Opening may block as well: who looks whether it is gzip waits for the first bytes of a pipe.
     let opened = path.to_owned();
     let reader = tokio::task::spawn_blocking(move || {
-        read_lines(Feed::open(&opened, key)?, &sender, &handle)
+        let feed = Feed::open(&opened, keys.source)?;
+        read_lines(feed, keys.explicit_hash, &sender, &handle)
     });
     let progress = Progress::start();
     let mut total = PutReport::default();
@@ -167,6 +186,7 @@ struct ReadLine {
 /// Reads ahead of the requests until the end of the feed, or until nobody listens.
 fn read_lines(
     mut feed: Feed,
+    explicit_hash_key: Option<u128>,
     lines: &mpsc::Sender<ReadLine>,
     handle: &Handle,
 ) -> Result<(), FeedError> {
@@ -179,7 +199,7 @@ fn read_lines(
         let line = feed.line();
         let entry = PutEntry {
             partition_key,
-            explicit_hash_key: None,
+            explicit_hash_key,
             data: Bytes::from(data),
         };
         let bytes = u32::try_from(entry.cost_bytes().min(AHEAD_BYTES)).unwrap_or(u32::MAX);

@@ -6,7 +6,7 @@ use shardmill_core::ports::ReadError;
 use shardmill_serve::Signals;
 
 use crate::author::feed::KeySource;
-use crate::author::pump::{PumpSummary, pump};
+use crate::author::pump::{PumpSummary, PutKeys, pump};
 use crate::cli::PutArgs;
 use crate::output::{Interrupted, no_stream, print, print_json};
 
@@ -15,10 +15,11 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
     let target = PutTarget::parse(&args.stream)?;
     let writer = StreamWriter::to(clients.kinesis, target).speaking(clients.wire);
-    let key = args
-        .key_field
-        .map_or(KeySource::LineNumber, KeySource::Field);
-    let summary = match pump(&writer, &args.file, key, signals.stop()).await {
+    let keys = PutKeys {
+        source: key_source(args.key_field, args.key),
+        explicit_hash: args.explicit_hash_key,
+    };
+    let summary = match pump(&writer, &args.file, keys, signals.stop()).await {
         Err(error) if is_without_stream(&error) => return Err(no_stream(&args.stream)),
         summary => summary?,
     };
@@ -35,6 +36,15 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
         return Err(Interrupted(line).into());
     }
     Ok(())
+}
+
+/// The command line takes one of them at most.
+fn key_source(field: Option<String>, key: Option<String>) -> KeySource {
+    match (field, key) {
+        (Some(field), _) => KeySource::Field(field),
+        (None, Some(key)) => KeySource::Given(key),
+        (None, None) => KeySource::LineNumber,
+    }
 }
 
 /// Whether the stream was not there from the start.

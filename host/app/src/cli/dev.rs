@@ -27,7 +27,7 @@ pub(crate) struct DevArgs {
     #[arg(long, default_value = "dev")]
     pub(crate) stream: String,
     /// Shards of a stream that is created.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 4, value_parser = values::count::<1000>)]
     pub(crate) shards: u32,
     /// A file whose lines to put into the stream at the start, plain or gzip; `-` is standard
     /// input.

@@ -19,6 +19,9 @@ pub(crate) struct LeasesArgs {
     /// How to print.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    /// Show all of every column, however narrow the terminal is.
+    #[arg(long)]
+    pub(crate) wide: bool,
     /// Print again at this interval until ctrl-c. Who is alive shows from the second time on.
     #[arg(long, value_name = "INTERVAL", value_parser = values::duration)]
     pub(crate) watch: Option<Duration>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{OutputArgs, PlaceArgs};
+use super::{OutputArgs, PlaceArgs, values};
 
 /// Arguments of `put`.
 #[derive(Debug, Args)]
@@ -21,6 +21,14 @@ pub(crate) struct PutArgs {
     /// `properties.net`. Without it, keys spread evenly and order is lost.
     #[arg(long, value_name = "FIELD")]
     pub(crate) key_field: Option<String>,
+    /// The partition key of every record, so that all of them go to one shard, in order.
+    #[arg(long, value_name = "KEY", value_parser = values::partition_key,
+          conflicts_with = "key_field")]
+    pub(crate) key: Option<String>,
+    /// A number below 2^128 that says the shard of every record, in place of the partition key's
+    /// hash: each shard's range is in `aws kinesis list-shards`.
+    #[arg(long, value_name = "NUMBER", value_parser = values::hash_key)]
+    pub(crate) explicit_hash_key: Option<u128>,
     /// How to print.
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -25,6 +25,9 @@ pub(crate) struct ReplayArgs {
     /// Only show what is in the files.
     #[arg(long, conflicts_with_all = ["plugin", "to_stream", "failed"])]
     pub(crate) list: bool,
+    /// With --list: show the beginning of each record's data, too.
+    #[arg(long, requires = "list")]
+    pub(crate) data: bool,
     /// The component to run. Default: for each letter, its plugin's NAME.wasm in the plugins
     /// folder.
     #[arg(long, value_name = "FILE.wasm", conflicts_with = "to_stream")]

@@ -24,6 +24,9 @@ pub(crate) struct RunArgs {
     /// Writes nothing.
     #[arg(long, requires = "check")]
     pub(crate) connect: bool,
+    /// With --check: print JSON.
+    #[arg(long, requires = "check")]
+    pub(crate) json: bool,
     /// How to reach AWS.
     #[command(flatten)]
     pub(crate) aws: AwsArgs,

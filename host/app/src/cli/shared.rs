@@ -90,6 +90,6 @@ pub(crate) struct SettingsArgs {
     #[arg(long = "sink", value_name = "NAME")]
     pub(crate) sinks: Vec<String>,
     /// Most records in a batch.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "COUNT", value_parser = values::count::<10_000>)]
     pub(crate) batch_records: Option<u32>,
 }

@@ -56,7 +56,7 @@ pub(crate) struct TestArgs {
     #[command(flatten)]
     pub(crate) settings: SettingsArgs,
     /// Shards to spread the records over, by their keys.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 1, value_parser = values::count::<100>)]
     pub(crate) shards: u32,
     /// After every COUNT lines, add a broken record: empty, not UTF-8, or half a line, in turn.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
@@ -68,7 +68,7 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "FILE.wasm", requires = "reload_after")]
     pub(crate) reload_to: Option<PathBuf>,
     /// Most deliveries of a failing record, if the failure policy sets no limit.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 2, value_parser = values::count::<100>)]
     pub(crate) attempts: u32,
     /// Make the result the same on every machine: calls are limited by fuel (about one unit an
     /// instruction) instead of time, and clocks and random numbers are the same in each run. Prints

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use shardmill_core::plugin::check_ending;
 
+use crate::author::feed::KEY_CHARS_MAX;
+
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; a duration is written such as 500ms, 10s or 5m"))
@@ -24,12 +26,38 @@ pub(super) fn application(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// How many of something there shall be: one at least.
+pub(super) fn count<const MOST: u32>(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
+        Ok(_) | Err(_) => Err(format!("a whole number from 1 to {MOST}, such as 4")),
+    }
+}
+
 /// A rate, of a second.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(rate) if (0.0..=1e12).contains(&rate) => Ok(rate),
         Ok(_) | Err(_) => Err("a rate is written such as 2500 or 0.1".to_owned()),
     }
+}
+
+/// A partition key.
+pub(super) fn partition_key(text: &str) -> Result<String, String> {
+    match text.chars().count() {
+        0 => Err("a partition key must not be empty".to_owned()),
+        1..=KEY_CHARS_MAX => Ok(text.to_owned()),
+        _ => Err(format!(
+            "a partition key has {KEY_CHARS_MAX} characters at most"
+        )),
+    }
+}
+
+/// A place in the range of hash keys.
+pub(super) fn hash_key(text: &str) -> Result<u128, String> {
+    text.parse().map_err(|_| {
+        "a hash key is a whole number from 0 to 340282366920938463463374607431768211455".to_owned()
+    })
 }
 
 /// An AWS region's name.
@@ -63,10 +91,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_count_is_told_how_it_is_written_and_within_which_bounds() {
+        assert_eq!(count::<5>("5"), Ok(5));
+        for bad in ["0", "6", "ten", "-1", "1.5", ""] {
+            assert!(
+                count::<5>(bad).unwrap_err().contains("from 1 to 5"),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
     fn a_rate_is_a_number_that_can_be() {
         assert!(rate("0.5").is_ok() && rate("0").is_ok());
         for bad in ["-1", "NaN", "inf", "many"] {
             assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_what_kinesis_takes() {
+        assert!(partition_key("a").is_ok() && partition_key(&"é".repeat(256)).is_ok());
+        assert!(partition_key("").is_err() && partition_key(&"é".repeat(257)).is_err());
+        assert_eq!(hash_key(&u128::MAX.to_string()), Ok(u128::MAX));
+        for bad in ["-1", "0x10", "340282366920938463463374607431768211456", ""] {
+            assert!(hash_key(bad).is_err(), "{bad}");
         }
     }
 

@@ -16,7 +16,7 @@ use shardmill_serve::Signals;
 
 use super::reading::age;
 use crate::cli::LeasesArgs;
-use crate::output::{Interrupted, print, print_json};
+use crate::output::{Interrupted, print, print_json, terminal_width};
 
 /// Signs of a trouble's reason that a table shows; `explain` has all of it.
 const STUCK_SHOWN: usize = 160;
@@ -146,7 +146,8 @@ fn show_leases(
     if args.output.json {
         return print_json(&rows);
     }
-    print(&lease_table(&rows, BootClock.wall_ms()).to_string());
+    let width = terminal_width().filter(|_| !args.wide);
+    print(&fitted(&rows, BootClock.wall_ms(), width));
     for bad in &listing.bad_rows {
         print(&format!("row {} cannot be read: {}", bad.key, bad.problem));
     }
@@ -215,9 +216,52 @@ fn lag(row: &Row) -> String {
     }
 }
 
+/// The table, with long numbers cut at their front if a terminal of that `width` would break lines.
+fn fitted(rows: &[Row], wall_ms: u64, width: Option<usize>) -> String {
+    let whole = lease_table(rows, wall_ms, Detail::Whole).trim_fmt();
+    let widest = whole.lines().map(|line| line.chars().count()).max();
+    if width.is_none_or(|width| widest.unwrap_or(0) <= width) {
+        return whole;
+    }
+    format!(
+        "{}\n(numbers are cut to fit; --wide shows all of them)",
+        lease_table(rows, wall_ms, Detail::Cut).trim_fmt()
+    )
+}
+
+/// How much of a number is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Whole,
+    Cut,
+}
+
+impl Detail {
+    /// A checkpoint; the end of it is what changes.
+    fn checkpoint(self, text: &str) -> String {
+        const END_SHOWN: usize = 10;
+        let is_number = text.starts_with(|c: char| c.is_ascii_digit());
+        let cut = text.len().saturating_sub(END_SHOWN);
+        match text.get(cut..) {
+            Some(end) if self == Self::Cut && is_number && cut > 0 => format!("…{end}"),
+            _ => text.to_owned(),
+        }
+    }
+
+    /// A shard by its number, which commands take as well as its id.
+    fn shard(self, id: &str) -> String {
+        let number = id.rsplit('-').next().unwrap_or(id).trim_start_matches('0');
+        match self {
+            Self::Whole => id.to_owned(),
+            Self::Cut if number.is_empty() => "0".to_owned(),
+            Self::Cut => number.to_owned(),
+        }
+    }
+}
+
 /// Claims and troubles are rare: their columns are there only if there are any, so that a row fits
 /// in a line.
-fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
+fn lease_table(rows: &[Row], wall_ms: u64, detail: Detail) -> Table {
     let has_claim = rows.iter().any(|row| row.claimed_by.is_some());
     let has_stuck = rows.iter().any(|row| row.stuck.is_some());
     let mut header = vec![
@@ -255,11 +299,11 @@ fn lease_table(rows: &[Row], wall_ms: u64) -> Table {
             .as_deref()
             .map_or("-", |digest| digest.get(..12).unwrap_or(digest));
         let mut cells = vec![
-            row.shard.clone(),
+            detail.shard(&row.shard),
             or_dash(&row.owner),
             or_dash(&since),
             row.counter.to_string(),
-            row.checkpoint.clone(),
+            detail.checkpoint(&row.checkpoint),
             lag(row),
             or_dash(&settled),
             digest.to_owned(),
@@ -334,7 +378,7 @@ fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Tab
 #[cfg(test)]
 mod tests {
     use shardmill_core::lease::WorkerId;
-    use shardmill_core::stream::{HashKeyRange, Shard, ShardId};
+    use shardmill_core::stream::{HashKeyRange, Position, SequenceNumber, Shard, ShardId};
 
     use super::*;
 
@@ -354,5 +398,37 @@ mod tests {
         assert_eq!(shown(&lease), "0s");
         lease.checkpoint = Checkpoint::ShardEnd;
         assert_eq!(shown(&lease), "-");
+    }
+
+    #[test]
+    fn a_table_fits_a_terminal_and_nothing_is_cut_for_anybody_else() {
+        let shard = Shard {
+            id: ShardId::new("shardId-000000000012").unwrap(),
+            parents: Vec::new(),
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        };
+        let number = "49590338271490256608559692538361571095921575989136588898";
+        let position = Position::plain(SequenceNumber::parse(number).unwrap());
+        let mut lease = Lease::fresh(&shard, Checkpoint::At(position));
+        lease.owner = WorkerId::new("host-1");
+        let rows = [row(&lease, &LeaseObserver::default(), Moment::default())];
+        for width in [None, Some(200)] {
+            let whole = fitted(&rows, 0, width);
+            assert!(
+                whole.contains(number) && whole.contains("shardId-000000000012"),
+                "{whole}"
+            );
+        }
+        let narrow = fitted(&rows, 0, Some(80));
+        assert!(narrow.contains("…9136588898"), "{narrow}");
+        assert!(
+            narrow.lines().all(|line| line.chars().count() <= 80),
+            "{narrow}"
+        );
+        assert!(narrow.contains("--wide"), "{narrow}");
+        let ends = Detail::Cut;
+        assert_eq!(ends.checkpoint("TRIM_HORIZON"), "TRIM_HORIZON");
+        assert_eq!(ends.shard("shardId-000000000000"), "0");
     }
 }

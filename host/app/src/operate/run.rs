@@ -1,10 +1,11 @@
 //! `shardmill run`.
 
+mod check;
 mod probe;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use shardmill_aws::AwsClients;
-use shardmill_config::{Checked, Config, ConfigError};
+use shardmill_config::Config;
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::Utc;
 use shardmill_serve::BootClock;
@@ -13,15 +14,15 @@ use shardmill_serve::Measurements;
 use shardmill_serve::Signals;
 use tokio::task::JoinSet;
 
+use self::check::check;
 use self::probe::probe;
 use crate::cli::RunArgs;
-use crate::output::print;
 
 pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
-    let mut config = Config::load(&args.config)?;
     if args.check {
-        return Box::pin(check(&args, config)).await;
+        return Box::pin(check(&args)).await;
     }
+    let mut config = Config::load(&args.config)?;
     for warning in config.check_around(Utc(BootClock.wall_ms())).warnings {
         tracing::warn!(warning, "the configuration may not mean what you intend");
     }
@@ -64,42 +65,4 @@ async fn tell_what_is_missing(config: Config, clients: AwsClients) {
     for problem in Box::pin(probe(&config, &clients)).await {
         tracing::warn!(problem, "something is missing, waiting for it");
     }
-}
-
-/// Tells everything that a host would stumble over.
-async fn check(args: &RunArgs, mut config: Config) -> anyhow::Result<()> {
-    let Checked { problems, warnings } = config.check_around(Utc(BootClock.wall_ms()));
-    // A host that runs finds this out by itself, again and again.
-    let writers = shardmill_wasm::folder::writers(&config.plugins);
-    for warning in warnings.iter().chain(&writers) {
-        print(&format!("warning: {warning}"));
-    }
-    for variable in &config.environment {
-        print(&format!("{variable} of the environment sets its value"));
-    }
-    let mut missing = Vec::new();
-    if args.connect {
-        config.aws = crate::aws::merge(&config.aws, &args.aws)?;
-        let clients = crate::aws::connect(&config.aws).await?;
-        missing = Box::pin(probe(&config, &clients)).await;
-    }
-    let all: Vec<&str> = problems
-        .iter()
-        .chain(&missing)
-        .map(String::as_str)
-        .collect();
-    let told = all.join("\n       ");
-    if !problems.is_empty() {
-        return Err(ConfigError::Plugin { message: told }.into());
-    }
-    if !missing.is_empty() {
-        bail!("{told}");
-    }
-    let reached = if args.connect {
-        ", and everything that it names can be reached"
-    } else {
-        ""
-    };
-    print(&format!("{} is good{reached}", args.config.display()));
-    Ok(())
 }

@@ -4,6 +4,7 @@
 // A call owns its arguments and frees them; the bindings free what it returns.
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "plugin.h"
 #include "handle.h"
@@ -24,22 +25,54 @@ static bool fail(error_t *error, uint8_t tag, const char *message) {
     return false;
 }
 
+static bool config(const char *name, plugin_option_string_t *value, error_t *error) {
+    plugin_string_t key;
+    plugin_string_set(&key, name);
+    wasi_config_store_error_t config_error;
+    if (wasi_config_store_get(&key, value, &config_error)) {
+        return true;
+    }
+    wasi_config_store_error_free(&config_error);
+    return fail(error, SHARDMILL_PROCESSOR_TYPES_ERROR_UNAVAILABLE, "the configuration cannot be read");
+}
+
+// Whether `name` is one of `names`, which are separated by commas.
+static bool is_among(const plugin_string_t *name, const plugin_string_t *names) {
+    const char *start = (const char *)names->ptr, *end = start + names->len;
+    while (start <= end) {
+        const char *comma = start < end ? memchr(start, ',', (size_t)(end - start)) : NULL;
+        size_t length = (size_t)((comma ? comma : end) - start);
+        if (length == name->len && memcmp(start, name->ptr, length) == 0) {
+            return true;
+        }
+        start += length + 1;
+    }
+    return false;
+}
+
+// Refuses what names no sink of the host before the first record needs it.
+static bool refuse_unknown(error_t *error) {
+    plugin_option_string_t known;
+    if (!config("shardmill.destinations", &known, error)) {
+        return false;
+    }
+    bool is_known = !known.is_some || is_among(&destination, &known.val);
+    plugin_option_string_free(&known);
+    return is_known || fail(error, SHARDMILL_PROCESSOR_TYPES_ERROR_MISCONFIGURED, "`destination` names no sink of the host");
+}
+
 bool exports_shardmill_processor_processor_init(context_t *context, error_t *error) {
     exports_shardmill_processor_processor_context_free(context);
-    plugin_string_t key;
-    plugin_string_set(&key, "destination");
     plugin_option_string_t value;
-    wasi_config_store_error_t config_error;
-    if (!wasi_config_store_get(&key, &value, &config_error)) {
-        wasi_config_store_error_free(&config_error);
-        return fail(error, SHARDMILL_PROCESSOR_TYPES_ERROR_UNAVAILABLE, "the configuration cannot be read");
+    if (!config("destination", &value, error)) {
+        return false;
     }
     if (value.is_some) {
         destination = value.val;
     } else {
         plugin_string_set(&destination, "stdout");
     }
-    return true;
+    return refuse_unknown(error);
 }
 
 static bool emit(plugin_string_t *key, bytes output, error_t *error) {

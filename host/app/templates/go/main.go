@@ -2,6 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"shardmill"
 )
@@ -16,7 +19,17 @@ func (p *processor) Init(shardmill.Context) error {
 	if value, found := shardmill.Config("destination"); found {
 		p.destination = value
 	}
-	return nil
+	return refuseUnknown(p.destination)
+}
+
+// refuseUnknown refuses what names no sink of the host before the first record needs it. Only the host knows them.
+func refuseUnknown(destination string) error {
+	known, found := shardmill.Config("shardmill.destinations")
+	if !found || slices.Contains(strings.Split(known, ","), destination) {
+		return nil
+	}
+	return shardmill.Misconfigured(fmt.Sprintf(
+		"`destination` is %q, which names no sink of the host; there are: %s", destination, known))
 }
 
 func (p *processor) Process(batch shardmill.Batch) (outcome shardmill.Outcome, err error) {

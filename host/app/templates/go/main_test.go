@@ -24,3 +24,13 @@ func TestRecordsComeOutAsTheyCameAndEmptyOnesAreRejected(t *testing.T) {
 		t.Errorf("emitted: %v", emitted)
 	}
 }
+
+func TestADestinationMustBeASinkOfTheHost(t *testing.T) {
+	shardmill.Configure("shardmill.destinations", "alerts,stdout")
+	if err := refuseUnknown("alerts"); err != nil {
+		t.Error(err)
+	}
+	if refuseUnknown("alert") == nil {
+		t.Error("a name that is no sink is taken")
+	}
+}

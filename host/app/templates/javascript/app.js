@@ -11,6 +11,7 @@ let destination;
 export const processor = {
   init: reporting((_context) => {
     destination = get("destination") ?? "stdout";
+    refuseUnknown(destination);
   }),
 
   process: reporting(({ records }) => {
@@ -26,6 +27,14 @@ export const processor = {
   close: reporting((_reason) => {}),
 };
 
+// Refuses what names no sink of the host before the first record needs it.
+function refuseUnknown(destination) {
+  const known = get("shardmill.destinations");
+  if (known === undefined || known.split(",").includes(destination)) return;
+  const message = `\`destination\` is "${destination}", which names no sink of the host; there are: ${known}`;
+  throw { tag: "misconfigured", val: message };
+}
+
 // Turns whatever is thrown, now or by a promise, into an error of the contract for the host. Anything else would trap and
 // cost the instance.
 function reporting(call) {
@@ -33,6 +42,7 @@ function reporting(call) {
     try {
       return await call(argument);
     } catch (error) {
+      if (error?.tag === "misconfigured") throw error;
       throw { tag: "other", val: describe(error) };
     }
   };

@@ -26,12 +26,21 @@ def reporting(call):
     return wrapper
 
 
+def refuse_unknown(destination):
+    """Refuses what names no sink of the host before the first record needs it."""
+    known = store.get("shardmill.destinations")
+    if known is not None and destination not in known.split(","):
+        raise Err(types.Error_Misconfigured(
+            f"`destination` is {destination!r}, which names no sink of the host; there are: {known}"))
+
+
 class Processor(exports.Processor):
     # Each call gets a new `Processor`: keep in the module what must last.
     @reporting
     def init(self, context):
         global destination
         destination = store.get("destination") or "stdout"
+        refuse_unknown(destination)
 
     @reporting
     def process(self, batch):

@@ -53,9 +53,15 @@ impl Applications {
     }
 }
 
+/// An application that another plugin has too.
+pub(crate) struct Shared {
+    pub(crate) plugin: String,
+    pub(crate) told: String,
+}
+
 /// Two plugins with a table in common would take each other's leases, and which of them got them
 /// would be the faster one's luck.
-pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> Vec<String> {
+pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> Vec<Shared> {
     let mut owners: BTreeMap<String, &str> = BTreeMap::new();
     let mut problems = Vec::new();
     for (name, plugin) in plugins {
@@ -67,11 +73,15 @@ pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> V
                 .into_iter()
                 .flatten();
             if let Some(other) = others.find(|other| other != name) {
-                problems.push(format!(
+                let told = format!(
                     "plugins {other} and {name} both have the application {}: name another \
                         `application` for one of them",
                     stream.application
-                ));
+                );
+                problems.push(Shared {
+                    plugin: name.clone(),
+                    told,
+                });
             }
         }
     }

@@ -22,6 +22,10 @@ pub(super) const MARK: &str = "shardmill-dead-letter";
 /// set to.
 const REASON_CHARS_MAX: usize = 4_000;
 
+/// Bytes that a text may have with its escapes, of which there is not more than one for each byte,
+/// to be written as text whatever base64 would have: what the rest of the smallest line leaves.
+const READABLE_BYTES_MAX: usize = 32 << 10;
+
 /// Longest name of a DynamoDB table (AWS limit), which an application's is: whoever reads letters
 /// holds it, and shows it.
 const APPLICATION_BYTES_MAX: usize = 255;
@@ -264,12 +268,17 @@ impl Line {
         }
     }
 
-    /// Text stays readable, unless escapes would make it longer than base64: a letter must not grow
-    /// beyond that.
+    /// Text stays readable, unless escapes would make it longer than base64, and long: a letter must
+    /// not grow beyond that. JSON is all quotes, and most of it is short.
     fn with_data(self, data: &[u8]) -> Self {
         let base64_bytes = data.len().div_ceil(3) * 4;
+        let is_readable = |text: &str| {
+            let escaped = escaped_bytes(text);
+            let is_short = escaped <= READABLE_BYTES_MAX && escaped <= 2 * data.len();
+            escaped <= base64_bytes || is_short
+        };
         match std::str::from_utf8(data) {
-            Ok(text) if escaped_bytes(text) <= base64_bytes => Self {
+            Ok(text) if is_readable(text) => Self {
                 data: Some(text.to_owned()),
                 ..self
             },

@@ -226,13 +226,13 @@ mod tests {
             let permissions = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(folder.path().join(name), permissions).unwrap();
         };
-        for name in ["notes.txt", "b.toml", "a.wasm.sig", "orders.wasm"] {
+        for name in ["notes.txt", "bbb.toml", "aaa.wasm.sig", "orders.wasm"] {
             std::fs::write(folder.path().join(name), "").unwrap();
             set(name, 0o644);
         }
         set("notes.txt", 0o666);
         assert_eq!(writers(folder.path()), None, "that is not loaded");
-        for name in ["orders.wasm", "b.toml", "a.wasm.sig", "."] {
+        for name in ["orders.wasm", "bbb.toml", "aaa.wasm.sig", "."] {
             set(name, if name == "." { 0o777 } else { 0o646 });
             let told = writers(folder.path()).unwrap();
             let whole = folder.path().join(name);

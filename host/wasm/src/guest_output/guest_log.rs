@@ -45,12 +45,13 @@ impl GuestLog {
         }
         let message = self.redactor.shown(message, self.line_bytes_max);
         let source = self.redactor.shown(source, CONTEXT_BYTES_MAX);
+        let source = (!source.is_empty()).then(|| tracing::field::display(source));
         let (plugin, shard) = (&self.plugin, &self.shard);
         macro_rules! line {
             ($level:ident) => {
                 // The name in front: no line of the host's begins so, whatever the guest goes on to
                 // say.
-                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, %source, "[{plugin}] {message}")
+                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, source, "[{plugin}] {message}")
             };
         }
         match level {

@@ -279,7 +279,7 @@ impl Consumer {
         self.keeper.count_bytes(bytes);
         self.status.update_shard(&self.shard, |status| {
             status.records += count;
-            status.batches += u64::from(failed.is_empty());
+            status.batches += u64::from(count > 0);
         });
     }
 

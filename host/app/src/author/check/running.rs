@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use shardmill_aws::LeaseTable;
 use shardmill_config::files;
 use shardmill_config::{AwsConfig, Config};
@@ -14,6 +14,7 @@ use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_core::ports::LeaseStore;
 use shardmill_wasm::{Inspection, Runtime};
 
+use super::report::{Changes, RunningReport};
 use super::settings::Settings;
 use crate::cli::CheckArgs;
 
@@ -30,15 +31,6 @@ pub(super) struct Running {
     is_same: bool,
     /// Against the file in the plugins folder, if that is the version at work.
     changes: Option<Changes>,
-}
-
-/// What comes and goes.
-struct Changes {
-    imports_added: Vec<String>,
-    imports_removed: Vec<String>,
-    exports_added: Vec<String>,
-    exports_removed: Vec<String>,
-    size_before: usize,
 }
 
 impl Running {
@@ -91,17 +83,13 @@ impl Running {
         })
     }
 
-    pub(super) fn as_json(&self) -> Value {
-        let changes = self.changes.as_ref().map(|changes| {
-            json!({
-                "imports-added": changes.imports_added,
-                "imports-removed": changes.imports_removed,
-                "exports-added": changes.exports_added,
-                "exports-removed": changes.exports_removed,
-                "size-before": changes.size_before,
-            })
-        });
-        json!({ "source": self.source, "digests": self.digests, "same": self.is_same, "changes": changes })
+    pub(super) fn report(&self) -> RunningReport<'_> {
+        RunningReport {
+            source: &self.source,
+            digests: &self.digests,
+            same: self.is_same,
+            changes: self.changes.as_ref(),
+        }
     }
 
     pub(super) fn as_text(&self) -> String {

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use bytesize::ByteSize;
 use humantime::format_duration;
-use serde_json::{Value, json};
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutPolicy;
 
 use shardmill_config::{Config, Manifest, PluginConfig, limits_told};
+
+use super::report::{Applied, Checked, SettingsReport};
 
 /// What an instance is told that it reads where nobody says.
 pub(super) const STREAM: &str = "the-stream-of-the-host";
@@ -75,24 +76,22 @@ impl Settings {
         self.asked.iter().any(|asked| asked.starts_with("http "))
     }
 
-    pub(super) fn as_json(&self) -> Value {
-        let mut report = json!({
-            "manifest": self.has_manifest,
-            "grants-asked": self.asked,
-            "grants-given": self.is_decided.then_some(self.checked.is_ok()),
-        });
-        match &self.checked {
-            Err(problem) => report["problem"] = problem.as_str().into(),
-            Ok(config) => {
-                report["streams"] = streams(config).into();
-                report["batch-records"] = config.batches.records.into();
-                for (key, value) in applied(config) {
-                    report[key] = value.into();
-                }
-                report["limits"] = limits_told(&config.limits).into_iter().collect();
-            }
+    pub(super) fn report(&self) -> SettingsReport<'_> {
+        let settings = match &self.checked {
+            Err(problem) => Checked::Wrong { problem },
+            Ok(config) => Checked::Right {
+                streams: streams(config),
+                batch_records: config.batches.records,
+                applied: applied(config),
+                limits: limits_told(&config.limits).into_iter().collect(),
+            },
+        };
+        SettingsReport {
+            manifest: self.has_manifest,
+            grants_asked: &self.asked,
+            grants_given: self.is_decided.then_some(self.checked.is_ok()),
+            settings,
         }
-        report
     }
 
     pub(super) fn as_text(&self) -> String {
@@ -119,7 +118,7 @@ impl Settings {
         for stream in streams(config) {
             let _ = writeln!(text, "reads     {stream}");
         }
-        for (name, value) in applied(config) {
+        for (name, value) in applied(config).rows() {
             let _ = writeln!(text, "setting   {name:48} {value}");
         }
         for (name, limit) in limits_told(&config.limits) {
@@ -139,8 +138,7 @@ fn streams(config: &PluginConfig) -> Vec<String> {
         .collect()
 }
 
-/// What else applies, by section, as briefly as it can be said.
-fn applied(config: &PluginConfig) -> Vec<(&'static str, String)> {
+fn applied(config: &PluginConfig) -> Applied {
     let sinks = match &config.sinks {
         Some(names) => names
             .iter()
@@ -156,25 +154,19 @@ fn applied(config: &PluginConfig) -> Vec<(&'static str, String)> {
         format_duration(batch.window),
         format_duration(checkpoint.age),
     );
-    vec![
-        ("sinks", sinks),
-        (
-            "batch",
-            format!(
-                "{} records or {batch_bytes}, waits {window} to fill",
-                batch.records
-            ),
+    Applied {
+        sinks,
+        batch: format!(
+            "{} records or {batch_bytes}, waits {window} to fill",
+            batch.records
         ),
-        (
-            "checkpoint",
-            format!(
-                "{} records, {checkpoint_bytes} or {age}",
-                checkpoint.records
-            ),
+        checkpoint: format!(
+            "{} records, {checkpoint_bytes} or {age}",
+            checkpoint.records
         ),
-        ("failure", failure(&config.failure)),
-        ("rollout", rollout(&config.rollout)),
-    ]
+        failure: failure(&config.failure),
+        rollout: rollout(&config.rollout),
+    }
 }
 
 fn failure(policy: &FailurePolicy) -> String {

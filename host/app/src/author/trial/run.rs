@@ -431,20 +431,21 @@ fn refuse_standstill(plugin: &PluginSnapshot) -> anyhow::Result<()> {
             why_blocked(plugin, halted.given_up.last.as_deref())
         );
     }
-    if plugin.worker.shards.values().any(is_without_state) {
+    if plugin.worker.shards.values().any(will_never_begin) {
         bail!("no record can be settled: {}", why_blocked(plugin, None));
     }
     Ok(())
 }
 
-/// Whether what it keeps as its state cannot be had, and will not be: the stack is in this process.
-fn is_without_state(shard: &ShardStatus) -> bool {
-    /// In case a version is being swapped.
+/// Whether there is no instance, or what it keeps as its state cannot be had, and will not be: the
+/// stack is in this process, and nobody changes the settings.
+fn will_never_begin(shard: &ShardStatus) -> bool {
+    /// In case a version is being swapped, or what it asks elsewhere is away for a moment.
     const ATTEMPTS: u32 = 3;
-    shard
-        .blocked
-        .as_ref()
-        .is_some_and(|blocked| blocked.why == Why::State && blocked.attempts >= ATTEMPTS)
+    shard.blocked.as_ref().is_some_and(|blocked| {
+        let is_needed = blocked.why == Why::State || shard.state == ShardState::Starting;
+        is_needed && blocked.attempts >= ATTEMPTS
+    })
 }
 
 /// Why the host does not run it, if it does not.

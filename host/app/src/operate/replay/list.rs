@@ -9,7 +9,6 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
-use serde_json::json;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetter};
 use shardmill_serve::BootClock;
@@ -24,6 +23,10 @@ use crate::output::{print, print_json};
 const ROWS_MAX: usize = 1_000;
 /// Signs of a reason that are shown.
 const REASON_SHOWN: usize = 70;
+/// Signs of a record's data that a table shows.
+const DATA_SHOWN: usize = 120;
+/// Bytes of a record's data that are kept to be shown: [`ROWS_MAX`] of them are a few MiB.
+const DATA_BYTES_MAX: usize = 4 << 10;
 /// Signs of a key that are shown.
 const KEY_SHOWN: usize = 24;
 
@@ -40,6 +43,22 @@ struct Row {
     attempts: u32,
     failed_at_ms: u64,
     reason: String,
+    /// The beginning of it, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Report<'a> {
+    first_letters: &'a [Row],
+    letters: u64,
+    bytes: u64,
+    repeats: u64,
+    other_lines: u64,
+    first_problems: &'a [String],
+    problems: u64,
 }
 
 /// What was found.
@@ -64,7 +83,7 @@ pub(super) async fn list(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let mut input = LetterInput::open(args.files.clone())?;
-    let (only, stop) = (only.cloned(), stop.clone());
+    let (only, stop, shows_data) = (only.cloned(), stop.clone(), args.data);
     let read = tokio::task::spawn_blocking(move || -> anyhow::Result<(Listing, LetterInput)> {
         let mut listing = Listing::default();
         while let Some(item) = input.next_item()? {
@@ -73,7 +92,7 @@ pub(super) async fn list(
             }
             match item {
                 Item::Letter(letter) if only.as_ref().is_none_or(|only| *only == letter.plugin) => {
-                    listing.add(&letter);
+                    listing.add(&letter, shows_data);
                 }
                 Item::Letter(_) => {}
                 Item::Damaged { problem, .. } => listing.add_problem(problem),
@@ -94,7 +113,7 @@ pub(super) async fn list(
         ));
     }
     if args.output.json {
-        print_json(&listing.as_json(&input))?;
+        print_json(&listing.report(&input))?;
     } else {
         listing.show(&input);
     }
@@ -121,7 +140,7 @@ impl Listing {
         }
     }
 
-    fn add(&mut self, letter: &DeadLetter) {
+    fn add(&mut self, letter: &DeadLetter, shows_data: bool) {
         let DeadLetter {
             plugin,
             stream,
@@ -143,20 +162,21 @@ impl Listing {
                 attempts: letter.attempts,
                 failed_at_ms: letter.failed_at_ms,
                 reason: letter.reason.clone(),
+                data: shows_data.then(|| beginning(&record.data)),
             });
         }
     }
 
-    fn as_json(&self, input: &LetterInput) -> serde_json::Value {
-        json!({
-            "first-letters": self.rows,
-            "letters": self.letters,
-            "bytes": self.bytes,
-            "repeats": input.repeats(),
-            "other-lines": input.other_lines(),
-            "first-problems": self.problems,
-            "problems": self.problems_in_all,
-        })
+    fn report(&self, input: &LetterInput) -> Report<'_> {
+        Report {
+            first_letters: &self.rows,
+            letters: self.letters,
+            bytes: self.bytes,
+            repeats: input.repeats(),
+            other_lines: input.other_lines(),
+            first_problems: &self.problems,
+            problems: self.problems_in_all,
+        }
     }
 
     fn show(&self, input: &LetterInput) {
@@ -190,12 +210,15 @@ fn letter_table(rows: &[Row]) -> Table {
     table
         .load_preset(NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header([
+    let has_data = rows.iter().any(|row| row.data.is_some());
+    let mut header = vec![
         "plugin", "stream", "shard", "position", "key", "bytes", "tries", "given up", "reason",
-    ]);
+    ];
+    header.extend(has_data.then_some("data"));
+    table.set_header(header);
     for row in rows {
         let ago = Duration::from_millis(BootClock.wall_ms().saturating_sub(row.failed_at_ms));
-        table.add_row([
+        let mut cells = vec![
             row.plugin.clone(),
             row.stream.clone(),
             row.shard.clone(),
@@ -205,9 +228,23 @@ fn letter_table(rows: &[Row]) -> Table {
             row.attempts.to_string(),
             format!("{} ago", age(ago)),
             shown(&row.reason, REASON_SHOWN),
-        ]);
+        ];
+        cells.extend(row.data.as_deref().map(|data| shown(data, DATA_SHOWN)));
+        table.add_row(cells);
     }
     table
+}
+
+/// Text that it begins with; what is no text shows as such.
+fn beginning(data: &[u8]) -> String {
+    let start = data.get(..DATA_BYTES_MAX).unwrap_or(data);
+    let text = String::from_utf8_lossy(start);
+    if start.len() < data.len() {
+        // A character that the cut halved is not part of it.
+        format!("{}...", text.trim_end_matches('\u{fffd}'))
+    } else {
+        text.into_owned()
+    }
 }
 
 /// One line, cut.
@@ -221,5 +258,19 @@ fn shown(text: &str, max: usize) -> String {
         format!("{line}...")
     } else {
         line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_shown_from_its_beginning_and_never_half_a_character() {
+        assert_eq!(beginning(br#"{"a":1}"#), r#"{"a":1}"#);
+        assert_eq!(beginning(&[0xff, b'a']), "\u{fffd}a");
+        let long = "é".repeat(DATA_BYTES_MAX);
+        let shown = beginning(format!("a{long}").as_bytes());
+        assert_eq!(shown, format!("a{}...", "é".repeat(DATA_BYTES_MAX / 2 - 1)));
     }
 }

@@ -7,7 +7,9 @@ struct Plugin {
 
 impl Processor for Plugin {
     fn init(_context: Context) -> Result<Self, Error> {
-        Ok(Self { destination: config::get("destination").unwrap_or_else(|| "stdout".to_owned()) })
+        let destination = config::get("destination").unwrap_or_else(|| "stdout".to_owned());
+        refuse_unknown(&destination, config::get("shardmill.destinations"))?;
+        Ok(Self { destination })
     }
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
@@ -19,6 +21,16 @@ impl Processor for Plugin {
             }
         }
         Ok(outcome)
+    }
+}
+
+/// Refuses what names no sink of the host before the first record needs it. Only the host knows them.
+fn refuse_unknown(destination: &str, known: Option<String>) -> Result<(), Error> {
+    match known {
+        Some(known) if !known.split(',').any(|name| name == destination) => Err(Error::Misconfigured(format!(
+            "`destination` is {destination:?}, which names no sink of the host; there are: {known}"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -40,6 +52,12 @@ mod tests {
     #[test]
     fn a_record_comes_out_as_it_came() {
         assert_eq!(handle(b"hello"), Ok(&b"hello"[..]));
+    }
+
+    #[test]
+    fn a_destination_must_be_a_sink_of_the_host() {
+        assert!(refuse_unknown("alerts", Some("alerts,stdout".to_owned())).is_ok());
+        assert!(refuse_unknown("alert", Some("alerts,stdout".to_owned())).is_err());
     }
 
     #[test]

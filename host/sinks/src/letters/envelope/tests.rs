@@ -70,12 +70,21 @@ fn what_is_not_text_or_would_grow_is_base64() {
     for (data, expected) in [
         (&b"caf\xc3\xa9"[..], "\"data\":\"café\"".to_owned()),
         (b"", "\"data\":\"\"".to_owned()),
+        (
+            br#"{"id":"hang","k":"7"}"#,
+            r#""data":"{\"id\":\"hang\",\"k\":\"7\"}""#.to_owned(),
+        ),
         (&[0xff, 0xfe], "\"data-base64\":\"//4=\"".to_owned()),
         (&[1, 2, 3], "\"data-base64\":\"AQID\"".to_owned()),
     ] {
         let lines = encode(&letter(data.to_vec()), None);
         assert!(text(&lines[0]).contains(&expected), "{}", text(&lines[0]));
     }
+    let quotes = |count: usize| text(&encode(&letter("\"".repeat(count)), None)[0]).to_owned();
+    assert!(quotes(READABLE_BYTES_MAX / 2).contains("\"data\":"));
+    assert!(quotes(READABLE_BYTES_MAX / 2 + 1).contains("\"data-base64\":"));
+    let most = encode(&letter("\"".repeat(READABLE_BYTES_MAX / 2)), Some(SMALLEST));
+    assert_eq!(most.len(), 1, "what is readable is in one line");
 }
 
 #[test]

@@ -1,0 +1,156 @@
+//! All problems of a file at once. Whoever reads settings ends at the first problem; here what it
+//! names is taken out, and the rest is read again, so that nothing but the reader itself decides
+//! what is wrong.
+
+use serde::de::DeserializeOwned;
+use serde_path_to_error::{Path, Segment};
+
+use super::problem::{Problem, TOLD_MAX};
+
+/// Problems that are looked for. Some of them follow from others and are not told.
+const LOOKED_FOR_MAX: usize = 4 * TOLD_MAX;
+
+/// Keys of a section that are tried one by one: twice as many as any that has a `type`, and few
+/// enough that a hostile manifest costs little.
+const SECTION_KEYS_MAX: usize = 32;
+
+/// What was found so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Gathered {
+    problems: Vec<Problem>,
+    /// Keys that are wrong, and were taken out, and those that were meant.
+    taken: Vec<String>,
+}
+
+// === impl Gathered ===
+
+impl Gathered {
+    /// Reads `table`, without what is wrong in it. `None` if there is a problem that goes away with
+    /// no key.
+    pub(super) fn read<T>(
+        &mut self,
+        table: &mut toml::Table,
+        read: impl Fn(&toml::Table) -> Result<T, Problem>,
+    ) -> Option<T> {
+        loop {
+            let problem = match read(table) {
+                Ok(settings) => return Some(settings),
+                Err(problem) => problem,
+            };
+            let taken = take_out(table, problem.key());
+            // What was meant is missing, and is no second mistake.
+            self.taken.extend(problem.meant());
+            if !self.taken.iter().any(|key| problem.may_follow_from(key)) {
+                self.problems.push(problem);
+            }
+            let is_enough = self.problems.len() > TOLD_MAX || self.taken.len() >= LOOKED_FOR_MAX;
+            self.taken.push(taken.filter(|_| !is_enough)?);
+        }
+    }
+
+    pub(super) fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+/// Takes `key` out of `table`, or what it would be in. The answer is the key of what is gone.
+fn take_out(table: &mut toml::Table, key: &str) -> Option<String> {
+    // Names of plugins and sinks may have dots in them.
+    let is_on_the_way = |name: &&String| {
+        key.strip_prefix(name.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let name = table
+        .keys()
+        .filter(is_on_the_way)
+        .max_by_key(|name| name.len())?
+        .clone();
+    let within = key[name.len()..].trim_start_matches('.');
+    let section = table.get_mut(&name).and_then(toml::Value::as_table_mut);
+    if let Some(taken) = section.and_then(|section| take_out(section, within)) {
+        return Some(format!("{name}.{taken}"));
+    }
+    table.remove(&name);
+    Some(name)
+}
+
+/// The table as settings, if every key is known and every value of its type.
+pub(super) fn typed<T: DeserializeOwned>(table: &toml::Table) -> Result<T, Problem> {
+    let error = match deserialized::<T>(table) {
+        Ok(settings) => return Ok(settings),
+        Err(error) => error,
+    };
+    let problem = Problem::of_type(key_of(error.path()), error.inner());
+    let culprit = culprit::<T>(table, problem.key(), error.inner());
+    Err(match culprit {
+        Some(key) => problem.of_key(key),
+        None => problem,
+    })
+}
+
+/// The key of a place, or the one whose value it is in.
+fn key_of(path: &Path) -> String {
+    let names = path.iter().map_while(|segment| match segment {
+        Segment::Map { key } => Some(key.as_str()),
+        _ => None,
+    });
+    names.collect::<Vec<_>>().join(".")
+}
+
+type TypeError = serde_path_to_error::Error<toml::de::Error>;
+
+fn deserialized<T: DeserializeOwned>(table: &toml::Table) -> Result<T, TypeError> {
+    serde_path_to_error::deserialize(table.clone())
+}
+
+/// The key in the section `key` that brings `error` about, where only the section is known: without
+/// it, there is another error or none. (serde reads a section that has a `type` in two steps, and
+/// forgets keys in between.)
+fn culprit<T: DeserializeOwned>(
+    table: &toml::Table,
+    key: &str,
+    error: &toml::de::Error,
+) -> Option<String> {
+    if error.message().starts_with("missing field") {
+        return None;
+    }
+    let mut within = table;
+    for name in key.split('.') {
+        within = within.get(name)?.as_table()?;
+    }
+    if within.len() > SECTION_KEYS_MAX {
+        return None;
+    }
+    let is_due_to = |key: &String| {
+        let mut without = table.clone();
+        take_out(&mut without, key);
+        let other = deserialized::<T>(&without).err();
+        other.is_none_or(|other| other.inner().message() != error.message())
+    };
+    // Without its type, a section always has another error.
+    let (of_type, others): (Vec<_>, Vec<_>) = within.keys().partition(|name| *name == "type");
+    let keys = others.into_iter().chain(of_type);
+    keys.map(|name| format!("{key}.{name}")).find(is_due_to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_taken_out_and_nothing_beside_it() {
+        let mut table: toml::Table =
+            toml::from_str("[sinks.\"a.b\"]\nurl = 1\npath = 2\n[leases]\n").unwrap();
+        assert_eq!(
+            take_out(&mut table, "sinks.a.b.url").as_deref(),
+            Some("sinks.a.b.url")
+        );
+        assert_eq!(
+            take_out(&mut table, "sinks.a.b.body").as_deref(),
+            Some("sinks.a.b"),
+            "a key that is missing takes its section with it"
+        );
+        assert_eq!(take_out(&mut table, "host.buffer"), None);
+        assert_eq!(table.keys().collect::<Vec<_>>(), ["leases", "sinks"]);
+    }
+}

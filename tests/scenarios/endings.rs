@@ -1,0 +1,267 @@
+//! How commands end: with which code, with which words, and after having done what.
+
+use std::process::Stdio;
+
+use harness::flights;
+use harness::gate::Gate;
+use harness::guests::guest;
+use harness::process::{Host, binary, eventually, shardmill};
+use harness::setting::{STREAM, Setting};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A command whose standard input and output are this test's.
+fn piped(args: &[&str], setting: &Setting) -> Child {
+    Command::new(binary())
+        .args(args)
+        .current_dir(setting.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+fn interrupt(child: &Child) {
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), Signal::INT).unwrap();
+}
+
+/// The records of the stream.
+async fn captured(setting: &Setting) -> Vec<serde_json::Value> {
+    let args = ["capture", "--local", "--stream", STREAM];
+    let output = shardmill(&args, setting.path()).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn put_stores_each_line_of_a_pipe_as_it_comes_and_ends_with_130_when_it_is_interrupted() {
+    let setting = Setting::new(1).await;
+    let mut put = piped(&["put", "--local", "--stream", STREAM, "-"], &setting);
+    let mut input = put.stdin.take().unwrap();
+    input.write_all(b"the first line\n").await.unwrap();
+    input.flush().await.unwrap();
+    // The pipe stays open: who waited for more would store nothing.
+    while captured(&setting).await.is_empty() {}
+    interrupt(&put);
+    let ended = put.wait_with_output().await.unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
+    let told = text(&ended.stderr);
+    assert!(
+        told.contains("interrupted: 1 records were put, the rest of the input was not"),
+        "{told}"
+    );
+    drop(input);
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn put_gives_every_record_the_key_and_the_shard_that_are_asked_for() {
+    let setting = Setting::new(2).await;
+    std::fs::write(setting.path().join("lines"), "one\ntwo\n").unwrap();
+    let last = u128::MAX.to_string();
+    let args = [
+        "put",
+        "--stream",
+        STREAM,
+        "--key",
+        "all",
+        "--explicit-hash-key",
+        &last,
+        // Takes no value but one with a `=`.
+        "--local",
+        "lines",
+    ];
+    let put = shardmill(&args, setting.path()).await;
+    assert!(put.status.success(), "{}", text(&put.stderr));
+    let records = captured(&setting).await;
+    assert_eq!(records.len(), 2, "{records:?}");
+    for record in records {
+        assert_eq!(record["partition-key"], "all", "{record}");
+        assert_eq!(record["shard"], "shardId-000000000001", "{record}");
+    }
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn put_does_not_try_again_what_trying_cannot_help() {
+    let setting = Setting::new(1).await;
+    std::fs::write(setting.path().join("lines"), "one\n").unwrap();
+    let args = ["put", "--local", "--stream", "nowhere", "lines"];
+    let missing = shardmill(&args, setting.path()).await;
+    let told = text(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("there is no stream nowhere: create it"),
+        "{told}"
+    );
+    assert!(!told.contains("trying again"), "{told}");
+
+    // Nothing is allowed.
+    let mut gate = Gate::of(&serde_json::json!({ "Statement": [] }));
+    let endpoint = gate.before(setting.stack().kinesis_endpoint()).await;
+    let place = format!(
+        "stream = \"s\"\n[aws]\nregion = \"us-east-1\"\nwire = \"json\"\nkinesis-endpoint = {endpoint:?}\n"
+    );
+    std::fs::write(setting.path().join("gate.toml"), place).unwrap();
+    let denied = Command::new(binary())
+        .args(["put", "--config", "gate.toml", "--stream", STREAM, "lines"])
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .current_dir(setting.path())
+        .output()
+        .await
+        .unwrap();
+    let told = text(&denied.stderr);
+    assert_eq!(denied.status.code(), Some(1), "{told}");
+    assert!(told.contains("AccessDenied"), "{told}");
+    assert!(!told.contains("trying again"), "{told}");
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn capture_ends_with_141_when_its_reader_has_enough_and_with_130_when_it_is_interrupted() {
+    let setting = Setting::new(1).await;
+    // More than a pipe holds.
+    setting.put(&flights::input()).await;
+    let args = ["capture", "--local", "--stream", STREAM];
+
+    let mut head = piped(&args, &setting);
+    let mut lines = BufReader::new(head.stdout.take().unwrap()).lines();
+    assert!(lines.next_line().await.unwrap().is_some());
+    drop(lines);
+    let ended = head.wait_with_output().await.unwrap();
+    assert_eq!(ended.status.code(), Some(141), "{}", text(&ended.stderr));
+    assert_eq!(text(&ended.stderr), "", "there is nothing to tell");
+
+    let mut capture = piped(&args, &setting);
+    let mut output = BufReader::new(capture.stdout.take().unwrap());
+    let mut line = String::new();
+    assert!(output.read_line(&mut line).await.unwrap() > 0);
+    // It cannot be done: nobody reads the rest yet.
+    interrupt(&capture);
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest).await.unwrap();
+    let ended = capture.wait_with_output().await.unwrap();
+    let told = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{told}");
+    assert!(
+        told.contains("interrupted: the capture is incomplete"),
+        "{told}"
+    );
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_that_is_interrupted_before_all_is_done_ends_with_130_and_says_what_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("plugins")).unwrap();
+    std::fs::write(folder.path().join("plugins/noop.wasm"), guest("noop")).unwrap();
+    // No batch is full within the test.
+    let waits = "[batch]\nwindow = \"5m\"\n";
+    std::fs::write(folder.path().join("c.toml"), waits).unwrap();
+    std::fs::write(folder.path().join("lines"), "one\ntwo\n").unwrap();
+    let args = [
+        "dev",
+        "--config",
+        "c.toml",
+        "--feed",
+        "lines",
+        "--until-idle",
+    ];
+    let dev = Host::start("dev", &args, folder.path());
+    eventually("started", || {
+        dev.log().contains("embedded stack and host started")
+    })
+    .await;
+    dev.signal(Signal::INT);
+    let log = dev.log_path().to_owned();
+    let ended = dev.ended().await;
+    let told = std::fs::read_to_string(log).unwrap();
+    assert_eq!(ended.code(), Some(130), "{told}");
+    assert!(told.contains("interrupted"), "{told}");
+    assert!(!told.contains("all checkpointed"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_terminal_is_closed_hands_its_leases_over_as_on_sigterm() {
+    let setting = Setting::new(1).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let last = setting.put(&flights::input()).await;
+    let host = setting.host("a");
+    setting.until_checkpointed("flights", &last).await;
+    host.signal(Signal::HUP);
+    let log = host.log_path().to_owned();
+    assert!(host.ended().await.success());
+    let told = std::fs::read_to_string(log).unwrap();
+    assert!(told.contains("signal received, draining"), "{told}");
+    let leases = setting.leases("flights").await;
+    assert!(
+        leases.iter().all(|lease| lease.owner.is_none()),
+        "{leases:?}"
+    );
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_worker_id_another_one_took_ends_with_69_and_the_mend() {
+    let setting = Setting::new(1).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let first = setting.host("a");
+    eventually("it serves", || first.log().contains("lease taken")).await;
+    // Another file for its output, which has one writer.
+    let file = setting.configure("b", "duration = \"3s\"\nscan-every = \"200ms\"", "");
+    let config = std::fs::read_to_string(setting.path().join(&file)).unwrap();
+    let taken = config.replace("worker-id = \"b\"", "worker-id = \"a\"");
+    std::fs::write(setting.path().join(&file), taken).unwrap();
+    let args = ["run", "--config", &file, "--local"];
+    let second = Host::start("second", &args, setting.path());
+    let log = first.log_path().to_owned();
+    let ended = first.ended().await;
+    let told = std::fs::read_to_string(log).unwrap();
+    assert_eq!(ended.code(), Some(69), "{told}");
+    assert!(told.contains("worker-id"), "{told}");
+    assert!(second.terminate().await.success());
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_does_not_wait_for_a_plugin_that_may_keep_no_state_or_refuses_its_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["totals", "evil"] {
+        std::fs::write(folder.path().join(format!("{name}.wasm")), guest(name)).unwrap();
+    }
+    let refuses = "stream = \"s\"\n[plugin.evil.config]\nmisbehave = \"error-in-init\"\n";
+    std::fs::write(folder.path().join("c.toml"), refuses).unwrap();
+    std::fs::write(folder.path().join("lines"), "{}\n").unwrap();
+    for (plugin, expected) in [
+        (
+            "totals.wasm",
+            "the plugin is not granted state: set state = true",
+        ),
+        (
+            "evil.wasm",
+            "no record can be settled: cannot create an instance: ",
+        ),
+        ("evil.wasm", "misconfigured: init fails as asked"),
+    ] {
+        let args = ["test", plugin, "--input", "lines", "--config", "c.toml"];
+        let ended = shardmill(&args, folder.path()).await;
+        let told = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{told}");
+        assert!(told.contains(expected), "{expected}: {told}");
+        // That is what it says when it waited.
+        assert!(!told.contains("nothing was settled for"), "{told}");
+    }
+}

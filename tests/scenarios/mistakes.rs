@@ -1,0 +1,389 @@
+//! What people are told who make a mistake: each is made with the real binary, and docs/mistakes.md
+//! has what it said. `SHARDMILL_BLESS=1 cargo test --test scenarios mistakes` writes the page anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use harness::guests::guest;
+use harness::process::{binary, repository};
+use harness::setting::Setting;
+
+const PAGE: &str = "docs/mistakes.md";
+const HEAD: &str = "# Mistakes
+
+What each of these mistakes is answered with, and the exit code behind it. A test makes them all and compares
+(`tests/scenarios/mistakes.rs`). A path is shown from the current folder, and a port as PORT.
+";
+
+/// A mistake: what it is, the files that are there, and what is typed.
+struct Mistake {
+    what: &'static str,
+    files: &'static [(&'static str, &'static str)],
+    typed: &'static str,
+}
+
+const fn typed(what: &'static str, typed: &'static str) -> Mistake {
+    Mistake {
+        what,
+        files: &[],
+        typed,
+    }
+}
+
+/// One in the configuration.
+const fn config(what: &'static str, file: &'static [(&'static str, &'static str)]) -> Mistake {
+    Mistake {
+        what,
+        files: file,
+        typed: "run --check",
+    }
+}
+
+const COMMAND_LINE: &[Mistake] = &[
+    typed("A flag that there is not", "dev --shard 2"),
+    typed("A command that there is not", "lease orders"),
+    typed("No file to put", "put --stream orders"),
+    typed("Too few shards", "dev --shards 0"),
+    typed("A number in words", "dev --shards ten"),
+    typed("An address without its IP", "dev --admin 9090"),
+    typed(
+        "A duration without its unit",
+        "leases orders --local --watch 10",
+    ),
+    typed("A flag that needs another", "dev --key-field carrier"),
+    typed("No input", "test alerts.wasm"),
+    typed(
+        "A partition key and a field for it",
+        "put lines --key a --key-field b",
+    ),
+    typed(
+        "A hash key that is too large",
+        "put lines --explicit-hash-key 1e40",
+    ),
+    typed("A name that no plugin can have", "new ab"),
+    typed("A language that there is not", "new alerts --lang java"),
+    typed("No embedded stack runs", "leases orders --local"),
+    typed("A feed that is not there", "dev --feed flights.ndjson"),
+];
+
+const CONFIGURATION: &[Mistake] = &[
+    config("No configuration", &[]),
+    config(
+        "A key that is misspelt",
+        &[("shardmill.toml", "straem = \"orders\"\n")],
+    ),
+    config(
+        "An underscore",
+        &[("shardmill.toml", "worker_id = \"a\"\n")],
+    ),
+    config(
+        "A section that is misspelt",
+        &[("shardmill.toml", "[lease]\nmax = 3\n")],
+    ),
+    config("A number for a name", &[("shardmill.toml", "stream = 5\n")]),
+    config(
+        "A duration without its unit",
+        &[("shardmill.toml", "[leases]\nduration = 10\n")],
+    ),
+    config(
+        "A unit that there is not",
+        &[("shardmill.toml", "[leases]\nduration = \"10 parsecs\"\n")],
+    ),
+    config(
+        "A size in words",
+        &[("shardmill.toml", "[batch]\nbytes = \"4 megs\"\n")],
+    ),
+    config(
+        "A number below zero",
+        &[("shardmill.toml", "[batch]\nrecords = -5\n")],
+    ),
+    config(
+        "Two settings that contradict each other",
+        &[(
+            "shardmill.toml",
+            "stream = \"orders\"\n[leases]\nduration = \"10s\"\nrenew-every = \"9s\"\n",
+        )],
+    ),
+    config(
+        "Broken TOML",
+        &[("shardmill.toml", "stream = \"orders\n[leases\nmax = 1\n")],
+    ),
+    config(
+        "A key twice",
+        &[("shardmill.toml", "stream = \"a\"\nstream = \"b\"\n")],
+    ),
+    config(
+        "A dead-letter sink that there is not",
+        &[(
+            "shardmill.toml",
+            "stream = \"orders\"\n[failure]\nattempts = 3\non-exhausted = \"dead-letter\"\ndead-letter = \"dead\"\n",
+        )],
+    ),
+    config(
+        "A type of sink that there is not",
+        &[("shardmill.toml", "[sinks.out]\ntype = \"kafka\"\n")],
+    ),
+    config(
+        "A word of the policy that there is not",
+        &[(
+            "shardmill.toml",
+            "stream = \"orders\"\n[failure]\non-exhausted = \"drop\"\n",
+        )],
+    ),
+    config(
+        "A start position that there is not",
+        &[(
+            "shardmill.toml",
+            "stream = \"orders\"\ninitial-position = \"oldest\"\n",
+        )],
+    ),
+    config(
+        "A file sink without its path",
+        &[("shardmill.toml", "[sinks.out]\ntype = \"file\"\n")],
+    ),
+    config(
+        "A URL that is none",
+        &[(
+            "shardmill.toml",
+            "[sinks.out]\ntype = \"http\"\nurl = \"htp://example.com\"\n",
+        )],
+    ),
+    config(
+        "An endpoint without its scheme",
+        &[(
+            "shardmill.toml",
+            "stream = \"orders\"\n[aws]\nendpoint = \"localhost:4566\"\n",
+        )],
+    ),
+    config(
+        "An address with a name",
+        &[("shardmill.toml", "[host]\nadmin = \"localhost:9090\"\n")],
+    ),
+    config(
+        "An ARN of another service",
+        &[(
+            "shardmill.toml",
+            "stream = \"arn:aws:sns:eu-west-1:123456789012:orders\"\n",
+        )],
+    ),
+    config(
+        "A variable for the worker id",
+        &[(
+            "shardmill.toml",
+            "stream = \"s\"\nworker-id = \"env:HOSTNAME\"\n",
+        )],
+    ),
+    config(
+        "Sections under the name of the folder",
+        &[("shardmill.toml", "[plugins.orders]\nstream = \"orders\"\n")],
+    ),
+    config(
+        "Two plugins with one application",
+        &[(
+            "shardmill.toml",
+            "stream = \"orders\"\n[plugin.aaa]\napplication = \"one\"\n[plugin.bbb]\napplication = \"one\"\n",
+        )],
+    ),
+    config(
+        "Two sinks with one file",
+        &[(
+            "shardmill.toml",
+            "[sinks.a]\ntype = \"file\"\npath = \"out\"\n[sinks.b]\ntype = \"file\"\npath = \"./out\"\n",
+        )],
+    ),
+    config(
+        "No plugins folder",
+        &[(
+            "shardmill.toml",
+            "stream = \"orders\"\nplugins = \"plugnis\"\n",
+        )],
+    ),
+    config(
+        "A variable that is not set",
+        &[
+            ("plugins/readme", ""),
+            (
+                "shardmill.toml",
+                "stream = \"orders\"\n[sinks.out]\ntype = \"http\"\nurl = \"http://localhost:1\"\n\
+                 headers = { authorization = \"env:ORDERS_TOKEN\" }\n",
+            ),
+        ],
+    ),
+    config(
+        "Several at once",
+        &[(
+            "shardmill.toml",
+            "straem = \"orders\"\n[leases]\nduration = 10\nmax = 0\n[sinks.out]\ntype = \"file\"\npaht = \"out\"\n\
+             [failure]\non-exhausted = \"dead-letter\"\ndead-letter = \"dead\"\n",
+        )],
+    ),
+    config(
+        "Several in a manifest",
+        &[
+            ("plugins/orders.wasm", ""),
+            (
+                "plugins/orders.toml",
+                "stream = \"payroll\"\n[batch]\nrecords = 0\n[limits]\nmemory = \"64GiB\"\n[grants]\nenv = [\"AWS_SECRET_ACCESS_KEY\"]\n",
+            ),
+            ("shardmill.toml", "stream = \"orders\"\n"),
+        ],
+    ),
+];
+
+const COMPONENTS: &[Mistake] = &[
+    Mistake {
+        what: "Text",
+        files: &[("alerts.wasm", "hello\n")],
+        typed: "check alerts.wasm",
+    },
+    Mistake {
+        what: "An empty file",
+        files: &[("alerts.wasm", "")],
+        typed: "check alerts.wasm",
+    },
+    Mistake {
+        what: "A module that is no component",
+        files: &[("alerts.wasm", "\0asm\x01\0\0\0")],
+        typed: "check alerts.wasm",
+    },
+    Mistake {
+        what: "A component of another world",
+        files: &[("alerts.wasm", "\0asm\x0d\0\x01\0")],
+        typed: "check alerts.wasm",
+    },
+    Mistake {
+        what: "State without the permission",
+        files: &[("lines", "{\"carrier\":\"UA\",\"dep_delay\":1}\n")],
+        typed: "test totals.wasm --input lines",
+    },
+];
+
+/// With an embedded stack that runs, and has the stream `flights`.
+const STREAMS: &[Mistake] = &[
+    Mistake {
+        what: "A stream that there is not",
+        files: &[("lines", "{\"id\":1}\n")],
+        typed: "put --local --stream orders lines",
+    },
+    typed(
+        "A file that is not there",
+        "put --stream flights --local flights.ndjson",
+    ),
+    typed("A folder as input", "put --stream flights --local plugins"),
+    typed(
+        "A stream that there is not, to read",
+        "capture --local --stream orders",
+    ),
+    typed(
+        "A stream that there is not, to list",
+        "consumers --local orders",
+    ),
+    Mistake {
+        what: "A line without the field",
+        files: &[("lines", "{\"id\":1}\n{\"no\":2}\n")],
+        typed: "put --local --stream flights --key-field id lines",
+    },
+    Mistake {
+        what: "A line that is no JSON",
+        files: &[("lines", "{\"id\":1}\nid=2\n")],
+        typed: "put --local --stream flights --key-field id lines",
+    },
+    typed(
+        "A shard that there is not",
+        "capture --local --stream flights --shard shardId-000000000009",
+    ),
+    typed("An application that there is not", "leases orders --local"),
+    typed(
+        "An application that there is not, with its state",
+        "state orders --local",
+    ),
+    typed(
+        "A shard in place of the application",
+        "explain 0 flights --local",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_mistake_is_answered_with_what_is_wrong_where_and_how_to_fix_it() {
+    let mut page = HEAD.to_owned();
+    for (title, mistakes) in [
+        ("The command line", COMMAND_LINE),
+        ("The configuration", CONFIGURATION),
+        ("Components", COMPONENTS),
+    ] {
+        writeln!(page, "\n## {title}").unwrap();
+        for mistake in mistakes {
+            let folder = tempfile::tempdir().unwrap();
+            write!(page, "{}", made(mistake, folder.path()).await).unwrap();
+        }
+    }
+    let setting = Setting::new(1).await;
+    writeln!(page, "\n## Streams and tables").unwrap();
+    for mistake in STREAMS {
+        write!(page, "{}", made(mistake, setting.path()).await).unwrap();
+    }
+    setting.stop().await;
+    let path = repository().join(PAGE);
+    if std::env::var_os("SHARDMILL_BLESS").is_some() {
+        std::fs::write(path, page).unwrap();
+        return;
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(page, written, "SHARDMILL_BLESS=1 writes {PAGE} anew");
+}
+
+/// Makes a mistake in a folder, and shows it as in a terminal.
+async fn made(mistake: &Mistake, folder: &Path) -> String {
+    let mut shown = format!("\n### {}\n\n```text\n", mistake.what);
+    for (name, content) in mistake.files {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+        if name.ends_with(".toml") || *name == "lines" {
+            write!(shown, "$ cat {name}\n{content}").unwrap();
+        }
+    }
+    if mistake.typed.contains("totals.wasm") {
+        std::fs::write(folder.join("totals.wasm"), guest("totals")).unwrap();
+    }
+    let output = tokio::process::Command::new(binary())
+        .args(mistake.typed.split(' '))
+        .current_dir(folder)
+        .env_clear()
+        .env("HOME", folder)
+        .env("TMPDIR", folder)
+        .env("AWS_EC2_METADATA_DISABLED", "true")
+        .output()
+        .await
+        .unwrap();
+    let code = output.status.code().unwrap();
+    assert_ne!(code, 0, "{} is no mistake", mistake.typed);
+    writeln!(shown, "$ shardmill {}", mistake.typed).unwrap();
+    // What `check` says beside its answer is no answer to a mistake.
+    let beside = if mistake.typed.starts_with("check ") {
+        Vec::new()
+    } else {
+        output.stdout
+    };
+    for said in [beside, output.stderr] {
+        shown += &settled(&String::from_utf8(said).unwrap(), folder);
+    }
+    writeln!(shown, "[{code}]\n```").unwrap();
+    shown
+}
+
+/// Without what differs from run to run: where the folder is, and ports that the system chose.
+fn settled(said: &str, folder: &Path) -> String {
+    const HOST: &str = "127.0.0.1:";
+    let said = said.replace(&format!("{}/", folder.display()), "");
+    let mut parts = said.split(HOST);
+    let mut settled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        let is_chosen = part.len() - rest.len() == 5;
+        settled += HOST;
+        settled += if is_chosen { "PORT" } else { part };
+        settled += if is_chosen { rest } else { "" };
+    }
+    settled
+}
