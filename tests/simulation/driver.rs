@@ -16,6 +16,7 @@ use crate::hearing;
 use crate::host::{Host, Machine};
 use crate::kinesis::Kinesis;
 use crate::memory::{MemoryStream, MemoryTables};
+use crate::plugin::digest_of;
 use crate::reached;
 use crate::report::SeedReport;
 use crate::schedule::{Over, Schedule, Scope, StartSettings};
@@ -318,6 +319,14 @@ impl Driver {
     /// A healed fleet loses a host in order, and another by a crash, while records come in; then
     /// nothing happens for so long that leases must have come to rest.
     async fn drill(&mut self) -> Result<(), Vec<String>> {
+        for plugin in 0..self.worlds.len() {
+            // A host that came with the newest version, and was told by others that it is bad, has
+            // no other, and takes nothing: somebody has to give it one before the others leave.
+            let newest = digest_of(self.newest[plugin]);
+            if self.worlds[plugin].tables.has_quarantined(&newest) {
+                self.offer_good(plugin);
+            }
+        }
         tokio::time::sleep(verdict::SLOW_START).await;
         for is_planned in [true, false] {
             // The last one may be the only one that holds as many leases as there are.

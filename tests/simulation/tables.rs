@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use shardmill_core::plugin::PluginDigest;
 use shardmill_invariants::history::{Micros, Row, Start, WriteKind};
 
 use crate::dynamodb::Dynamodb;
@@ -49,6 +50,14 @@ impl Tables {
         match self {
             Self::Emulated(_) => Some(Start::Oldest),
             Self::Memory(memory) => memory.start(),
+        }
+    }
+
+    /// Whether a version was found bad by the fleet. Unknown of tables over the wire.
+    pub fn has_quarantined(&self, digest: &PluginDigest) -> bool {
+        match self {
+            Self::Emulated(_) => false,
+            Self::Memory(memory) => memory.has_quarantined(digest),
         }
     }
 

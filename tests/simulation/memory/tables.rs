@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use shardmill_core::fleet::{ApplicationStart, FleetRows};
 use shardmill_core::lease::{self, Lease, WorkerId};
+use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::LeaseListing;
 use shardmill_core::stream::{InitialPosition, LeaseKey};
 use shardmill_fakes::coordinator_rows::CoordinatorRows;
@@ -111,6 +112,13 @@ impl MemoryTables {
             .start
             .as_ref()
             .map(start_of)
+    }
+
+    /// Whether a version was found bad by the fleet.
+    pub fn has_quarantined(&self, digest: &PluginDigest) -> bool {
+        let coordinator = lock(&self.coordinator);
+        let mut quarantined = coordinator.rows.fleet.quarantined.iter();
+        quarantined.any(|entry| entry.digest == *digest)
     }
 
     /// Reads the lease table as it is.
