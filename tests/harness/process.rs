@@ -50,9 +50,13 @@ pub fn binary() -> &'static Path {
             .expect("target/PROFILE/deps/TEST");
         build
             .current_dir(repository())
-            .args(["build", "--quiet", "--bin", "shardmill"]);
+            .args(["build", "--quiet", "--workspace", "--bin", "shardmill"]);
         if profile.ends_with("release") {
             build.arg("--release");
+        } else {
+            // Built already. With it the dependencies have the features that they have in the tests;
+            // without, all of them would be built once more.
+            build.args(["--test", "scenarios"]);
         }
         // What cargo told this test of its own package would look like a change to build scripts
         // that watch it, such as ring's: TLS and the AWS SDK would be built again here, and once
