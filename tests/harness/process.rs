@@ -48,9 +48,13 @@ pub fn binary() -> &'static Path {
             .parent()
             .and_then(Path::parent)
             .expect("target/PROFILE/deps/TEST");
-        build
-            .current_dir(repository())
-            .args(["build", "--quiet", "--workspace", "--bin", "shardmill"]);
+        build.current_dir(repository()).args([
+            "build",
+            "--quiet",
+            "--workspace",
+            "--bin",
+            "shardmill",
+        ]);
         if profile.ends_with("release") {
             build.arg("--release");
         } else {

@@ -339,7 +339,11 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
         let path = folder.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
-        if name.ends_with(".toml") || *name == "lines" {
+        if Path::new(name)
+            .extension()
+            .is_some_and(|ending| ending == "toml")
+            || *name == "lines"
+        {
             write!(shown, "$ cat {name}\n{content}").unwrap();
         }
     }

@@ -498,7 +498,8 @@ fn what_follows_from_another_mistake_is_not_told_beside_it() {
 
 #[test]
 fn a_file_that_is_nothing_but_mistakes_is_told_within_bounds() {
-    let keys: String = (0..500).map(|key| format!("key-{key} = 1\n")).collect();
+    let keys: Vec<_> = (0..500).map(|key| format!("key-{key} = 1\n")).collect();
+    let keys = keys.concat();
     let told = Config::parse(&keys, Path::new(".")).unwrap_err();
     assert_eq!(
         told.lines().count(),

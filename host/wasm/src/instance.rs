@@ -87,7 +87,14 @@ impl Instance {
                 life,
                 metering,
             };
-            Running::start(&shared, context, &limits, surroundings, entry, state)
+            Running::start(
+                &shared,
+                context,
+                &limits,
+                surroundings,
+                entry,
+                state.as_ref(),
+            )
         });
         let running = task
             .await
@@ -226,7 +233,7 @@ impl Running {
         limits: &GuestLimits,
         surroundings: Surroundings,
         entry: Entry,
-        state: Option<Bytes>,
+        state: Option<&Bytes>,
     ) -> Result<Box<Self>, ProcessorError> {
         let runtime = &version.runtime;
         let (engine, clients) = (runtime.engine(), runtime.http_clients());
@@ -246,7 +253,7 @@ impl Running {
             call: "load",
             ..entry
         };
-        let state = load(&mut store, &instance, version.state, state.as_ref(), entry)?;
+        let state = load(&mut store, &instance, version.state, state, entry)?;
         version
             .needs
             .started_with(store.data().limiter.share().used_bytes());

@@ -86,23 +86,23 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
     let (shard, listed) = (&told.shard, listed(told.listed));
     lines.add(
         "shard",
-        format!("{shard} of application {application}{listed}"),
+        &format!("{shard} of application {application}{listed}"),
     );
     for cause in &told.causes {
-        lines.add("why", cause.to_string());
+        lines.add("why", &cause.to_string());
     }
     if told.causes.is_empty() {
-        lines.add("why", healthy(told.place.as_ref()));
+        lines.add("why", &healthy(told.place.as_ref()));
     }
     if let Some(place) = &told.place {
         for (label, value) in facts(place, reading) {
-            lines.add(label, value);
+            lines.add(label, &value);
         }
     }
     for version in untaken(&reading.fleet) {
         lines.add(
             "not run",
-            format!("{version}; {}", version.mend(application)),
+            &format!("{version}; {}", version.mend(application)),
         );
     }
     for up in &told.lineage {
@@ -112,28 +112,25 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
             "that for"
         };
         let shard = up.place.lease.key.shard_id();
-        lines.add(label, format!("{shard}: {}", in_short(&up.place)));
+        lines.add(label, &format!("{shard}: {}", in_short(&up.place)));
     }
     for (intent, workers) in &opinions(told) {
-        lines.add("worker", format!("{} {intent}", workers.join(", ")));
+        lines.add("worker", &format!("{} {intent}", workers.join(", ")));
     }
     for relative in &told.relatives {
         let place = relative.place.as_ref();
         let where_it_is = place.map_or_else(|| "no row".to_owned(), in_short);
         let text = format!("{}: {where_it_is}", relative.shard);
-        lines.add(relation(relative.relation), text);
+        lines.add(relation(relative.relation), &text);
     }
     if let Some(start) = &reading.fleet.start {
-        lines.add("starts", format!("the application starts at {start}"));
+        lines.add("starts", &format!("the application starts at {start}"));
     }
     for note in &reading.notes {
-        lines.add("note", note.clone());
+        lines.add("note", note);
     }
     if reading.watched_for.is_zero() {
-        lines.add(
-            "watched",
-            "one look only: it cannot show what moves".to_owned(),
-        );
+        lines.add("watched", "one look only: it cannot show what moves");
     }
     lines.text
 }
@@ -157,7 +154,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn add(&mut self, label: &str, value: String) {
+    fn add(&mut self, label: &str, value: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{label:11} {value}");
     }

@@ -371,15 +371,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_whole_request_is_cut_off_after_ten_seconds() {
-        let about = |took: Duration| took.as_secs_f64().round();
+        let is_cut_off = |took: Duration| took.abs_diff(HEADER_WITHIN) < Duration::from_secs(1);
         for sent in ["", "GET /li", "GET /live HTTP/1.1\r\nHost: a\r\n"] {
             let (answer, took) = answered(sent.as_bytes()).await;
             assert!(!answer.contains("200 OK"), "{answer}");
-            assert_eq!(about(took), HEADER_WITHIN.as_secs_f64(), "{sent:?}");
+            assert!(is_cut_off(took), "{sent:?}: {took:?}");
         }
         let whole = b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n";
         let (answer, took) = answered(whole).await;
         assert!(answer.contains("200 OK"), "{answer}");
-        assert_eq!(about(took), HEADER_WITHIN.as_secs_f64(), "then it idles");
+        assert!(is_cut_off(took), "it idles: {took:?}");
     }
 }

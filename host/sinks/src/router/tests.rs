@@ -290,7 +290,7 @@ async fn many_shards_that_give_up_all_they_have_leave_room_and_time_for_others()
     router.add("dead", Outlet::new(Arc::clone(&sizes) as Arc<dyn Sink>));
     let of_shard = |shard: usize| {
         let letters = (1..=16).map(|sequence| DeadLetter {
-            shard: ShardId::new(&format!("shardId-{shard}")).unwrap(),
+            shard: ShardId::new(format!("shardId-{shard}")).unwrap(),
             ..letter(sequence, "k", vec![0xff; 64 << 10])
         });
         Arc::new(letters.collect::<Vec<_>>())

@@ -254,7 +254,7 @@ impl Trial {
         // What is in the folder was judged when it was read, by the bytes that it had then.
         config.integrity = IntegrityRules::default();
         config.stream = Some(stream.clone().into());
-        config.plugins = folder.to_owned();
+        folder.clone_into(&mut config.plugins);
         config.host.admin = None;
         if let Some(worker) = WorkerId::new("test") {
             config.worker_id = worker;

@@ -52,11 +52,11 @@ fn what_waits_for_its_parents_or_has_ended_is_nobodys_to_read() {
         ..lease(&closed(1, &[]), numeric("5"))
     };
     let child = ObservedLease {
-        idle_for: Duration::from_secs(300),
+        idle_for: Duration::from_mins(5),
         ..lease(&shard(2, &[1]), Checkpoint::TrimHorizon)
     };
     let ended = ObservedLease {
-        idle_for: Duration::from_secs(300),
+        idle_for: Duration::from_mins(5),
         ..lease(&closed(3, &[]), Checkpoint::ShardEnd)
     };
     assert_eq!(counted(&[parent, child, ended], &[], usize::MAX), (0, 0));
