@@ -34,7 +34,7 @@ pub struct Failure {
     /// Failures in a row, for the back-off. One while a batch is cut in two, since each part is
     /// something new to try.
     pub in_a_row: u32,
-    /// How long the plugin asked to wait instead, cut to [`RETRY_AFTER_MAX`].
+    /// How long the plugin asked to wait instead; five minutes at most.
     pub retry_after: Option<Duration>,
     /// Whose failure it is.
     pub of: Blame,
