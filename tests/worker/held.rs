@@ -29,12 +29,16 @@ pub(crate) fn count(fleet: &TestFleet, id: &str) -> usize {
 }
 
 pub(crate) fn processing(host: &TestHost) -> usize {
-    host.status
-        .snapshot()
-        .shards
-        .values()
-        .filter(|shard| shard.state == ShardState::Processing)
-        .count()
+    shards_in(host, ShardState::Processing)
+}
+
+fn given_up(host: &TestHost) -> usize {
+    shards_in(host, ShardState::GaveUp)
+}
+
+fn shards_in(host: &TestHost, state: ShardState) -> usize {
+    let shards = host.status.snapshot().shards;
+    shards.values().filter(|shard| shard.state == state).count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -341,7 +345,7 @@ async fn one_heartbeat_that_hangs_costs_no_lease() {
 }
 
 /// Refuses the lease table's writes of one right, as DynamoDB's operations have them.
-fn refuse(tables: &OwnTables, ops: &'static [StoreOp], fault: Fault) {
+pub(crate) fn refuse(tables: &OwnTables, ops: &'static [StoreOp], fault: Fault) {
     tables
         .store
         .faults
@@ -453,14 +457,6 @@ async fn a_row_that_cannot_be_written_while_others_can_is_given_back_and_its_hos
     fleet.put(0..100);
     let lease = fleet.options.leases.duration;
     tokio::time::sleep(lease * 4).await;
-    let given_up = |host: &TestHost| {
-        host.status
-            .snapshot()
-            .shards
-            .values()
-            .filter(|shard| shard.state == ShardState::GaveUp)
-            .count()
-    };
     assert_eq!((given_up(&a), count(&fleet, "a")), (2, 0));
     assert!(
         fleet
@@ -627,26 +623,4 @@ async fn beside_a_kcl_found_at_run_time_a_heartbeat_alone_holds_nothing() {
         waiting > 0 && fleet.sink.lines().len() == delivered,
         "the host's heart still beats"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_is_handed_over_without_its_last_checkpoint_says_so_in_its_row() {
-    const RAISES: &[StoreOp] = &[StoreOp::Renew, StoreOp::Checkpoint];
-    let fleet = TestFleet::new(2);
-    let (a, tables) = fleet.start_apart("a", NativePlugin::echo(1));
-    until("a has both", || processing(&a) == 2).await;
-    refuse(&tables, RAISES, Fault::Throttle);
-    fleet.put(0..100);
-    let _b = fleet.start("b", NativePlugin::echo(1));
-    until("one is handed over", || count(&fleet, "b") >= 1).await;
-    let written = [fleet.store.history(), tables.store.history()].concat();
-    let released: Vec<_> = written
-        .iter()
-        .filter(|write| write.op == StoreOp::Release)
-        .collect();
-    assert!(!released.is_empty());
-    for write in released {
-        assert!(write.row.stuck.is_some(), "{:?}", write.row);
-    }
-    until("all out", || fleet.is_all_checkpointed()).await;
 }

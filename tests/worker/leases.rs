@@ -425,3 +425,35 @@ async fn a_host_whose_registration_is_gone_takes_nothing_before_it_has_registere
     fleet.coordinator.faults.clear();
     until("held again", || count(&fleet, "a") == 2).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_held_from_the_try_that_was_applied_not_from_those_that_failed() {
+    let mut fleet = TestFleet::new(1);
+    // Then the row's own writes hold the lease, not the host's heart.
+    fleet.options.leases.shared_with_kcl = true;
+    let throttle = |fleet: &TestFleet| {
+        let faults = &fleet.store.faults;
+        faults.draw_from(|op| (op == StoreOp::Renew).then_some(Fault::Throttle));
+    };
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let is_processing = || {
+        let shards = host.status.snapshot().shards;
+        shards
+            .values()
+            .all(|shard| shard.state == ShardState::Processing)
+            && !shards.is_empty()
+    };
+    until("held", is_processing).await;
+    throttle(&fleet);
+    let tries = fleet.store.calls(StoreOp::Renew);
+    until("a try fails", || fleet.store.calls(StoreOp::Renew) > tries).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let before = fleet.store.rows()[0].counter;
+    fleet.store.faults.clear();
+    until("one is applied", || fleet.store.rows()[0].counter != before).await;
+    throttle(&fleet);
+    // Longer than a hold since the first try, shorter since the one that was applied.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(is_processing(), "the lease is still held");
+    assert_eq!(fleet.store.calls(StoreOp::Take), 1, "and was never lost");
+}

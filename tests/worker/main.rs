@@ -13,6 +13,7 @@ mod fan_out_aggregates;
 mod fan_out_costs;
 mod fan_out_quiet;
 mod fleet_costs;
+mod given_back;
 mod halting;
 mod held;
 mod leases;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use harness::fake_lease_store::StoreOp;
+use harness::fake_coordinator::CoordinatorOp;
+use harness::fake_lease_store::{AppliedWrite, StoreOp};
 use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
 use harness::fleet::{TestFleet, until};
@@ -14,9 +15,7 @@ use tokio::time::Instant;
 
 /// Index of the first write of `op` to `shard`'s row.
 fn first_write(fleet: &TestFleet, op: StoreOp, shard: &ShardId) -> usize {
-    let of = |write: &harness::fake_lease_store::AppliedWrite| {
-        write.op == op && write.row.key.shard_id() == *shard
-    };
+    let of = |write: &AppliedWrite| write.op == op && write.row.key.shard_id() == *shard;
     fleet
         .store
         .history()
@@ -297,4 +296,47 @@ async fn a_leader_whose_listing_took_long_while_another_led_brings_no_finished_s
         "the parent and its two children have got a row each, once: {made:?}"
     );
     assert!(fleet.has_exactly(0..40), "nothing repeated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_leads_again_does_not_act_on_what_it_listed_before() {
+    const LISTING: Duration = Duration::from_mins(10);
+    let fleet = TestFleet::new(1);
+    let (_a, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    fleet.put(0..20);
+    until("a has read them", || fleet.is_all_checkpointed()).await;
+    let (listings, faults) = (fleet.stream.calls(ReadOp::ListShards), &fleet.stream.faults);
+    faults.queue(ReadOp::ListShards, Fault::AnswersAfter(LISTING));
+    let is_listing = || fleet.stream.calls(ReadOp::ListShards) > listings;
+    until("a lists the shards again", is_listing).await;
+    let b = fleet.start("b", NativePlugin::echo(1));
+    let refuse_office = |op| (op == CoordinatorOp::WriteLeader).then_some(Fault::Refuse);
+    tables.coordinator.faults.draw_from(refuse_office);
+    until("b leads", || {
+        b.status.snapshot().leader.as_deref() == Some("b")
+    })
+    .await;
+    let parent = fleet.stream.shards()[0].id.clone();
+    fleet.stream.split(&parent, u128::MAX / 2);
+    fleet.put(20..40);
+    until("the finished shard's row is removed", || {
+        fleet.row(&parent).is_none()
+    })
+    .await;
+    drop(b);
+    // It does not hear that it leads again.
+    let mut is_first = true;
+    tables.coordinator.faults.draw_from(move |op| {
+        let is_lost = op == CoordinatorOp::WriteLeader && std::mem::take(&mut is_first);
+        is_lost.then_some(Fault::UnknownApplied)
+    });
+    tokio::time::sleep(LISTING).await;
+    let history = fleet.store.history();
+    let of_parent =
+        |write: &&AppliedWrite| write.op == StoreOp::Create && write.row.key.shard_id() == parent;
+    assert_eq!(
+        history.iter().filter(of_parent).count(),
+        1,
+        "it is not made again"
+    );
 }

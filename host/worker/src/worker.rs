@@ -33,6 +33,7 @@ use crate::status::StatusBoard;
 use crate::timed::{TimedCoordinator, TimedStore};
 
 mod act;
+mod audit;
 mod begin;
 mod error;
 mod gauges;

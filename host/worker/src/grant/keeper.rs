@@ -43,6 +43,14 @@ enum Write<'a> {
     Release(&'a Progress),
 }
 
+/// A write that is known to be applied.
+enum Applied {
+    /// By the try that was just answered.
+    Now(LeaseToken),
+    /// By this try or one before it: the row shows it.
+    Earlier(LeaseToken),
+}
+
 /// What one attempt came to that is not known to be applied.
 enum NotApplied {
     Lost(LossReason),
@@ -304,48 +312,57 @@ impl Keeper {
     /// An unanswered write is sent again *unchanged*: should the first one still arrive, only one
     /// of the two meets the condition, and both mean the same.
     async fn write(&mut self, write: Write<'_>) -> Result<(), Unwritten> {
-        let first_sent_at = self.clock.now();
-        let first_sent_in = self.heart.generation();
+        let first_sent = (self.clock.now(), self.heart.generation());
         let mut failures = 0_u32;
         loop {
             let remaining = self.remaining();
             if remaining.is_zero() {
                 return Err(Unwritten::Lost(LossReason::DeadlinePassed));
             }
+            let sent_now = (self.clock.now(), self.heart.generation());
             let sent = tokio::time::timeout(remaining, self.settle_and_send(write)).await;
             match self
                 .judge(write, sent.unwrap_or_else(|_| Err(no_answer())))
                 .await
             {
-                Ok(token) => {
-                    self.token = token;
-                    // After a lost answer nobody knows which attempt was applied: assume the first.
-                    self.sent_at = first_sent_at;
-                    if SeededBug::DeadlineFromReply.is_on() {
-                        self.sent_at = self.clock.now();
-                    }
-                    self.generation = first_sent_in;
-                    self.troubles.over();
-                    self.state.send_replace(LeaseState::Held(self.hold()));
+                Ok(Applied::Now(token)) => {
+                    self.hold_from(token, sent_now);
+                    return Ok(());
+                }
+                // Nobody knows which try was applied: assume the first.
+                Ok(Applied::Earlier(token)) => {
+                    self.hold_from(token, first_sent);
                     return Ok(());
                 }
                 Err(NotApplied::Lost(reason)) => return Err(Unwritten::Lost(reason)),
                 Err(NotApplied::Failed(error)) => {
                     failures += 1;
-                    self.troubles.failed(first_sent_at, failures, &error);
+                    self.troubles.failed(first_sent.0, failures, &error);
                 }
             }
             // What is settled is written down with the way back, so that the next owner does not
             // repeat it.
             let is_last = matches!(write, Write::Release(_) | Write::Checkpoint(_));
             let limit = self.options.duration;
-            if self.is_given_up() && (!is_last || self.clock.now().since(first_sent_at) >= limit) {
+            if self.is_given_up() && (!is_last || self.clock.now().since(first_sent.0) >= limit) {
                 self.is_unsettled = true;
                 return Err(Unwritten::GivenUp);
             }
             self.troubles.signs().look();
             self.wait_to_retry(failures).await;
         }
+    }
+
+    /// A write was applied that was sent then.
+    fn hold_from(&mut self, token: LeaseToken, (sent_at, generation): (Moment, Generation)) {
+        self.token = token;
+        self.sent_at = sent_at;
+        if SeededBug::DeadlineFromReply.is_on() {
+            self.sent_at = self.clock.now();
+        }
+        self.generation = generation;
+        self.troubles.over();
+        self.state.send_replace(LeaseState::Held(self.hold()));
     }
 
     fn is_given_up(&self) -> bool {
@@ -393,9 +410,9 @@ impl Keeper {
         &mut self,
         write: Write<'_>,
         result: WriteResult,
-    ) -> Result<LeaseToken, NotApplied> {
+    ) -> Result<Applied, NotApplied> {
         match result {
-            Ok(Written::Applied(token)) => Ok(token),
+            Ok(Written::Applied(token)) => Ok(Applied::Now(token)),
             Ok(Written::Conflict(row)) => self.verdict(write, row.as_deref(), no_answer()),
             Err(error @ StoreError::Unknown { .. }) => {
                 tracing::debug!(lease = %self.token.key, %error, "no answer to a lease write, \
@@ -417,9 +434,9 @@ impl Keeper {
         &mut self,
         write: Write<'_>,
         error: StoreError,
-    ) -> Result<LeaseToken, NotApplied> {
+    ) -> Result<Applied, NotApplied> {
         if SeededBug::UnknownCountsAsApplied.is_on() {
-            return Ok(self.token.advanced());
+            return Ok(Applied::Earlier(self.token.advanced()));
         }
         match tokio::time::timeout(self.remaining(), self.store.get(&self.token.key)).await {
             Ok(Ok(row)) => self.verdict(write, row.as_ref(), error),
@@ -445,14 +462,14 @@ impl Keeper {
         write: Write<'_>,
         row: Option<&Lease>,
         error: StoreError,
-    ) -> Result<LeaseToken, NotApplied> {
+    ) -> Result<Applied, NotApplied> {
         match self.meaning_of(row) {
             // A release leaves no owner: this is a write that was given up before it.
             ConflictVerdict::AppliedEarlier if matches!(write, Write::Release(_)) => {
                 self.token = self.token.advanced();
                 Err(NotApplied::Failed(error))
             }
-            ConflictVerdict::AppliedEarlier => Ok(self.token.advanced()),
+            ConflictVerdict::AppliedEarlier => Ok(Applied::Earlier(self.token.advanced())),
             ConflictVerdict::NotApplied => Err(NotApplied::Failed(error)),
             ConflictVerdict::Lost(reason) => Err(NotApplied::Lost(reason)),
         }

@@ -105,10 +105,8 @@ impl Consumer {
         let (plugin, deliveries) = (&self.options.plugin, ruling.tried.deliveries);
         let reason = &ruling.message;
         match self.ports.given_up_lines.take(self.ports.clock.now()) {
-            Some(0) => {
-                tracing::warn!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
-            }
-            Some(not_told) => {
+            Some(kept_back) => {
+                let not_told = (kept_back > 0).then_some(kept_back);
                 tracing::warn!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, not_told, "{MESSAGE}");
             }
             None => {

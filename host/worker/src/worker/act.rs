@@ -204,23 +204,9 @@ impl Worker {
     }
 
     fn hear_of_claim(&mut self, answer: Option<WriteAnswer>) {
-        self.observed.look_soon();
-        let Some(WriteAnswer {
-            seen,
-            reason,
-            written,
-        }) = answer
-        else {
-            return;
-        };
-        match written {
-            Ok(Written::Applied(_)) => {
-                tracing::info!(lease = %seen.key, %reason, "asked for the lease");
-                self.has_news = true;
-            }
-            Ok(Written::Conflict(_)) => {}
-            Err(error) => tracing::debug!(lease = %seen.key, %error, "claim failed"),
-        }
+        self.hear_of(answer, "asked for the lease", |lease, error| {
+            tracing::debug!(%lease, %error, "claim failed");
+        });
     }
 
     /// Gives back what is this worker's by name only. What cannot be given back now is in the next
@@ -233,12 +219,11 @@ impl Worker {
     fn send_release(&self, (seen, reason): Chosen) -> impl Future<Output = WriteAnswer> + use<> {
         let store = Arc::clone(&self.ports.store);
         let token = seen.token(self.options.worker.clone());
+        let progress = Progress {
+            stuck: self.writes.stuck_of(&seen),
+            ..Progress::default()
+        };
         async move {
-            // What the row says of a trouble stays.
-            let progress = Progress {
-                stuck: seen.stuck.clone(),
-                ..Progress::default()
-            };
             let written = store.release(&token, &progress).await;
             WriteAnswer {
                 seen,
@@ -249,23 +234,34 @@ impl Worker {
     }
 
     fn hear_of_release(&mut self, answer: Option<WriteAnswer>) {
+        self.hear_of(
+            answer,
+            "released a lease whose row named this worker",
+            |lease, error| {
+                tracing::warn!(%lease, %error, "release failed");
+            },
+        );
+    }
+
+    /// A lost race is no news, and a failed write is in the next plan again.
+    fn hear_of(
+        &mut self,
+        answer: Option<WriteAnswer>,
+        done: &'static str,
+        tell_failed: impl Fn(&LeaseKey, &StoreError),
+    ) {
         self.observed.look_soon();
-        let Some(WriteAnswer {
-            seen,
-            reason,
-            written,
-        }) = answer
-        else {
+        let Some(answer) = answer else {
             return;
         };
-        match written {
+        let (lease, reason) = (&answer.seen.key, &answer.reason);
+        match answer.written {
             Ok(Written::Applied(_)) => {
-                tracing::info!(lease = %seen.key, %reason, "released a lease whose row named this \
-                    worker");
+                tracing::info!(%lease, %reason, "{done}");
                 self.has_news = true;
             }
             Ok(Written::Conflict(_)) => {}
-            Err(error) => tracing::warn!(lease = %seen.key, %error, "release failed"),
+            Err(error) => tell_failed(lease, &error),
         }
     }
 }

@@ -12,11 +12,11 @@ use shardmill_core::pipeline::{is_told_to_all, read_again_after};
 use shardmill_core::plan::GoneShards;
 use shardmill_core::ports::{CachedShards, Raced, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{HashKeyRange, Shard, ShardId, holes};
+use shardmill_core::stream::{Shard, ShardId};
 use shardmill_core::time::Moment;
 use tokio::task::JoinSet;
 
-use super::gauges::show_holes;
+use super::audit::CoverageAudits;
 use super::serve::Serving;
 use super::survey::{OpenSince, Questions, Survey, SurveyEnd, Surveys};
 use super::{PassError, Worker};
@@ -24,8 +24,6 @@ use super::{PassError, Worker};
 /// A worker whose heart was silent for this many of its lease durations is removed: its leases are
 /// long taken.
 const REAP_AFTER_LEASES: u32 = 6;
-/// A hole that is seen in this many audits in a row is no reshard under way (KCL: three).
-const HOLE_AUDITS: u32 = 3;
 
 /// What a leader remembers between its duties.
 #[derive(Default)]
@@ -50,8 +48,7 @@ pub(super) struct Duties {
     written: Option<Vec<Shard>>,
     /// Tells them another one; gives it once it is written.
     sharing: JoinSet<Option<Vec<Shard>>>,
-    holes: Vec<HashKeyRange>,
-    hole_audits: u32,
+    pub(super) audits: CoverageAudits,
 }
 
 /// A complete listing, and what follows from it.
@@ -79,16 +76,18 @@ impl Worker {
         );
         let is_leader = match step {
             LeaderStep::Follow => {
-                self.forget_audit();
+                self.forget_holes();
                 self.forget_unowned();
                 false
             }
             LeaderStep::Lead | LeaderStep::Refresh => true,
             LeaderStep::Acquire => {
+                // Before the answer, which may be lost: another may have led since, and what this
+                // host listed then brings finished shards back.
+                (self.duties, self.serving) = (Duties::default(), Serving::default());
                 let is_mine = self.write_leader().await?;
                 if is_mine {
                     tracing::info!(worker = %self.options.worker, "leading");
-                    (self.duties, self.serving) = (Duties::default(), Serving::default());
                 }
                 is_mine
             }
@@ -188,7 +187,12 @@ impl Worker {
             return Ok(None);
         }
         self.reap_workers().await;
-        self.audit(&shards, &gone);
+        if shards.is_empty() {
+            // The stream is gone, or not there yet: there is nothing to cover.
+            self.forget_holes();
+        } else {
+            self.audit(&gone);
+        }
         let knows_before_start =
             self.start.since_ms().is_none() || !matches!(open_since, OpenSince::NotAsked);
         let before_start = self.before_start(&shards, open_since);
@@ -375,55 +379,6 @@ impl Worker {
                     tracing::warn!(worker = %row.worker, %error, "a silent worker could not be removed");
                 }
             }
-        }
-    }
-
-    /// Looks for hash keys that no lease covers. What can be mended is mended by the plan; what
-    /// stays is shown.
-    fn audit(&mut self, shards: &[Shard], gone: &GoneShards) {
-        let rows = self
-            .observed
-            .listing
-            .as_ref()
-            .map(|(listing, _)| &listing.leases);
-        // A finished shard without children rows yet is covered by what its owner is about to
-        // create.
-        let covered = rows
-            .into_iter()
-            .flatten()
-            .filter(|lease| !gone.confirmed.contains(&lease.key.shard_id()));
-        let by_rows = covered
-            .filter(|lease| !lease.is_finished())
-            .filter_map(|lease| lease.hash_range);
-        let holes = holes(by_rows);
-        let is_served = !shards.is_empty() && self.duties.listed_at.is_some();
-        self.duties.hole_audits = if holes == self.duties.holes && !holes.is_empty() && is_served {
-            self.duties.hole_audits + 1
-        } else {
-            0
-        };
-        self.duties.holes.clone_from(&holes);
-        let lasting = if self.duties.hole_audits + 1 >= HOLE_AUDITS {
-            holes
-        } else {
-            Vec::new()
-        };
-        show_holes(&self.options.plugin, lasting.len());
-        if !lasting.is_empty() {
-            let first = lasting[0];
-            tracing::warn!(holes = lasting.len(), %first, "audits keep finding hash keys that no \
-                lease covers");
-        }
-        let text = lasting.iter().map(ToString::to_string).collect();
-        self.status.update(|status| status.coverage_holes = text);
-    }
-
-    /// What this host found as the leader is for its successor to say: it may be mended by now.
-    fn forget_audit(&mut self) {
-        if self.duties.hole_audits > 0 {
-            self.duties.hole_audits = 0;
-            show_holes(&self.options.plugin, 0);
-            self.status.update(|status| status.coverage_holes.clear());
         }
     }
 

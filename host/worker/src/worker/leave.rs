@@ -62,6 +62,9 @@ impl Worker {
             while let Some(one) = ended {
                 if let Ok(GrantEnd { key, end }) = one {
                     tracing::info!(lease = %key, ?end, "drained");
+                    if let PipelineEnd::Unreleased(reason) = &end {
+                        self.writes.note_unreleased(key.clone(), reason.clone());
+                    }
                     if !matches!(end, PipelineEnd::Released | PipelineEnd::Ended) {
                         self.heeding.follow_lost(key, self.ports.clock.now());
                     }
@@ -91,9 +94,8 @@ impl Worker {
             .filter_map(|(_, row)| row)
             .filter(|row| row.owner.as_ref() == Some(me))
         {
-            // What the row says of a trouble stays.
             let progress = Progress {
-                stuck: row.stuck.clone(),
+                stuck: self.writes.stuck_of(&row),
                 ..Progress::default()
             };
             if self

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use shardmill_core::lease::{LeaseCounter, LeaseToken, WriteTrouble, can_others_write};
+use shardmill_core::lease::{Lease, LeaseCounter, LeaseToken, WriteTrouble, can_others_write};
 use shardmill_core::ports::{CheckpointWrite, Progress, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{LeaseKey, Position, SequenceNumber};
@@ -68,6 +68,13 @@ impl Writes {
     /// Leases that were given up and could not be released.
     pub(super) fn unreleased(&self) -> impl Iterator<Item = &LeaseKey> {
         self.unreleased.keys()
+    }
+
+    /// What a row says of a trouble once it is given back by name: why it was given up here, or what
+    /// it says already.
+    pub(super) fn stuck_of(&self, row: &Lease) -> Option<String> {
+        let given_up = self.unreleased.get(&row.key);
+        given_up.or(row.stuck.as_ref()).cloned()
     }
 
     /// A lease was given up and could not be released.

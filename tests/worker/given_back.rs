@@ -1,0 +1,64 @@
+//! What the row of a lease says that was given back in trouble.
+
+use harness::fake_lease_store::{AppliedWrite, StoreOp};
+use harness::faults::Fault;
+use harness::fleet::{TestFleet, until};
+use harness::native::NativePlugin;
+
+use crate::held::{count, processing, refuse};
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_handed_over_without_its_last_checkpoint_says_so_in_its_row() {
+    const RAISES: &[StoreOp] = &[StoreOp::Renew, StoreOp::Checkpoint];
+    let fleet = TestFleet::new(2);
+    let (a, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    until("a has both", || processing(&a) == 2).await;
+    refuse(&tables, RAISES, Fault::Throttle);
+    fleet.put(0..100);
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("one is handed over", || count(&fleet, "b") >= 1).await;
+    let written = [fleet.store.history(), tables.store.history()].concat();
+    let released: Vec<_> = written
+        .iter()
+        .filter(|write| write.op == StoreOp::Release)
+        .collect();
+    assert!(!released.is_empty());
+    for write in released {
+        assert!(write.row.stuck.is_some(), "{:?}", write.row);
+    }
+    until("all out", || fleet.is_all_checkpointed()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_given_up_says_why_in_its_row_though_that_can_be_written_only_on_leaving()
+{
+    let fleet = TestFleet::new(2);
+    let (a, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("they share", || {
+        processing(&a) == 1 && count(&fleet, "b") == 1
+    })
+    .await;
+    let before = fleet.store.history().len();
+    // The lease is tried to be released for its duration; what comes after is said on leaving.
+    let (lease, mut tried_since, mut is_over) = (fleet.options.leases.duration, None, false);
+    tables.store.faults.draw_from(move |op| match op {
+        StoreOp::Checkpoint => Some(Fault::Throttle),
+        StoreOp::Release if !is_over => {
+            let since = *tried_since.get_or_insert_with(tokio::time::Instant::now);
+            is_over = since.elapsed() >= lease;
+            Some(Fault::Throttle)
+        }
+        _ => None,
+    });
+    fleet.put(0..100);
+    until("a gave it back", || count(&fleet, "a") == 0).await;
+    let history = fleet.store.history().into_iter().skip(before);
+    let of_a = |write: &AppliedWrite| write.op == StoreOp::Release;
+    let released: Vec<_> = history.filter(of_a).map(|write| write.row.stuck).collect();
+    assert!(
+        matches!(&released[..], [Some(reason)] if reason.contains("throttled")),
+        "{released:?}"
+    );
+    until("all out", || fleet.is_all_checkpointed()).await;
+}
