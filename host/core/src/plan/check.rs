@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
 use crate::lease::{Lease, Standing};
 use crate::seeded_bug::SeededBug;
-use crate::stream::LeaseKey;
+use crate::stream::{LeaseKey, ShardId};
 
 /// Stops a build with debug assertions at a plan that breaks a rule. Not where a deliberate bug
 /// makes it do so.
@@ -29,6 +29,7 @@ pub(super) fn assert_sound(plan: &Plan, view: &FleetView<'_>, limits: &PlanLimit
 /// - What is taken is not finished, and is free, expired, this worker's by name, or, to even out
 ///   shares, a KCL worker's.
 /// - What is asked for has an owner that is registered: others know nothing of claims.
+/// - No shard is taken whose parent's row is made in the same plan: the parent is read first.
 /// - This host holds no more than its most leases.
 pub(super) fn broken_rule(
     plan: &Plan,
@@ -38,6 +39,7 @@ pub(super) fn broken_rule(
     let scene = Scene::of(view);
     twice(plan)
         .or_else(|| plan.steps.iter().find_map(|step| scene.broken_by(step)))
+        .or_else(|| before_its_parent(plan))
         .or_else(|| scene.above_the_most(plan, limits))
 }
 
@@ -151,6 +153,20 @@ impl<'a> Scene<'a> {
             )
         })
     }
+}
+
+fn before_its_parent(plan: &Plan) -> Option<String> {
+    let made: BTreeSet<ShardId> = plan
+        .created()
+        .iter()
+        .map(|lease| lease.key.shard_id())
+        .collect();
+    plan.steps.iter().find_map(|step| match step {
+        Step::Take { seen, .. } if seen.parents.iter().any(|parent| made.contains(parent)) => {
+            Some(format!("would take {} before its parent", seen.key))
+        }
+        _ => None,
+    })
 }
 
 fn twice(plan: &Plan) -> Option<String> {

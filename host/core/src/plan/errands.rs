@@ -76,7 +76,7 @@ pub fn errands(
     }
     let roster = Roster::of(view, limits);
     expect_claims(view, heeders, &mut all);
-    let (candidates, _) = available(view, &roster, limits);
+    let (candidates, _) = available(view, &[], &roster, limits);
     if candidates.is_empty() {
         share_moves(view, &roster, limits, heeders, &mut all);
     } else {

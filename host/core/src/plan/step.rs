@@ -72,6 +72,15 @@ impl Plan {
             .filter(|step| matches!(step, Step::Delete { .. }));
         deletes.map(|step| step.key().clone()).collect()
     }
+
+    /// The rows that it makes.
+    pub(super) fn created(&self) -> Vec<Lease> {
+        let creates = self.steps.iter().filter_map(|step| match step {
+            Step::Create { lease, .. } => Some(lease.as_ref().clone()),
+            _ => None,
+        });
+        creates.collect()
+    }
 }
 
 impl Step {

@@ -3,7 +3,7 @@
 use super::fleet::Roster;
 use super::{FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step};
 use crate::hash;
-use crate::lease::{Standing, WorkerId};
+use crate::lease::{Lease, Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::LeaseKey;
 
@@ -74,7 +74,7 @@ pub(super) fn plan_takes(
     limits: &PlanLimits,
     plan: &mut Plan,
 ) -> bool {
-    let (mut candidates, waiting) = available(view, roster, limits);
+    let (mut candidates, waiting) = available(view, &plan.created(), roster, limits);
     let deleted = plan.deleted();
     candidates.retain(|(observed, _)| !deleted.contains(&observed.lease.key));
     plan.held_back.extend(
@@ -115,16 +115,16 @@ pub(super) fn plan_takes(
     is_any_available
 }
 
-/// Leases that may be taken, by this host or another, and those that something must come before.
+/// Leases that may be taken, by this host or another, and those that something must come before:
+/// a row that is about to be made, too.
 pub(super) fn available<'a>(
     view: &FleetView<'a>,
+    created: &[Lease],
     roster: &Roster<'_>,
     limits: &PlanLimits,
 ) -> (Vec<Candidate<'a>>, Vec<(LeaseKey, Reason)>) {
-    let order = ReadingOrder::of(
-        view.leases.iter().map(|observed| &observed.lease),
-        view.is_bootstrapped,
-    );
+    let rows = view.leases.iter().map(|observed| &observed.lease);
+    let order = ReadingOrder::of(rows.chain(created), view.is_bootstrapped);
     let (mut candidates, mut waiting) = (Vec::new(), Vec::new());
     for observed in view.leases {
         let lease = &observed.lease;

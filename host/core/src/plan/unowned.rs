@@ -24,7 +24,7 @@ pub fn unowned(view: &FleetView<'_>, limits: &PlanLimits) -> Unowned {
         return Unowned::default();
     }
     let roster = Roster::of(view, limits);
-    let (candidates, _) = available(view, &roster, limits);
+    let (candidates, _) = available(view, &[], &roster, limits);
     let overdue = candidates.iter().filter(|(lease, _)| is_overdue(lease));
     let overdue = overdue.count();
     let above_max = overdue.saturating_sub(room(view, &roster));

@@ -240,6 +240,23 @@ fn a_shard_that_a_step_removes_is_not_also_left_for_now_or_taken() {
 }
 
 #[test]
+fn a_shard_whose_row_was_set_back_by_hand_waits_for_the_parent_whose_row_is_made_again() {
+    let shards = [closed(1, &[]), shard(2, &[1])];
+    let leases = [lease(&shards[1], Checkpoint::TrimHorizon)];
+    let plan = sync(&leases, &shards, true, &LIMITS);
+    assert_eq!(created(&plan), [(id(1), Checkpoint::TrimHorizon)]);
+    assert_eq!(of_kind(&plan, "take"), []);
+    let parents = vec![id(1)];
+    assert_eq!(
+        plan.held_back,
+        [(
+            leases[0].lease.key.clone(),
+            Reason::WaitsForParents { parents }
+        )]
+    );
+}
+
+#[test]
 fn a_shard_that_may_be_gone_is_not_removed_before_the_next_listing() {
     let leases = [lease(&shard(0, &[]), numeric("5"))];
     let doubtful = GoneShards {
