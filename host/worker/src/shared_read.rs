@@ -332,11 +332,11 @@ impl Inner {
     /// another has made one. That it found nothing he must hear too: where the same plugin makes
     /// every call, the others would take the stream for silent.
     async fn turn(&self, shard: &ShardId, place: Option<&Place>) {
-        let known = self.with_shard(shard, |shared| shared.fresh_call(place, Instant::now()));
+        let known = self.with_shard(shard, |shared| shared.fresh_answer(place, Instant::now()));
         loop {
             let waits = self.with_shard(shard, |shared| {
                 let now = Instant::now();
-                let fresh = shared.fresh_call(place, now);
+                let fresh = shared.fresh_answer(place, now);
                 let has_answer = fresh.is_some() && fresh != known;
                 let at = shared.turn_at(place, now).filter(|_| !has_answer)?;
                 Some((at, shared.changes()))

@@ -43,6 +43,8 @@ pub(super) struct Chain {
     pub(super) is_anchored: bool,
     /// Finished calls.
     pub(super) polls: u64,
+    /// How often another chain's call stood for one of this.
+    rides: u64,
     /// How the last one ended.
     pub(super) outcome: Result<(), ReadError>,
     /// When it was sent.
@@ -130,6 +132,7 @@ impl Chain {
             source: Source::Iterator(iterator),
             is_anchored: false,
             polls: 0,
+            rides: 0,
             outcome: Ok(()),
             sent_at: now,
             due: now,
@@ -184,6 +187,17 @@ impl Chain {
     /// Whether the last call found nothing at the tip.
     pub(super) fn is_idle(&self) -> bool {
         self.idle > 0 && self.outcome.is_ok()
+    }
+
+    /// Another chain's call, which found nothing, stands for one of this, until `due`.
+    pub(super) fn rides(&mut self, due: Instant) {
+        self.rides += 1;
+        self.due = due;
+    }
+
+    /// How often a caller could hear something of this chain.
+    pub(super) fn answers(&self) -> u64 {
+        self.polls + self.rides
     }
 
     /// Whether the last call was good, and the next one is not due.

@@ -35,7 +35,7 @@ pub(super) struct SharedShard {
     news_at: Option<Instant>,
     /// Held while an iterator is made, so that two callers do not make one each.
     pub(super) opening: Arc<AsyncMutex<()>>,
-    /// Told whenever a call has ended.
+    /// Told whenever a call has ended, or one stood for another.
     changed: watch::Sender<u64>,
 }
 
@@ -143,7 +143,7 @@ impl SharedShard {
         (readers, has_polled): (usize, bool),
         now: Instant,
     ) -> Step {
-        let ride = self.ride_until(place, now);
+        let has_ridden = self.ride(place, now);
         let Some(Flown { chain, flight }) = self.best(place) else {
             return match place {
                 Place::Start(_) => Step::Expired,
@@ -151,10 +151,7 @@ impl SharedShard {
                 Place::After(sequence) => Step::OpenBehind(sequence.clone()),
             };
         };
-        if let Some(until) = ride {
-            chain.due = until;
-        }
-        if chain.has_news_for(place) || has_polled || chain.is_fresh(now) || ride.is_some() {
+        if chain.has_news_for(place) || has_polled || chain.is_fresh(now) || has_ridden {
             return Step::Ready(chain.take(place, limit, readers, now));
         }
         Step::Poll {
@@ -168,6 +165,19 @@ impl SharedShard {
     /// the two is ahead. But while one of them finds nothing at the tip, there is nothing for the
     /// other either: it is answered without a call. It keeps its own iterator and uses it as soon
     /// as there are records, and once a minute whatever the other says.
+    fn ride(&mut self, place: &Place, now: Instant) -> bool {
+        let Some(until) = self.ride_until(place, now) else {
+            return false;
+        };
+        if let Some(Flown { chain, .. }) = self.best(place) {
+            chain.rides(until);
+        }
+        // Others at this chain hear of it too, or only the one that is always first would.
+        self.changed.send_modify(|version| *version += 1);
+        true
+    }
+
+    /// Until when another chain's call stands for this one's, if it does.
     fn ride_until(&mut self, place: &Place, now: Instant) -> Option<Instant> {
         let news_at = self.news_at;
         let idle_max = self.limits.idle_max;
@@ -207,11 +217,15 @@ impl SharedShard {
         (at > now).then_some(at)
     }
 
-    /// The chain and the number of the last call that serves a caller at `place`, as long as no
-    /// other is due.
-    pub(super) fn fresh_call(&mut self, place: Option<&Place>, now: Instant) -> Option<(u64, u64)> {
+    /// The chain and the number of the last answer that serves a caller at `place`, as long as no
+    /// call is due.
+    pub(super) fn fresh_answer(
+        &mut self,
+        place: Option<&Place>,
+        now: Instant,
+    ) -> Option<(u64, u64)> {
         let chain = &self.best(place?)?.chain;
-        chain.is_fresh(now).then_some((chain.id, chain.polls))
+        chain.is_fresh(now).then_some((chain.id, chain.answers()))
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
