@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use shardmill_aws::WireSetting;
 
-use super::problem::Problem;
+use super::problem::{At, Problem};
 use super::settings::AwsConfig;
 use super::sinks::check_url;
 
@@ -42,7 +42,7 @@ impl AwsFile {
             ("dynamodb-endpoint", &self.dynamodb_endpoint),
         ] {
             if let Some(endpoint) = endpoint {
-                check_url(endpoint).map_err(|message| Problem::new(key, message))?;
+                check_url(endpoint).at(key)?;
             }
         }
         Ok(AwsConfig {

@@ -23,7 +23,7 @@ use super::integrity::IntegrityFile;
 use super::leases::LeasesFile;
 use super::limits::{HostLimitsFile, default_ceilings};
 use super::plugin::PluginFile;
-use super::problem::Problem;
+use super::problem::{At, Problem, Under};
 use super::reads::ReadsFile;
 use super::retrieval::refuse_shared_consumers;
 use super::rollout::RolloutFile;
@@ -85,24 +85,31 @@ fn default_plugins() -> PathBuf {
 impl ConfigFile {
     /// `sections` is the same file's `[plugin]`, as it stands there.
     pub(super) fn check(
+        mut self,
+        folder: &Path,
+        sections: BTreeMap<String, toml::Table>,
+    ) -> Result<Config, Problem> {
+        let plugins = std::mem::take(&mut self.plugin);
+        let mut config = self.check_general(folder, sections)?;
+        config.applications = check_plugins(plugins, &config)?;
+        Ok(config)
+    }
+
+    fn check_general(
         self,
         folder: &Path,
         sections: BTreeMap<String, toml::Table>,
     ) -> Result<Config, Problem> {
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
-        let worker_id =
-            usable_worker_id(&worker_id).map_err(|message| Problem::new("worker-id", message))?;
         let sinks = check_sinks(self.sinks, folder)?;
-        let limits = self
-            .limits
-            .check(GuestLimits::default())
-            .map_err(|problem| problem.under("limits"))?;
-        let mut config = Config {
+        let limits = self.limits.check(GuestLimits::default()).under("limits")?;
+        let ceilings = self.ceilings;
+        Ok(Config {
             stream: self.stream.as_deref().map(streams::stream).transpose()?,
             plugins: folder.join(self.plugins),
-            worker_id,
+            worker_id: usable_worker_id(&worker_id).at("worker-id")?,
             initial_position: streams::initial_position(self.initial_position.as_deref())?,
-            aws: self.aws.check().map_err(|problem| problem.under("aws"))?,
+            aws: self.aws.check().under("aws")?,
             leases: self.leases.check()?,
             retrieval: self.reads.retrieval,
             deregister_on_exit: self.reads.deregister_on_exit,
@@ -110,67 +117,54 @@ impl ConfigFile {
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
-            grant_ceilings: self
-                .ceilings
-                .check_grants()
-                .map_err(|problem| problem.under("ceilings"))?,
-            name_ceilings: self
-                .ceilings
-                .names
-                .check(&sinks)
-                .map_err(|problem| problem.under("ceilings"))?,
-            ceilings: self
-                .ceilings
-                .limits
-                .over(default_ceilings())
-                .map_err(|problem| problem.under("ceilings"))?,
-            compile: self
-                .compile
-                .check()
-                .map_err(|problem| problem.under("compile"))?,
-            http: self.http.check().map_err(|problem| problem.under("http"))?,
+            grant_ceilings: ceilings.check_grants().under("ceilings")?,
+            name_ceilings: ceilings.names.check(&sinks).under("ceilings")?,
+            ceilings: ceilings.limits.over(default_ceilings()).under("ceilings")?,
+            compile: self.compile.check().under("compile")?,
+            http: self.http.check().under("http")?,
             secrets: check_secrets(self.secrets, folder)?,
             host: self.host.check(folder, &limits)?,
             limits,
             integrity: self
                 .integrity
                 .check(IntegrityRules::default())
-                .map_err(|problem| problem.under("integrity"))?,
+                .under("integrity")?,
             rollout: self
                 .rollout
                 .check(RolloutPolicy::default())
-                .map_err(|problem| problem.under("rollout"))?,
-            failure: self
-                .failure
-                .check(&sinks)
-                .map_err(|problem| problem.under("failure"))?,
+                .under("rollout")?,
+            failure: self.failure.check(&sinks).under("failure")?,
             sinks,
             plugin: sections,
             environment: Vec::new(),
             applications: Applications::default(),
-        };
-        let (mut plugins, mut by_name) = (BTreeMap::new(), BTreeMap::new());
-        let mut applications = Applications::default();
-        for (name, file) in self.plugin {
-            let section = format!("plugin.{name}");
-            let name = PluginName::new(&name)
-                .map_err(|error| Problem::new(&section, error.to_string()))?;
-            let base = file.application_of(&name).to_owned();
-            let plugin = file
-                .check(&name, &config)
-                .map_err(|problem| problem.under(&section))?;
-            applications.add(&name, &base, &plugin);
-            by_name.insert(name.to_string(), plugin.clone());
-            plugins.insert(section, plugin);
-        }
-        refuse_shared_consumers(&plugins)?;
-        if let Some(shared) = shared_applications(&by_name).pop() {
-            let key = format!("plugin.{}.application", shared.plugin);
-            return Err(Problem::new(key, shared.told));
-        }
-        config.applications = applications;
-        Ok(config)
+        })
     }
+}
+
+/// Checks the sections of plugins against the general settings, and against each other. Returns the
+/// applications that they name.
+fn check_plugins(
+    files: BTreeMap<String, PluginFile>,
+    general: &Config,
+) -> Result<Applications, Problem> {
+    let (mut by_section, mut by_name) = (BTreeMap::new(), BTreeMap::new());
+    let mut applications = Applications::default();
+    for (name, file) in files {
+        let section = format!("plugin.{name}");
+        let name = PluginName::new(&name).at(&section)?;
+        let base = file.application_of(&name).to_owned();
+        let plugin = file.check(&name, general).under(&section)?;
+        applications.add(&name, &base, &plugin);
+        by_name.insert(name.to_string(), plugin.clone());
+        by_section.insert(section, plugin);
+    }
+    refuse_shared_consumers(&by_section)?;
+    if let Some(shared) = shared_applications(&by_name).pop() {
+        let key = format!("plugin.{}.application", shared.plugin);
+        return Err(Problem::new(key, shared.told));
+    }
+    Ok(applications)
 }
 
 /// In rows, logs and tables; a KCL's ids are host names and random parts.

@@ -10,7 +10,7 @@ use shardmill_sinks::SinkOptions;
 
 use super::limits::LimitsFile;
 use super::names::NameCeilingsFile;
-use super::problem::Problem;
+use super::problem::{At, Problem, Under};
 use super::secrets::is_of_aws;
 use super::settings::{Config, GrantCeilings};
 
@@ -83,7 +83,7 @@ impl CeilingsFile {
                 state: state.unwrap_or(true),
             })
         };
-        check().map_err(|problem: Problem| problem.under("grants"))
+        check().under("grants")
     }
 }
 
@@ -213,9 +213,7 @@ fn hosts(entries: &[String]) -> Result<Vec<HttpHost>, Problem> {
     }
     entries
         .iter()
-        .map(|entry| {
-            HttpHost::parse(entry).map_err(|error| Problem::new("http", error.to_string()))
-        })
+        .map(|entry| HttpHost::parse(entry).at("http"))
         .collect()
 }
 

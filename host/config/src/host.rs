@@ -9,7 +9,7 @@ use serde::Deserialize;
 use shardmill_core::plugin::{GuestLimits, SecretSource};
 
 use super::cache::CachePlace;
-use super::problem::Problem;
+use super::problem::{At, Problem};
 use super::settings::{HostConfig, OnRemove};
 use super::units::to_usize;
 use crate::machine::memory_bytes;
@@ -97,8 +97,7 @@ fn admin_token(
     folder: &Path,
 ) -> Result<Option<SecretSource>, Problem> {
     if let Some(address) = address {
-        refuse_open(address, token.is_some())
-            .map_err(|message| Problem::new("host.admin", message))?;
+        refuse_open(address, token.is_some()).at("host.admin")?;
     }
     match token {
         None => Ok(None),

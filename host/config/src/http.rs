@@ -6,7 +6,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, Network};
 
-use super::problem::Problem;
+use super::problem::{At, Problem};
 use super::settings::HttpConfig;
 use super::units::to_usize;
 
@@ -50,100 +50,76 @@ pub(super) struct HttpRequestsFile {
 impl HttpRequestsFile {
     /// Problems are named by key, without the section.
     pub(super) fn check(self) -> Result<HttpConfig, Problem> {
-        let defaults = HttpLimits::default();
-        let time = |key: &str, asked: Option<Duration>, default: Duration| match asked
-            .unwrap_or(default)
-        {
-            time if time.is_zero() || time > TIME_MAX => Err(Problem::new(
-                key,
-                "must be above zero and at most 10 minutes",
-            )),
-            time => Ok(time),
-        };
-        let bytes = |key: &str, asked: Option<ByteSize>, default: usize, max: ByteSize| match asked
-        {
-            None => Ok(default),
-            Some(size) if size.as_u64() == 0 || size > max => Err(Problem::new(
-                key,
-                format!("must be above zero and at most {max}"),
-            )),
-            Some(size) => Ok(to_usize(size)),
-        };
-        let count = |key: &str, asked: Option<usize>, default: usize, max: usize| match asked
-            .unwrap_or(default)
-        {
-            count if count == 0 || count > max => {
-                Err(Problem::new(key, format!("must be from 1 to {max}")))
-            }
-            count => Ok(count),
-        };
-        let network = |text: &String| {
-            Network::parse(text).map_err(|error| Problem::new("allow-private", error.to_string()))
-        };
-        let limits = HttpLimits {
-            connect_timeout: time(
-                "connect-timeout",
-                self.connect_timeout,
-                defaults.connect_timeout,
-            )?,
-            first_byte_timeout: time(
-                "first-byte-timeout",
-                self.first_byte_timeout,
-                defaults.first_byte_timeout,
-            )?,
-            between_bytes_timeout: time(
-                "between-bytes-timeout",
-                self.between_bytes_timeout,
-                defaults.between_bytes_timeout,
-            )?,
-            timeout: time("timeout", self.timeout, defaults.timeout)?,
-            request_bytes: bytes(
-                "request-bytes",
-                self.request_bytes,
-                defaults.request_bytes,
-                BODY_MAX,
-            )?,
-            response_bytes: bytes(
-                "response-bytes",
-                self.response_bytes,
-                defaults.response_bytes,
-                BODY_MAX,
-            )?,
-            headers: count("headers", self.headers, defaults.headers, HEADERS_MAX)?,
-            header_bytes: bytes(
-                "header-bytes",
-                self.header_bytes,
-                defaults.header_bytes,
-                HEADER_BYTES_MAX,
-            )?,
-            in_flight: count(
-                "requests-in-flight",
-                self.requests_in_flight,
-                defaults.in_flight,
-                IN_FLIGHT_MAX,
-            )?,
-            in_flight_total: count(
-                "requests-in-flight-total",
-                self.requests_in_flight_total,
-                defaults.in_flight_total,
-                IN_FLIGHT_TOTAL_MAX,
-            )?,
-            per_call: count(
-                "requests-per-call",
-                self.requests_per_call,
-                defaults.per_call,
-                usize::MAX,
-            )?,
-        };
-        let allowed = self
-            .allow_private
-            .iter()
-            .map(network)
-            .collect::<Result<_, _>>()?;
+        let networks = self.allow_private.iter().map(|text| Network::parse(text));
+        let allowed = networks.collect::<Result<_, _>>().at("allow-private")?;
         Ok(HttpConfig {
-            limits,
+            limits: self.limits()?,
             addresses: AddressPolicy { allowed },
         })
+    }
+
+    fn limits(&self) -> Result<HttpLimits, Problem> {
+        let defaults = HttpLimits::default();
+        Ok(HttpLimits {
+            connect_timeout: time(self.connect_timeout)
+                .at("connect-timeout")?
+                .unwrap_or(defaults.connect_timeout),
+            first_byte_timeout: time(self.first_byte_timeout)
+                .at("first-byte-timeout")?
+                .unwrap_or(defaults.first_byte_timeout),
+            between_bytes_timeout: time(self.between_bytes_timeout)
+                .at("between-bytes-timeout")?
+                .unwrap_or(defaults.between_bytes_timeout),
+            timeout: time(self.timeout)
+                .at("timeout")?
+                .unwrap_or(defaults.timeout),
+            request_bytes: bytes(self.request_bytes, BODY_MAX)
+                .at("request-bytes")?
+                .unwrap_or(defaults.request_bytes),
+            response_bytes: bytes(self.response_bytes, BODY_MAX)
+                .at("response-bytes")?
+                .unwrap_or(defaults.response_bytes),
+            headers: count(self.headers, HEADERS_MAX)
+                .at("headers")?
+                .unwrap_or(defaults.headers),
+            header_bytes: bytes(self.header_bytes, HEADER_BYTES_MAX)
+                .at("header-bytes")?
+                .unwrap_or(defaults.header_bytes),
+            in_flight: count(self.requests_in_flight, IN_FLIGHT_MAX)
+                .at("requests-in-flight")?
+                .unwrap_or(defaults.in_flight),
+            in_flight_total: count(self.requests_in_flight_total, IN_FLIGHT_TOTAL_MAX)
+                .at("requests-in-flight-total")?
+                .unwrap_or(defaults.in_flight_total),
+            per_call: count(self.requests_per_call, usize::MAX)
+                .at("requests-per-call")?
+                .unwrap_or(defaults.per_call),
+        })
+    }
+}
+
+fn time(asked: Option<Duration>) -> Result<Option<Duration>, &'static str> {
+    match asked {
+        Some(time) if time.is_zero() || time > TIME_MAX => {
+            Err("must be above zero and at most 10 minutes")
+        }
+        asked => Ok(asked),
+    }
+}
+
+fn bytes(asked: Option<ByteSize>, max: ByteSize) -> Result<Option<usize>, String> {
+    match asked {
+        Some(size) if size.as_u64() == 0 || size > max => {
+            Err(format!("must be above zero and at most {max}"))
+        }
+        asked => Ok(asked.map(to_usize)),
+    }
+}
+
+fn count(asked: Option<usize>, max: usize) -> Result<Option<usize>, String> {
+    match asked {
+        Some(count) if count == 0 || count > max => Err(format!("must be from 1 to {max}")),
+        asked => Ok(asked),
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_wasm::{Integrity, IntegrityRules, PublicKey};
 
-use super::problem::Problem;
+use super::problem::{At, Problem};
 use super::settings::Config;
 
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -31,9 +31,7 @@ impl IntegrityFile {
                 )
             })
         };
-        let key = |text: &String| {
-            PublicKey::parse(text).map_err(|error| Problem::new("keys", error.to_string()))
-        };
+        let key = |text: &String| PublicKey::parse(text).at("keys");
         let digests = self
             .allowed_digests
             .map(|texts| texts.iter().map(digest).collect::<Result<Vec<_>, _>>());

@@ -13,7 +13,7 @@ use super::file::ConfigFile;
 use super::gather::{Gathered, typed};
 use super::manifest::Manifest;
 use super::plugin::{PluginFile, overlay};
-use super::problem::{Problem, listed, table_of};
+use super::problem::{Problem, Under, listed, table_of};
 use super::settings::{Config, PluginConfig, StreamConfig};
 use crate::files;
 
@@ -153,8 +153,8 @@ impl Config {
     ) -> Result<PluginConfig, String> {
         let Some(manifest) = manifest else {
             let settings = self.laid_over(name, &toml::Table::new(), None);
-            return settings
-                .map_err(|problem| problem.under(&format!("plugin.{name}")).to_string());
+            let settings = settings.under(&format!("plugin.{name}"));
+            return settings.map_err(|problem| problem.to_string());
         };
         let (mut table, mut gathered) = (manifest.table.clone(), manifest.gathered.clone());
         let settings = gathered.read(&mut table, |table| self.laid_over(name, table, Some(table)));

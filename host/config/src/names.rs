@@ -8,7 +8,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::StreamRef;
 use shardmill_sinks::{STDOUT, SinkOptions};
 
-use super::problem::Problem;
+use super::problem::{At, Problem};
 
 /// What a manifest may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl NameCeilingsFile {
 fn patterns(key: &str, texts: &[String]) -> Result<Vec<NamePattern>, Problem> {
     texts
         .iter()
-        .map(|text| NamePattern::parse(text).map_err(|message| Problem::new(key, message)))
+        .map(|text| NamePattern::parse(text).at(key))
         .collect()
 }
 

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use shardmill_core::plugin::{HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract};
+use shardmill_core::plugin::{GuestLimits, HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract};
 use shardmill_sinks::STDOUT;
+use shardmill_worker::BatchLimits;
 
 use super::delivery::{BatchFile, CheckpointFile, RetryFile};
 use super::failure::FailureFile;
@@ -16,7 +17,7 @@ use super::grants::GrantsFile;
 use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
 use super::names::Named;
-use super::problem::Problem;
+use super::problem::{At, Problem, Under};
 use super::retrieval::OwnRetrieval;
 use super::rollout::RolloutFile;
 use super::settings::{Config, PluginConfig, RetrievalMode};
@@ -96,72 +97,30 @@ impl PluginFile {
         let application = self.application_of(name).to_owned();
         check_own_application("application", &application)?;
         let streams = self.own_streams().check(name, &application, general)?;
-        let batches = self.batch.check(general.batches)?;
-        if batches.bytes > general.host.buffer_bytes / 2 {
-            let message = "must be at most half of host.buffer, or a batch would never fill";
-            return Err(Problem::new("batch.bytes", message));
-        }
-        self.integrity
-            .clone()
+        let integrity = self.integrity.clone();
+        integrity
             .check(general.integrity.clone())
-            .map_err(|problem| problem.under("integrity"))?;
+            .under("integrity")?;
         // A policy is one thought: a plugin's own stands in place of the general one, and is not
         // laid over it.
-        let failure = self.failure.map(|own| {
-            own.check(&general.sinks)
-                .map_err(|problem| problem.under("failure"))
-        });
-        let failure = failure
-            .transpose()?
-            .unwrap_or_else(|| general.failure.clone());
-        if let Some(key) = self
-            .config
-            .keys()
-            .find(|key| key.starts_with(SECRET_PREFIX))
-        {
-            let message =
-                "is where a plugin reads a secret: choose another name, or grant a secret";
-            return Err(Problem::new(format!("config.{key}"), message));
-        }
-        if let Some(key) = self.config.keys().find(|key| key.starts_with(HOST_PREFIX)) {
-            let message = "is where a plugin reads what the host sets: choose another name";
-            return Err(Problem::new(format!("config.{key}"), message));
-        }
-        let limits = self
-            .limits
-            .over(general.limits)
-            .map_err(|problem| problem.under("limits"))?;
-        if limits.memory_bytes > general.host.instances_memory_bytes {
-            let message =
-                "must be at most host.instances-memory, which all instances of the host share";
-            return Err(Problem::new("limits.memory", message));
-        }
-        let world = self.world.as_deref().map(WantedContract::parse).transpose();
+        let failure = match self.failure {
+            Some(own) => own.check(&general.sinks).under("failure")?,
+            None => general.failure.clone(),
+        };
+        check_names(&self.config).under("config")?;
+        let sinks = self.sinks.map(|names| check_sinks(names, general));
+        let world = self.world.as_deref().map(check_world);
         Ok(PluginConfig {
-            sinks: self
-                .sinks
-                .map(|names| check_sinks(names, general))
-                .transpose()?,
-            world: world.map_err(|error| {
-                Problem::new(
-                    "world",
-                    format!("{error}; build against that, or run another host"),
-                )
-            })?,
-            grants: self
-                .grants
-                .check(failure.order, general)
-                .map_err(|problem| problem.under("grants"))?,
+            sinks: sinks.transpose()?,
+            world: world.transpose().at("world")?,
+            grants: self.grants.check(failure.order, general).under("grants")?,
             streams,
-            batches,
+            batches: check_batches(self.batch, general)?,
             checkpoints: self.checkpoint.check(general.checkpoints),
             retry: self.retry.check(general.retry)?,
             failure,
-            limits,
-            rollout: self
-                .rollout
-                .check(general.rollout)
-                .map_err(|problem| problem.under("rollout"))?,
+            limits: check_limits(self.limits, general).under("limits")?,
+            rollout: self.rollout.check(general.rollout).under("rollout")?,
             config: self.config,
         })
     }
@@ -204,11 +163,9 @@ impl PluginFile {
         let limits: LimitsFile = asked("limits").try_into().unwrap_or_default();
         limits
             .refuse_beyond(&general.ceilings, &general.limits)
-            .map_err(|problem| problem.under("limits"))?;
+            .under("limits")?;
         let grants: GrantsFile = asked("grants").try_into().unwrap_or_default();
-        grants
-            .refuse_beyond(name, general)
-            .map_err(|problem| problem.under("grants"))
+        grants.refuse_beyond(name, general).under("grants")
     }
 
     /// What the manifest names that the section does not. Where the section names a stream, the
@@ -268,6 +225,45 @@ fn asked_by_manifest(key: &str, section: &toml::Table, manifest: &toml::Table) -
     let (mut asked, granted) = (table(manifest), table(section));
     asked.retain(|key, _| !granted.contains_key(key));
     asked
+}
+
+fn check_batches(file: BatchFile, general: &Config) -> Result<BatchLimits, Problem> {
+    let batches = file.check(general.batches)?;
+    if batches.bytes > general.host.buffer_bytes / 2 {
+        let message = "must be at most half of host.buffer, or a batch would never fill";
+        return Err(Problem::new("batch.bytes", message));
+    }
+    Ok(batches)
+}
+
+fn check_limits(file: LimitsFile, general: &Config) -> Result<GuestLimits, Problem> {
+    let limits = file.over(general.limits)?;
+    if limits.memory_bytes > general.host.instances_memory_bytes {
+        let message =
+            "must be at most host.instances-memory, which all instances of the host share";
+        return Err(Problem::new("memory", message));
+    }
+    Ok(limits)
+}
+
+/// Refuses names of a plugin's own settings under which it reads something else.
+fn check_names(config: &BTreeMap<String, String>) -> Result<(), Problem> {
+    for name in config.keys() {
+        let message = if name.starts_with(SECRET_PREFIX) {
+            "is where a plugin reads a secret: choose another name, or grant a secret"
+        } else if name.starts_with(HOST_PREFIX) {
+            "is where a plugin reads what the host sets: choose another name"
+        } else {
+            continue;
+        };
+        return Err(Problem::new(name, message));
+    }
+    Ok(())
+}
+
+fn check_world(text: &str) -> Result<WantedContract, String> {
+    WantedContract::parse(text)
+        .map_err(|error| format!("{error}; build against that, or run another host"))
 }
 
 fn check_sinks(names: Vec<String>, general: &Config) -> Result<BTreeSet<String>, Problem> {

@@ -1,9 +1,37 @@
 //! A setting that parses but cannot work, and the line it stands on.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use shardmill_worker::InvalidOptions;
 use toml::de::DeTable;
+
+/// The key of a value that a check refused.
+pub(super) trait At<T> {
+    /// The value is that of `key`.
+    fn at(self, key: impl Into<String>) -> Result<T, Problem>;
+}
+
+/// The section of a key that is wrong.
+pub(super) trait Under {
+    /// The key is one of `section`.
+    fn under(self, section: &str) -> Self;
+}
+
+impl<T, E: fmt::Display> At<T> for Result<T, E> {
+    fn at(self, key: impl Into<String>) -> Result<T, Problem> {
+        self.map_err(|error| Problem::new(key, error.to_string()))
+    }
+}
+
+impl<T> Under for Result<T, Problem> {
+    fn under(self, section: &str) -> Self {
+        self.map_err(|problem| Problem {
+            key: format!("{section}.{}", problem.key),
+            ..problem
+        })
+    }
+}
 
 /// What is wrong with which key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,14 +80,6 @@ impl Problem {
             Some((section, _)) => format!("{section}.{name}"),
             None => name.clone(),
         })
-    }
-
-    /// The same problem, in a section.
-    pub(super) fn under(self, section: &str) -> Self {
-        Self {
-            key: format!("{section}.{}", self.key),
-            ..self
-        }
     }
 
     /// The same problem, of another key.
@@ -380,8 +400,9 @@ mod tests {
         assert_eq!(Problem::new("batch.records", "zero").line(text), None);
         let inline = "stream = \"s\"\nplugin.a = { batch = { records = 0 } }\n";
         assert_eq!(
-            Problem::new("batch.records", "zero")
+            Err::<(), _>(Problem::new("batch.records", "zero"))
                 .under("plugin.a")
+                .unwrap_err()
                 .line(inline),
             Some(2)
         );

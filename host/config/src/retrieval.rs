@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use shardmill_core::stream::FanOutConsumer;
 use shardmill_worker::{FanOut, Retrieval};
 
-use super::problem::Problem;
+use super::problem::{At, Problem};
 use super::settings::{Config, PluginConfig, RetrievalMode};
 
 /// What a plugin says of it.
@@ -76,7 +76,7 @@ impl OwnRetrieval<'_> {
     /// A consumer for each application, named as the KCL names it.
     fn consumer(self, application: &str, is_only: bool) -> Result<FanOutConsumer, Problem> {
         let consumer = FanOutConsumer::parse(self.consumer.unwrap_or(application));
-        let consumer = consumer.map_err(|problem| Problem::new("consumer", problem))?;
+        let consumer = consumer.at("consumer")?;
         if matches!(consumer, FanOutConsumer::Given(_)) && !is_only {
             let message = "is the ARN of a consumer, which is one stream's, but the plugin reads \
                 several: remove it, and each stream gets its own consumer, or use a plugin for each stream";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use shardmill_core::plugin::{PluginName, SecretSource};
 
-use super::problem::Problem;
+use super::problem::{At, Problem, Under};
 use super::settings::SecretConfig;
 
 /// Longest name of a secret.
@@ -36,7 +36,7 @@ pub(super) fn check_secrets(
         secret
             .check(folder)
             .map(|secret| (name, secret))
-            .map_err(|problem| problem.under(&section))
+            .under(&section)
     };
     secrets.into_iter().map(check).collect()
 }
@@ -82,7 +82,7 @@ impl SecretFile {
             }
         };
         for name in &self.plugins {
-            PluginName::new(name).map_err(|error| Problem::new("plugins", error.to_string()))?;
+            PluginName::new(name).at("plugins")?;
         }
         Ok(SecretConfig {
             source,

@@ -14,7 +14,7 @@ use shardmill_sinks::{
     SinkOptions,
 };
 
-use super::problem::Problem;
+use super::problem::{At, Problem, Under};
 use super::units::to_usize;
 
 /// Smallest request or record that a sink may be limited to: a dead letter's part needs half of it
@@ -98,14 +98,13 @@ pub(super) fn check_sinks(
     sinks: BTreeMap<String, SinkFile>,
     folder: &Path,
 ) -> Result<BTreeMap<String, SinkOptions>, Problem> {
-    let check = |(name, sink): (String, SinkFile)| {
-        let table = format!("sinks.{name}");
-        sink.check(&table, folder).map(|sink| (name, sink))
-    };
-    let sinks: BTreeMap<String, SinkOptions> =
-        sinks.into_iter().map(check).collect::<Result<_, _>>()?;
-    refuse_shared_files(&sinks)?;
-    Ok(sinks)
+    let mut checked = BTreeMap::new();
+    for (name, sink) in sinks {
+        let sink = sink.check(folder).under(&format!("sinks.{name}"))?;
+        checked.insert(name, sink);
+    }
+    refuse_shared_files(&checked)?;
+    Ok(checked)
 }
 
 /// A file has one writer.
@@ -131,7 +130,7 @@ fn refuse_shared_files(sinks: &BTreeMap<String, SinkOptions>) -> Result<(), Prob
 }
 
 impl SinkFile {
-    fn check(self, table: &str, folder: &Path) -> Result<SinkOptions, Problem> {
+    fn check(self, folder: &Path) -> Result<SinkOptions, Problem> {
         match self {
             Self::Stdout { format } => Ok(SinkOptions::Stdout { format }),
             Self::File {
@@ -143,13 +142,10 @@ impl SinkFile {
                 path: folder.join(path),
                 rotate_bytes: rotate_bytes.map_or(1 << 30, |size| size.as_u64()),
                 format,
-                mode: mode
-                    .map(|mode| check_mode(&mode))
-                    .transpose()
-                    .map_err(|message| Problem::new(format!("{table}.mode"), message))?,
+                mode: mode.as_deref().map(check_mode).transpose().at("mode")?,
             }),
-            Self::Kinesis(file) => file.check(table),
-            Self::Http(file) => file.check(table, folder).map(SinkOptions::Http),
+            Self::Kinesis(file) => file.check(),
+            Self::Http(file) => file.check(folder).map(SinkOptions::Http),
         }
     }
 }
@@ -171,12 +167,10 @@ fn check_mode(text: &str) -> Result<u32, String> {
 }
 
 impl KinesisFile {
-    fn check(self, table: &str) -> Result<SinkOptions, Problem> {
-        let problem = |key: &str, message: String| Problem::new(format!("{table}.{key}"), message);
-        let target =
-            PutTarget::parse(&self.stream).map_err(|error| problem("stream", error.to_string()))?;
+    fn check(self) -> Result<SinkOptions, Problem> {
+        let target = PutTarget::parse(&self.stream).at("stream")?;
         if let Some(endpoint) = &self.endpoint {
-            check_url(endpoint).map_err(|message| problem("endpoint", message))?;
+            check_url(endpoint).at("endpoint")?;
         }
         let record = self.record_bytes.unwrap_or(RECORD_DEFAULT);
         let request = self
@@ -184,16 +178,12 @@ impl KinesisFile {
             .unwrap_or(KINESIS_REQUEST_DEFAULT.max(record));
         let options = KinesisSinkOptions {
             order: self.order,
-            record_bytes: between(record, KINESIS_MAX)
-                .map_err(|message| problem("record-bytes", message))?,
-            request_bytes: between(request, KINESIS_MAX)
-                .map_err(|message| problem("request-bytes", message))?,
+            record_bytes: between(record, KINESIS_MAX).at("record-bytes")?,
+            request_bytes: between(request, KINESIS_MAX).at("request-bytes")?,
         };
         if options.record_bytes > options.request_bytes {
-            return Err(problem(
-                "request-bytes",
-                format!("must be at least record-bytes, {record}"),
-            ));
+            let message = format!("must be at least record-bytes, {record}");
+            return Err(Problem::new("request-bytes", message));
         }
         Ok(SinkOptions::Kinesis {
             target,
@@ -205,63 +195,61 @@ impl KinesisFile {
 }
 
 impl HttpFile {
-    fn check(self, table: &str, folder: &Path) -> Result<HttpSinkOptions, Problem> {
-        let problem = |key: &str, message: String| Problem::new(format!("{table}.{key}"), message);
-        let url = check_url(&self.url).map_err(|message| problem("url", message))?;
+    fn check(self, folder: &Path) -> Result<HttpSinkOptions, Problem> {
         for (name, source) in &self.headers {
-            if HeaderName::try_from(name).is_err() {
-                return Err(problem("headers", format!("{name:?} cannot name a header")));
-            }
-            if source.variable().is_some_and(str::is_empty) {
-                return Err(problem(
-                    "headers",
-                    format!("{name}: name the variable, as in \"env:TOKEN\""),
-                ));
-            }
-            if source
-                .file()
-                .is_some_and(|path| path.as_os_str().is_empty())
-            {
-                return Err(problem(
-                    "headers",
-                    format!("{name}: name the file, as in \"file:/run/secrets/token\""),
-                ));
-            }
+            check_header(name, source).at("headers")?;
         }
-        let in_folder = |(name, source): (String, HeaderSource)| (name, source.in_folder(folder));
-        let request = self.request_bytes.unwrap_or(HTTP_REQUEST_DEFAULT);
-        let request_bytes = between(request, HTTP_REQUEST_MAX)
-            .map_err(|message| problem("request-bytes", message))?;
-        let counted = |key: &str, count: usize| match count {
-            0 => Err(problem(key, "must be above zero".to_owned())),
-            count => Ok(count),
-        };
-        let lasting = |key: &str, time: Duration| match time {
-            Duration::ZERO => Err(problem(key, "must be above zero".to_owned())),
-            time if time > TIMEOUT_MAX => Err(problem(
-                key,
-                format!("must be at most {}", spoken(TIMEOUT_MAX)),
-            )),
-            time => Ok(time),
-        };
+        let headers = self.headers.into_iter();
+        let request_bytes = self.request_bytes.unwrap_or(HTTP_REQUEST_DEFAULT);
+        let connect_timeout = self.connect_timeout.unwrap_or(CONNECT_DEFAULT);
+        let timeout = self.timeout.unwrap_or(TIMEOUT_DEFAULT);
         Ok(HttpSinkOptions {
-            url,
-            headers: self.headers.into_iter().map(in_folder).collect(),
+            url: check_url(&self.url).at("url")?,
+            headers: headers
+                .map(|(name, source)| (name, source.in_folder(folder)))
+                .collect(),
             format: self.format,
             body: self.body,
-            records: counted("records", self.records.unwrap_or(HTTP_RECORDS_DEFAULT))?,
-            request_bytes,
-            connect_timeout: lasting(
-                "connect-timeout",
-                self.connect_timeout.unwrap_or(CONNECT_DEFAULT),
-            )?,
-            timeout: lasting("timeout", self.timeout.unwrap_or(TIMEOUT_DEFAULT))?,
-            concurrency: counted(
-                "concurrency",
-                self.concurrency.unwrap_or(CONCURRENCY_DEFAULT),
-            )?,
+            records: above_zero(self.records, HTTP_RECORDS_DEFAULT).at("records")?,
+            request_bytes: between(request_bytes, HTTP_REQUEST_MAX).at("request-bytes")?,
+            connect_timeout: within_reason(connect_timeout).at("connect-timeout")?,
+            timeout: within_reason(timeout).at("timeout")?,
+            concurrency: above_zero(self.concurrency, CONCURRENCY_DEFAULT).at("concurrency")?,
         })
     }
+}
+
+fn check_header(name: &str, source: &HeaderSource) -> Result<(), String> {
+    if HeaderName::try_from(name).is_err() {
+        return Err(format!("{name:?} cannot name a header"));
+    }
+    if source.variable().is_some_and(str::is_empty) {
+        return Err(format!("{name}: name the variable, as in \"env:TOKEN\""));
+    }
+    let file = source.file();
+    if file.is_some_and(|path| path.as_os_str().is_empty()) {
+        return Err(format!(
+            "{name}: name the file, as in \"file:/run/secrets/token\""
+        ));
+    }
+    Ok(())
+}
+
+fn above_zero(asked: Option<usize>, default: usize) -> Result<usize, &'static str> {
+    match asked {
+        Some(0) => Err("must be above zero"),
+        asked => Ok(asked.unwrap_or(default)),
+    }
+}
+
+fn within_reason(time: Duration) -> Result<Duration, String> {
+    if time.is_zero() {
+        return Err("must be above zero".to_owned());
+    }
+    if time > TIMEOUT_MAX {
+        return Err(format!("must be at most {}", spoken(TIMEOUT_MAX)));
+    }
+    Ok(time)
 }
 
 /// An address to send to. Never shown when it is wrong because of a secret in it.

@@ -10,7 +10,7 @@ use serde::{Deserialize, de};
 use shardmill_core::plugin::{PluginName, check_ending, tables_of};
 use shardmill_core::stream::{InitialPosition, StreamRef};
 
-use super::problem::Problem;
+use super::problem::{At, Problem, Under};
 use super::retrieval::OwnRetrieval;
 use super::settings::{Config, StreamConfig};
 
@@ -86,15 +86,12 @@ impl OwnStreams<'_> {
             });
         }
         for entry in self.streams {
-            let stream = StreamRef::parse(&entry.stream)
-                .map_err(|error| Problem::new("streams", error.to_string()))?;
+            let stream = StreamRef::parse(&entry.stream).at("streams")?;
             let suffix = suffix_of(&stream);
             let application = format!("{application}.{suffix}");
             check_application("streams", &application)?;
             let initial_position = match &entry.initial_position {
-                Some(text) => {
-                    initial_position(Some(text)).map_err(|problem| problem.under("streams"))?
-                }
+                Some(text) => initial_position(Some(text)).under("streams")?,
                 None => own_position,
             };
             let retrieval = retrieval.check(&application, is_only, general)?;
@@ -131,7 +128,7 @@ pub(super) fn initial_position(text: Option<&str>) -> Result<InitialPosition, Pr
 }
 
 pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
-    StreamRef::parse(text).map_err(|error| Problem::new("stream", error.to_string()))
+    StreamRef::parse(text).at("stream")
 }
 
 /// Of one plugin, no stream may be named twice, nor be kept in a table of another.
