@@ -102,37 +102,15 @@ impl Host {
         let status = HostStatus::new(config.worker_id.as_str())
             .remembering(marks.clone())
             .speaking(clients.wire.clone());
-        let admin = config.host.admin.map(|address| {
-            let bound = Admin::bind(address, &config.host, status.clone(), metrics);
-            bound.with_context(|| format!("cannot serve the admin pages on {address}"))
-        });
-        let admin = admin.transpose()?;
-        // Plugins are kept from the port that it really has.
-        if let Some(bound) = admin.as_ref().and_then(|admin| admin.address().ok()) {
-            config.host.admin = Some(bound);
-        }
+        let admin = bind_admin(&mut config, &status, metrics)?;
         let Some(budget) = ByteBudget::new(config.host.buffer_bytes) else {
             bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
         };
         ::metrics::gauge!(BUFFER_LIMIT).set(config.host.buffer_bytes as f64);
-        let mut runtime_options =
-            runtime_options(&config, metering).context("cannot find the compiler")?;
-        runtime_options.marks = marks.clone();
-        let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
-        let folder_options = FolderOptions {
-            file_bytes_max: config.host.plugin_bytes_max,
-            plugins_max: config.host.plugins_max,
-            rescan: config.host.rescan_every,
-            integrity: config.integrity(),
-            ..FolderOptions::new(&config.plugins)
-        };
-        let (folder, events) = PluginFolder::new(runtime.clone(), folder_options);
-        let kept = config
-            .host
-            .cache
-            .folder()
-            .ok()
-            .map(|cache| Kept::beside(cache, config.host.plugin_bytes_max));
+        let runtime = start_engine(&config, metering, &marks)?;
+        let (folder, events) = PluginFolder::new(runtime.clone(), folder_options(&config));
+        let cache = config.host.cache.folder().ok();
+        let kept = cache.map(|cache| Kept::beside(cache, config.host.plugin_bytes_max));
         let pins = kept
             .clone()
             .map(|kept| Pins::new(kept, runtime.clone(), config.clone()));
@@ -191,6 +169,39 @@ impl Host {
         // Its requests take microseconds; a client that never reads is cut off.
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
         served
+    }
+}
+
+/// Plugins are kept from the port that it really has.
+fn bind_admin(
+    config: &mut Config,
+    status: &HostStatus,
+    metrics: Option<Measurements>,
+) -> anyhow::Result<Option<Admin>> {
+    let Some(address) = config.host.admin else {
+        return Ok(None);
+    };
+    let admin = Admin::bind(address, &config.host, status.clone(), metrics)
+        .with_context(|| format!("cannot serve the admin pages on {address}"))?;
+    if let Ok(bound) = admin.address() {
+        config.host.admin = Some(bound);
+    }
+    Ok(Some(admin))
+}
+
+fn start_engine(config: &Config, metering: Metering, marks: &Marks) -> anyhow::Result<Runtime> {
+    let mut options = runtime_options(config, metering).context("cannot find the compiler")?;
+    options.marks = marks.clone();
+    Runtime::new(options).context("cannot start the Wasm engine")
+}
+
+fn folder_options(config: &Config) -> FolderOptions {
+    FolderOptions {
+        file_bytes_max: config.host.plugin_bytes_max,
+        plugins_max: config.host.plugins_max,
+        rescan: config.host.rescan_every,
+        integrity: config.integrity(),
+        ..FolderOptions::new(&config.plugins)
     }
 }
 

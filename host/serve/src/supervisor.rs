@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_config::OnRemove;
+use shardmill_config::{OnRemove, StreamConfig};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::FolderEvent;
@@ -83,6 +83,12 @@ struct Served {
     status: HostStatus,
     stop: CancellationToken,
     drain_limit: Duration,
+}
+
+/// A plugin that is about to start.
+struct Made {
+    running: Running,
+    served: Vec<(StreamConfig, Served)>,
 }
 
 /// A stream that is served no more.
@@ -240,24 +246,7 @@ impl Supervisor {
 
     fn start(&mut self, name: &PluginName, version: Version, rollout: Option<SharedRollout>) {
         tracing::info!(plugin = %name, digest = %version.digest(), "plugin loaded, starting");
-        let made = self.settings(name).and_then(|settings| {
-            settings.refuse_other_contract(version.as_ref())?;
-            let (versions, offered) = watch::channel(Arc::clone(&version));
-            let rollout = rollout.unwrap_or_else(|| self.parts.rollout(name, &settings.plugin));
-            rollout.set_policy(self.policy(name, settings.plugin.rollout));
-            let share = self.parts.share(name)?;
-            let workers = settings.plugin.streams.iter().map(|stream| {
-                let versions = (offered.clone(), rollout.clone());
-                let (ports, options) =
-                    self.parts
-                        .worker(&settings.plugin, stream, share.clone(), versions);
-                Worker::check(&ports, &options).map_err(|error| error.to_string())?;
-                Ok((stream.clone(), ports, options))
-            });
-            let workers: Vec<_> = workers.collect::<Result<_, String>>()?;
-            Ok((settings, (versions, rollout), workers))
-        });
-        let (settings, (versions, rollout), workers) = match made {
+        let Made { running, served } = match self.make(name, &version, rollout) {
             Ok(made) => made,
             Err(problem) => {
                 self.waiting.insert(name.clone(), version);
@@ -266,28 +255,9 @@ impl Supervisor {
         };
         self.waiting.remove(name);
         self.status.settings_accepted(name.as_str());
-        let stop = CancellationToken::new();
-        let drain_limit = self.parts.drain_limit();
-        let running = Running {
-            versions,
-            rollout,
-            settings,
-            stop: stop.clone(),
-            workers: workers.len(),
-            next: None,
-        };
-        for (stream, ports, options) in workers {
+        for (stream, served) in served {
             self.status.started(name, &stream);
             let (name, label) = (name.clone(), stream.label);
-            let (status, stop) = (self.status.clone(), stop.clone());
-            let served = Served {
-                label: label.clone(),
-                ports,
-                options,
-                status,
-                stop,
-                drain_limit,
-            };
             let serving = Box::pin(served.run());
             self.workers.spawn(async move {
                 Ended {
@@ -299,6 +269,47 @@ impl Supervisor {
         }
         self.running.insert(name.clone(), running);
         self.tell_fleet_of_refused(name);
+    }
+
+    /// What serves a plugin on all its streams, if its settings allow it.
+    fn make(
+        &mut self,
+        name: &PluginName,
+        version: &Version,
+        rollout: Option<SharedRollout>,
+    ) -> Result<Made, String> {
+        let settings = self.settings(name)?;
+        settings.refuse_other_contract(version.as_ref())?;
+        let (versions, offered) = watch::channel(Arc::clone(version));
+        let rollout = rollout.unwrap_or_else(|| self.parts.rollout(name, &settings.plugin));
+        rollout.set_policy(self.policy(name, settings.plugin.rollout));
+        let (share, stop) = (self.parts.share(name)?, CancellationToken::new());
+        let mut served = Vec::new();
+        for stream in &settings.plugin.streams {
+            let versions = (offered.clone(), rollout.clone());
+            let (ports, options) =
+                self.parts
+                    .worker(&settings.plugin, stream, share.clone(), versions);
+            Worker::check(&ports, &options).map_err(|error| error.to_string())?;
+            let of_stream = Served {
+                label: stream.label.clone(),
+                ports,
+                options,
+                status: self.status.clone(),
+                stop: stop.clone(),
+                drain_limit: self.parts.drain_limit(),
+            };
+            served.push((stream.clone(), of_stream));
+        }
+        let running = Running {
+            versions,
+            rollout,
+            settings,
+            stop,
+            workers: served.len(),
+            next: None,
+        };
+        Ok(Made { running, served })
     }
 
     /// The plugin's settings as they stand now, unless what they name is another plugin's: two

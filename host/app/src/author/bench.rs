@@ -10,6 +10,7 @@ mod native;
 mod report;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -51,29 +52,9 @@ struct Report<'a> {
 
 pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let stem = args
-        .plugin
-        .file_stem()
-        .and_then(|stem| stem.to_str())
-        .unwrap_or_default();
-    let name = PluginName::new(stem)
-        .with_context(|| format!("{} cannot name a plugin", args.plugin.display()))?;
-    let mut config = match &args.settings.config {
-        Some(path) => Config::load(path)?,
-        None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
-    };
-    config
-        .plugin
-        .entry(name.to_string())
-        .or_default()
-        .entry("stream")
-        .or_insert_with(|| STREAM.into());
-    let manifest = Manifest::read(&args.plugin.with_extension("toml"))?;
-    let settings = config.of_plugin(&name, manifest.as_ref());
-    let mut settings = settings.map_err(|message| ConfigError::Plugin { message })?;
-    if let Some(records) = args.settings.batch_records {
-        settings.batches.records = records as usize;
-    }
+    let name = plugin_name(&args.plugin)?;
+    let config = config_of(args, &name)?;
+    let settings = settings_of(args, &name, &config)?;
     let input = read_input(args).await?;
     let options =
         runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
@@ -104,6 +85,38 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
         ),
         None => Ok(()),
     }
+}
+
+fn plugin_name(path: &Path) -> anyhow::Result<PluginName> {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    PluginName::new(stem.unwrap_or_default())
+        .with_context(|| format!("{} cannot name a plugin", path.display()))
+}
+
+/// A plugin that names no stream is measured all the same.
+fn config_of(args: &BenchArgs, name: &PluginName) -> anyhow::Result<Config> {
+    let mut config = match &args.settings.config {
+        Some(path) => Config::load(path)?,
+        None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
+    };
+    let section = config.plugin.entry(name.to_string()).or_default();
+    section.entry("stream").or_insert_with(|| STREAM.into());
+    Ok(config)
+}
+
+/// What the host would run the plugin with.
+fn settings_of(
+    args: &BenchArgs,
+    name: &PluginName,
+    config: &Config,
+) -> anyhow::Result<PluginConfig> {
+    let manifest = Manifest::read(&args.plugin.with_extension("toml"))?;
+    let settings = config.of_plugin(name, manifest.as_ref());
+    let mut settings = settings.map_err(|message| ConfigError::Plugin { message })?;
+    if let Some(records) = args.settings.batch_records {
+        settings.batches.records = records as usize;
+    }
+    Ok(settings)
 }
 
 async fn read_input(args: &BenchArgs) -> anyhow::Result<BenchInput> {

@@ -5,6 +5,8 @@
 //! parts, each with all the rest of the letter, so that no part is a riddle and no order among them
 //! is needed.
 
+use std::fmt;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -162,74 +164,83 @@ impl Fragment {
 
     /// Reads one line.
     pub fn decode(line: &[u8]) -> Result<Self, LetterError> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| {
-            let is_marked = line
-                .windows(MARK.len() + 2)
-                .any(|at| at == concat_mark().as_bytes());
-            if is_marked {
-                LetterError::Damaged(error.to_string())
-            } else {
-                LetterError::Other
-            }
-        })?;
-        if line.version != LETTER_VERSION {
-            return Err(LetterError::Version(line.version));
-        }
-        if line.application.len() > APPLICATION_BYTES_MAX {
-            let problem = format!(
-                "application is longer than a table's name may be, {APPLICATION_BYTES_MAX} bytes"
-            );
-            return Err(LetterError::Damaged(problem));
-        }
-        let damaged = |error: &dyn std::fmt::Display| LetterError::Damaged(error.to_string());
-        let piece = match (line.part, line.parts, line.data_bytes) {
-            (None, None, None) => None,
-            (Some(part), Some(parts), Some(data_bytes)) if (1..=parts).contains(&part) => {
-                Some(Piece {
-                    part,
-                    parts,
-                    data_bytes,
-                })
-            }
-            _ => return Err(damaged(&"part, parts and data-bytes contradict each other")),
-        };
-        let data = match (line.data, line.data_base64) {
-            (Some(text), None) => Bytes::from(text),
-            (None, Some(base64)) => STANDARD
-                .decode(base64)
-                .map_err(|error| damaged(&error))?
-                .into(),
-            _ => return Err(damaged(&"it must have exactly one of data and data-base64")),
-        };
-        let sequence =
-            SequenceNumber::parse(&line.sequence_number).map_err(|error| damaged(&error))?;
-        let record = Record {
-            data,
-            partition_key: line.partition_key,
-            explicit_hash_key: line.explicit_hash_key,
-            position: Position {
-                sequence,
-                sub_sequence: line.sub_sequence_number,
-            },
-            arrival_ms: line.arrival_ms,
-        };
-        let letter = DeadLetter {
-            record,
-            stream: StreamName::new(&line.stream).map_err(|error| damaged(&error))?,
-            shard: ShardId::new(&line.shard).map_err(|error| damaged(&error))?,
-            application: line.application,
-            plugin: PluginName::new(&line.plugin).map_err(|error| damaged(&error))?,
-            digest: PluginDigest::from_hex(&line.digest)
-                .ok_or_else(|| damaged(&"digest is not a SHA-256 in hex"))?,
-            reason: line.reason.chars().take(REASON_CHARS_MAX).collect(),
-            attempts: line.attempts,
-            failed_at_ms: line.failed_at_ms,
-        };
+        let mut line = Line::read(line)?;
+        let piece = line.piece().map_err(damaged)?;
+        let data = line.take_data().map_err(damaged)?;
+        let letter = line.letter(data).map_err(damaged)?;
         Ok(Self { letter, piece })
     }
 }
 
 impl Line {
+    fn read(line: &[u8]) -> Result<Self, LetterError> {
+        let read: Self = serde_json::from_slice(line).map_err(|error| {
+            if has_mark(line) {
+                damaged(error)
+            } else {
+                LetterError::Other
+            }
+        })?;
+        if read.version != LETTER_VERSION {
+            return Err(LetterError::Version(read.version));
+        }
+        if read.application.len() > APPLICATION_BYTES_MAX {
+            return Err(damaged(format_args!(
+                "application is longer than a table's name may be, {APPLICATION_BYTES_MAX} bytes"
+            )));
+        }
+        Ok(read)
+    }
+
+    fn piece(&self) -> Result<Option<Piece>, &'static str> {
+        match (self.part, self.parts, self.data_bytes) {
+            (None, None, None) => Ok(None),
+            (Some(part), Some(parts), Some(data_bytes)) if (1..=parts).contains(&part) => {
+                Ok(Some(Piece {
+                    part,
+                    parts,
+                    data_bytes,
+                }))
+            }
+            _ => Err("part, parts and data-bytes contradict each other"),
+        }
+    }
+
+    fn take_data(&mut self) -> Result<Bytes, String> {
+        match (self.data.take(), self.data_base64.take()) {
+            (Some(text), None) => Ok(text.into()),
+            (None, Some(base64)) => {
+                let data = STANDARD.decode(base64).map_err(|error| error.to_string())?;
+                Ok(data.into())
+            }
+            _ => Err("it must have exactly one of data and data-base64".to_owned()),
+        }
+    }
+
+    fn letter(self, data: Bytes) -> Result<DeadLetter, Box<dyn std::error::Error>> {
+        let record = Record {
+            data,
+            partition_key: self.partition_key,
+            explicit_hash_key: self.explicit_hash_key,
+            position: Position {
+                sequence: SequenceNumber::parse(&self.sequence_number)?,
+                sub_sequence: self.sub_sequence_number,
+            },
+            arrival_ms: self.arrival_ms,
+        };
+        Ok(DeadLetter {
+            record,
+            stream: StreamName::new(&self.stream)?,
+            shard: ShardId::new(&self.shard)?,
+            application: self.application,
+            plugin: PluginName::new(&self.plugin)?,
+            digest: PluginDigest::from_hex(&self.digest).ok_or("digest is not a SHA-256 in hex")?,
+            reason: self.reason.chars().take(REASON_CHARS_MAX).collect(),
+            attempts: self.attempts,
+            failed_at_ms: self.failed_at_ms,
+        })
+    }
+
     fn head(letter: &DeadLetter) -> Self {
         Self {
             version: LETTER_VERSION,
@@ -295,8 +306,14 @@ impl Line {
     }
 }
 
-fn concat_mark() -> &'static str {
-    concat!("\"", "shardmill-dead-letter", "\"")
+fn damaged(problem: impl fmt::Display) -> LetterError {
+    LetterError::Damaged(problem.to_string())
+}
+
+/// Whether a line that cannot be read was meant to be a dead letter.
+fn has_mark(line: &[u8]) -> bool {
+    let mark = format!("\"{MARK}\"");
+    line.windows(mark.len()).any(|at| at == mark.as_bytes())
 }
 
 /// What JSON makes of a text, without its quotes.
