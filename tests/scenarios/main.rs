@@ -44,6 +44,7 @@ mod sinks;
 mod start_position;
 mod state;
 mod swaps;
+mod talkative;
 mod trial;
 mod unread;
 mod wire;
