@@ -14,6 +14,7 @@
 )]
 
 mod aggregates;
+mod bulletins;
 mod commands;
 mod compiling;
 mod crashes;
