@@ -38,6 +38,7 @@ mod memory;
 mod mistakes;
 mod poison;
 mod predecessors;
+mod pressed;
 mod removal;
 mod rollout;
 mod several;
