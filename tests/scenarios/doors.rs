@@ -34,6 +34,16 @@ const TARGETS: [&str; 10] = [
     "/\u{1b}]0;owned\u{7}",
 ];
 
+/// What a client is told that asks for a page and waits for all of it.
+pub(crate) async fn page(address: &str, path: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.unwrap();
+    reply
+}
+
 /// Raw, so that anything can be sent.
 async fn reply_to(address: &str, request: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -71,6 +81,34 @@ async fn attack_pages(host: &Host) -> usize {
         sent += 1;
     }
     sent
+}
+
+/// Requests that promise a body and hold their connection, as many as one client may have: whoever
+/// asks beside them is answered.
+async fn attack_lengths(host: &Host) -> usize {
+    let address = host.admin_address().await;
+    let mut held = Vec::new();
+    for (method, length) in [
+        ("GET", "1000000000000"),
+        ("POST", "1000000000000"),
+        ("POST", "-1"),
+        ("PUT", "18446744073709551616"),
+    ] {
+        for _ in 0..10 {
+            let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+            let request = format!(
+                "{method} /status HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\nfew"
+            );
+            let _ = stream.write_all(request.as_bytes()).await;
+            held.push(stream);
+        }
+        let reply = page(&address, "/live").await;
+        assert!(
+            reply.starts_with("HTTP/1.1 200"),
+            "{method} {length}: {reply}"
+        );
+    }
+    held.len()
 }
 
 /// What an attribute may be given in the place of what belongs there.
@@ -216,7 +254,7 @@ async fn what_comes_in_by_other_doors_costs_no_record_and_steers_no_terminal() {
     })
     .await;
     let (requests, rows) = (
-        attack_pages(&host).await,
+        attack_pages(&host).await + attack_lengths(&host).await,
         attack_rows(&setting, "flights").await,
     );
     let mut commands = 0;

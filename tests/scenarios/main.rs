@@ -14,6 +14,7 @@
 )]
 
 mod aggregates;
+mod bulletins;
 mod commands;
 mod compiling;
 mod crashes;
@@ -37,6 +38,7 @@ mod memory;
 mod mistakes;
 mod poison;
 mod predecessors;
+mod pressed;
 mod removal;
 mod rollout;
 mod several;
@@ -44,6 +46,7 @@ mod sinks;
 mod start_position;
 mod state;
 mod swaps;
+mod talkative;
 mod trial;
 mod unread;
 mod wire;

@@ -15,7 +15,7 @@ What each of these mistakes is answered with, and the exit code behind it. A tes
 (`tests/scenarios/mistakes.rs`). A path is shown from the current folder, and a port as PORT.
 ";
 
-/// A mistake: what it is, the files that are there, and what is typed.
+/// A mistake: what it is, the files that are there, and what is typed: variables come first.
 struct Mistake {
     what: &'static str,
     files: &'static [(&'static str, &'static str)],
@@ -228,6 +228,30 @@ const CONFIGURATION: &[Mistake] = &[
             ("shardmill.toml", "stream = \"orders\"\n"),
         ],
     ),
+    Mistake {
+        what: "In the environment, in the file and in a manifest",
+        files: SEVERAL_PLACES,
+        typed: "SHARDMILL_STREM=orders SHARDMILL_LEASES__MAX=many SHARDMILL_AWS__REGOIN=eu-west-1 run --check",
+    },
+    Mistake {
+        what: "The same for a program to read",
+        files: SEVERAL_PLACES,
+        typed: "SHARDMILL_STREM=orders SHARDMILL_LEASES__MAX=many SHARDMILL_AWS__REGOIN=eu-west-1 run --check --json",
+    },
+];
+
+/// The manifest names no stream because the variable for all plugins is misspelt: no mistake of its
+/// own.
+const SEVERAL_PLACES: &[(&str, &str)] = &[
+    ("plugins/orders.wasm", ""),
+    (
+        "plugins/orders.toml",
+        "[batch]\nrecords = 0\n[limits]\nmemroy = \"1MiB\"\n",
+    ),
+    (
+        "shardmill.toml",
+        "[leases]\nduration = 10\n[sinks.out]\ntype = \"file\"\n",
+    ),
 ];
 
 const COMPONENTS: &[Mistake] = &[
@@ -347,24 +371,34 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
             write!(shown, "$ cat {name}\n{content}").unwrap();
         }
     }
+    // Where there is no such folder, that would be told beside every mistake.
+    if mistake.typed.contains("run --check") {
+        std::fs::create_dir_all(folder.join("plugins")).unwrap();
+    }
     if mistake.typed.contains("totals.wasm") {
         std::fs::write(folder.join("totals.wasm"), guest("totals")).unwrap();
     }
+    let words: Vec<&str> = mistake.typed.split(' ').collect();
+    let first = words.iter().position(|word| !word.contains('=')).unwrap();
+    let (variables, arguments) = words.split_at(first);
     let output = tokio::process::Command::new(binary())
-        .args(mistake.typed.split(' '))
+        .args(arguments)
         .current_dir(folder)
         .env_clear()
         .env("HOME", folder)
         .env("TMPDIR", folder)
         .env("AWS_EC2_METADATA_DISABLED", "true")
+        .envs(variables.iter().filter_map(|word| word.split_once('=')))
         .output()
         .await
         .unwrap();
     let code = output.status.code().unwrap();
     assert_ne!(code, 0, "{} is no mistake", mistake.typed);
-    writeln!(shown, "$ shardmill {}", mistake.typed).unwrap();
+    let variables = variables.iter().map(|word| format!("{word} "));
+    let variables: String = variables.collect();
+    writeln!(shown, "$ {variables}shardmill {}", arguments.join(" ")).unwrap();
     // What `check` says beside its answer is no answer to a mistake.
-    let beside = if mistake.typed.starts_with("check ") {
+    let beside = if arguments[0] == "check" {
         Vec::new()
     } else {
         output.stdout

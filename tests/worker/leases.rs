@@ -469,19 +469,29 @@ async fn a_dead_hosts_leases_are_taken_after_its_own_lease_duration_whatever_the
             fleet.start(id, NativePlugin::echo(1))
         };
         let (_a, b) = (start("a", of_a), start("b", of_b));
-        until("they share", || count(&fleet, "a") == 2 && count(&fleet, "b") == 2).await;
+        until("they share", || {
+            count(&fleet, "a") == 2 && count(&fleet, "b") == 2
+        })
+        .await;
         fleet.put(0..100);
         until("all out", || fleet.is_all_checkpointed()).await;
         let taken = fleet.store.calls(StoreOp::Take);
         tokio::time::sleep(Duration::from_mins(10)).await;
-        assert_eq!(fleet.store.calls(StoreOp::Take), taken, "nothing moves while both live");
+        assert_eq!(
+            fleet.store.calls(StoreOp::Take),
+            taken,
+            "nothing moves while both live"
+        );
         let (died_at, own) = (tokio::time::Instant::now(), fleet.options.leases);
         drop(b);
         until("a has them all", || count(&fleet, "a") == 4).await;
         let waited = died_at.elapsed();
         // Its last heartbeat may be as old as the time between two.
         let least = own.duration - own.renew_every;
-        assert!((least..own.duration * 2).contains(&waited), "{waited:?} of {own:?}");
+        assert!(
+            (least..own.duration * 2).contains(&waited),
+            "{waited:?} of {own:?}"
+        );
         assert!(fleet.has_exactly(0..100), "nothing was repeated");
     }
 }

@@ -19,6 +19,7 @@ mod siblings;
 mod state_change;
 mod state_table;
 mod table;
+mod unreadable;
 mod version_item;
 
 pub use coordinator_table::CoordinatorTable;

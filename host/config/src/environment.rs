@@ -2,6 +2,7 @@
 //! are laid over the file before anything of it is checked, so that every rule holds for both.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 /// What the variables begin with.
 const PREFIX: &str = "SHARDMILL_";
@@ -16,6 +17,8 @@ const TEXTS: [(&str, &str); 2] = [("plugin", "config"), ("sinks", "headers")];
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     settings: BTreeMap<Vec<String>, Setting>,
+    /// Variables that were meant as settings and are none.
+    mistakes: Vec<Mistake>,
 }
 
 #[derive(Debug, Clone)]
@@ -24,45 +27,56 @@ struct Setting {
     text: String,
 }
 
+/// A variable that sets nothing.
+#[derive(Debug, Clone)]
+struct Mistake {
+    told: String,
+    /// The key that it was meant to set.
+    key: String,
+}
+
 /// Which variable set which key.
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
     by_key: BTreeMap<String, String>,
-    /// Of variables that set nothing.
-    problems: Vec<String>,
+    mistakes: Vec<Mistake>,
 }
 
 // === impl Environment ===
 
 impl Environment {
     /// The settings of this process' environment.
-    pub(super) fn of_process() -> Result<Self, String> {
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            let name = name.into_string().ok()?;
-            Some((name, value))
-        });
-        let mut texts = Vec::new();
-        for (name, value) in variables.filter(|(name, _)| name.starts_with(PREFIX)) {
-            match value.into_string() {
-                Ok(text) => texts.push((name, text)),
-                Err(_) => return Err(format!("{name}: its value is not UTF-8 text; set it again")),
-            }
-        }
-        Self::of(texts)
+    pub(super) fn of_process() -> Self {
+        let variables = std::env::vars_os();
+        Self::of(variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
     }
 
     /// The settings among `variables`. Others that begin alike are none: `SHARDMILL_LOG`, and what
     /// Kubernetes sets for a service of that name, such as `SHARDMILL_PORT`.
-    pub(super) fn of(
-        variables: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Self, String> {
-        let mut settings = BTreeMap::new();
-        for (variable, text) in variables {
-            if let Some(path) = path_of(&variable)? {
-                settings.insert(path, Setting { variable, text });
-            }
+    pub(super) fn of(variables: impl IntoIterator<Item = (String, OsString)>) -> Self {
+        let mut environment = Self::default();
+        // In one order, whatever the system's is.
+        for (variable, value) in variables.into_iter().collect::<BTreeMap<_, _>>() {
+            environment.add(variable, value);
         }
-        Ok(Self { settings })
+        environment
+    }
+
+    fn add(&mut self, variable: String, value: OsString) {
+        let path = match path_of(&variable) {
+            Ok(Some(path)) => path,
+            Ok(None) => return,
+            Err(mistake) => return self.mistakes.push(mistake),
+        };
+        match value.into_string() {
+            Ok(text) => {
+                self.settings.insert(path, Setting { variable, text });
+            }
+            Err(_) => self.mistakes.push(Mistake {
+                told: format!("{variable}: its value is not UTF-8 text; set it again"),
+                key: path.join("."),
+            }),
+        }
     }
 
     /// The names of the variables, never their values, which may be secret.
@@ -73,7 +87,10 @@ impl Environment {
 
     /// Puts the settings in place of what `table` says.
     pub(super) fn lay_over(&self, table: &mut toml::Table) -> Overrides {
-        let mut overrides = Overrides::default();
+        let mut overrides = Overrides {
+            mistakes: self.mistakes.clone(),
+            ..Overrides::default()
+        };
         // Sections come before what is in them.
         for (path, setting) in &self.settings {
             let variable = &setting.variable;
@@ -81,7 +98,10 @@ impl Environment {
                 Ok(key) => {
                     overrides.by_key.insert(key, variable.clone());
                 }
-                Err(problem) => overrides.problems.push(format!("{variable}: {problem}")),
+                Err(problem) => overrides.mistakes.push(Mistake {
+                    told: format!("{variable}: {problem}"),
+                    key: path.join("."),
+                }),
             }
         }
         overrides
@@ -110,13 +130,18 @@ impl Overrides {
     }
 
     /// What is wrong with variables that set nothing.
-    pub(super) fn problems(&self) -> &[String] {
-        &self.problems
+    pub(super) fn problems(&self) -> impl Iterator<Item = String> {
+        self.mistakes.iter().map(|mistake| mistake.told.clone())
+    }
+
+    /// The keys that those were meant to set.
+    pub(super) fn meant(&self) -> impl Iterator<Item = String> {
+        self.mistakes.iter().map(|mistake| mistake.key.clone())
     }
 }
 
 /// The keys that a variable names, from the outermost section on; `None` if it is no setting.
-fn path_of(variable: &str) -> Result<Option<Vec<String>>, String> {
+fn path_of(variable: &str) -> Result<Option<Vec<String>>, Mistake> {
     let Some(name) = variable.strip_prefix(PREFIX) else {
         return Ok(None);
     };
@@ -131,14 +156,17 @@ fn path_of(variable: &str) -> Result<Option<Vec<String>>, String> {
     if name.split(INTO).all(is_key) {
         return Ok(Some(path));
     }
-    Err(format!(
-        "{variable} names no setting: write the section, two underscores and the key in capitals, \
-            such as SHARDMILL_AWS__REGION, or rename it"
-    ))
+    Err(Mistake {
+        told: format!(
+            "{variable} names no setting: write the section, two underscores and the key in \
+                capitals, such as SHARDMILL_AWS__REGION, or rename it"
+        ),
+        key: path.join("."),
+    })
 }
 
 /// A name without a section is a setting only if it is a key; a slip is told, and nothing else.
-fn of_top_level(variable: &str, path: Vec<String>) -> Result<Option<Vec<String>>, String> {
+fn of_top_level(variable: &str, path: Vec<String>) -> Result<Option<Vec<String>>, Mistake> {
     /// So near only what was meant is: `STARTS` stays apart from `STREAM`.
     const NEAR: f64 = 0.9;
     if path.iter().all(|key| TOP_LEVEL.contains(&key.as_str())) {
@@ -149,10 +177,13 @@ fn of_top_level(variable: &str, path: Vec<String>) -> Result<Option<Vec<String>>
         .iter()
         .find(|key| strsim::jaro_winkler(&name, key) > NEAR);
     match meant {
-        Some(key) => Err(format!(
-            "{variable} names no setting; did you mean {PREFIX}{}?",
-            key.to_uppercase().replace('-', "_")
-        )),
+        Some(key) => Err(Mistake {
+            told: format!(
+                "{variable} names no setting; did you mean {PREFIX}{}?",
+                key.to_uppercase().replace('-', "_")
+            ),
+            key: (*key).to_owned(),
+        }),
         None => Ok(None),
     }
 }
@@ -231,9 +262,10 @@ mod tests {
     fn parsed(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
         let variables = variables
             .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let environment = Environment::of(variables)?;
-        Config::parse_in(text, Path::new("."), &environment).map_err(|problems| problems.join("\n"))
+            .map(|(name, value)| ((*name).to_owned(), OsString::from(*value)));
+        let environment = Environment::of(variables);
+        Config::parse_in(text, Path::new("."), &environment)
+            .map_err(|refused| refused.problems.join("\n"))
     }
 
     #[test]
@@ -392,12 +424,59 @@ mod tests {
         .map(|name| {
             (
                 format!("SHARDMILL_{name}"),
-                "tcp://10.1.2.3:9090".to_owned(),
+                OsString::from("tcp://10.1.2.3:9090"),
             )
         });
-        assert!(Environment::of(others).unwrap().settings.is_empty());
-        let foreign = [("AWS_REGION".to_owned(), "x".to_owned())];
-        assert!(Environment::of(foreign).unwrap().settings.is_empty());
+        let foreign = [("AWS_REGION".to_owned(), OsString::from("x"))];
+        let environment = Environment::of(others.into_iter().chain(foreign));
+        assert!(environment.settings.is_empty() && environment.mistakes.is_empty());
+    }
+
+    #[test]
+    fn wrong_variables_are_told_with_each_other_and_with_the_file() {
+        let text = "[leases]\nduration = 10\n[sinks.out]\ntype = \"file\"\n";
+        let variables = [
+            ("SHARDMILL_STREM", "s"),
+            ("SHARDMILL_leases__max", "1"),
+            ("SHARDMILL_LEASES__MAX", "0"),
+            ("SHARDMILL_AWS__REGOIN", "x"),
+        ];
+        let told = parsed(text, &variables).unwrap_err();
+        let all: Vec<&str> = told.lines().collect();
+        let parts = [
+            "line 2: leases.duration",
+            "line 3: sinks.out",
+            "SHARDMILL_AWS__REGOIN: ",
+            "SHARDMILL_LEASES__MAX: leases.max",
+            "SHARDMILL_STREM names no setting",
+            "SHARDMILL_leases__max names no setting",
+        ];
+        assert_eq!(all.len(), parts.len(), "{told}");
+        for part in parts {
+            let times = all.iter().filter(|line| line.contains(part)).count();
+            assert_eq!(times, 1, "{part}: {told}");
+        }
+        let broken = parsed("[leases\n", &variables[..2]).unwrap_err();
+        assert_eq!(broken.lines().count(), 3, "{broken}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_value_that_is_no_text_is_told_with_its_variable_and_hides_no_other_mistake() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let not_text = OsString::from_vec(vec![0xff]);
+        let variables = [
+            ("SHARDMILL_AWS__REGION".to_owned(), not_text.clone()),
+            ("SHARDMILL_STREM".to_owned(), OsString::from("s")),
+            // A service of Kubernetes, or anything: no setting.
+            ("SHARDMILL_PORT".to_owned(), not_text),
+        ];
+        let refused = Config::parse_in("", Path::new("."), &Environment::of(variables));
+        let told = refused.unwrap_err().problems;
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("SHARDMILL_AWS__REGION: its value is not UTF-8"));
+        assert!(told[1].contains("did you mean SHARDMILL_STREAM?"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::problem::listed;
+use super::rest::Rest;
 
 /// A configuration that cannot be used. Its text names file, line and mend.
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +38,20 @@ pub enum ConfigError {
         path: PathBuf,
         /// Line, problem and mend of each, in the order of the file.
         problems: Vec<String>,
+        /// What can be read without them, if it is the host's configuration.
+        rest: Option<Box<Rest>>,
     },
 }
 
 impl ConfigError {
+    /// What can be read of a configuration without these problems.
+    pub fn rest(&self) -> Option<&Rest> {
+        match self {
+            Self::Invalid { rest, .. } => rest.as_deref(),
+            Self::Missing { .. } | Self::Read { .. } | Self::Plugin { .. } => None,
+        }
+    }
+
     /// Each problem by itself.
     pub fn problems(&self) -> Vec<String> {
         match self {

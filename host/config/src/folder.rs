@@ -8,7 +8,9 @@ use shardmill_core::plugin::{PluginName, SecretSource};
 use shardmill_core::stream::{InitialPosition, Utc};
 use shardmill_sinks::SinkOptions;
 
+use super::gather::LeftOut;
 use super::manifest::Manifest;
+use super::rest::Rest;
 use super::settings::{Config, PluginConfig, shared_applications};
 use crate::files;
 
@@ -21,14 +23,29 @@ pub struct Checked {
     pub warnings: Vec<String>,
 }
 
+impl Rest {
+    /// As [`Config::check_around`], without what may follow from the mistakes.
+    pub fn check_around(&self, now: Utc) -> Checked {
+        self.config.check_without(&self.left_out, now)
+    }
+}
+
 impl Config {
     /// Looks at the folder of plugins, the environment and the files of secrets. Nothing is loaded,
     /// nobody is asked. `now` is what time people say that it is.
     pub fn check_around(&self, now: Utc) -> Checked {
+        self.check_without(&LeftOut::default(), now)
+    }
+
+    fn check_without(&self, left_out: &LeftOut, now: Utc) -> Checked {
         let mut checked = Checked::default();
         self.check_environment(&mut checked);
+        if left_out.has("plugins") {
+            // Nobody knows where the folder is.
+            return checked;
+        }
         if self.plugins.is_dir() {
-            self.check_plugins(now, &mut checked);
+            self.check_plugins(left_out, now, &mut checked);
         } else {
             checked.problems.push(self.no_plugins_folder());
         }
@@ -80,7 +97,7 @@ impl Config {
         self.names_in_folder("wasm")
     }
 
-    fn check_plugins(&self, now: Utc, checked: &mut Checked) {
+    fn check_plugins(&self, left_out: &LeftOut, now: Utc, checked: &mut Checked) {
         checked.warnings.extend(self.unheeded_files());
         let components = self.components();
         for name in self
@@ -107,13 +124,19 @@ impl Config {
             };
             let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name))
                 .map_err(|error| error.to_string());
-            match manifest.and_then(|manifest| self.of_plugin(&name, manifest.as_ref())) {
-                Ok(own) => {
+            let own = manifest
+                .and_then(|manifest| self.of_plugin_without(left_out, &name, manifest.as_ref()));
+            match own {
+                Ok(Some(own)) => {
                     check_positions(&name, &own, now, checked);
                     settings.insert(name.to_string(), own);
                 }
+                Ok(None) => {}
                 Err(problem) => checked.problems.push(problem),
             }
+        }
+        if left_out.has("application") {
+            return;
         }
         let shared = shared_applications(&settings);
         checked
@@ -289,6 +312,67 @@ mod tests {
             told[0].contains("AAA.WASM is not loaded: a component's name ends in .wasm"),
             "{told:?}"
         );
+    }
+
+    /// What is told around a configuration with mistakes.
+    fn around(text: &str, files: &[(&str, &str)]) -> Checked {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("plugins")).unwrap();
+        for (name, content) in files {
+            std::fs::write(folder.path().join("plugins").join(name), content).unwrap();
+        }
+        let path = folder.path().join("shardmill.toml");
+        std::fs::write(&path, text).unwrap();
+        let error = Config::load(&path).unwrap_err();
+        error.rest().unwrap().check_around(NOW)
+    }
+
+    #[test]
+    fn mistakes_of_the_file_hide_none_of_manifests_and_secrets() {
+        let files = [
+            ("aaa.wasm", ""),
+            ("aaa.toml", "[batch]\nrecords = 0\nbites = 1\n"),
+            ("bbb.wasm", ""),
+            ("bbb.toml", "[batch\n"),
+        ];
+        let text = "stream = \"s\"\n[leases]\nmax = 0\n[secrets.api]\nfile = \"nowhere\"\n[plugin.ghost]\n";
+        let told = around(text, &files);
+        assert_eq!(told.problems.len(), 3, "{told:?}");
+        assert!(told.problems[0].contains("secrets.api: cannot read"));
+        let first = &told.problems[1];
+        assert!(first.contains("line 2: batch.records"), "{told:?}");
+        assert!(first.contains("line 3: batch.bites"), "{told:?}");
+        assert!(told.problems[2].contains("bbb.toml: line 1"), "{told:?}");
+        assert_eq!(told.warnings.len(), 1, "{told:?}");
+    }
+
+    #[test]
+    fn what_may_follow_from_a_mistake_of_the_file_is_no_second_one() {
+        for (text, manifest) in [
+            ("straem = \"s\"\n", ""),
+            ("stream = 5\n", ""),
+            ("stream = \"s\"\nplugins = 5\n", "[batch]\nrecords = 0\n"),
+            ("stream = \"s\"\nplugns = \"x\"\n", "[batch]\nrecords = 0\n"),
+            (
+                "stream = \"s\"\n[ceilings]\nmemory = \"much\"\n",
+                "[limits]\nmemory = \"4GiB\"\n",
+            ),
+            (
+                "stream = \"s\"\n[ceiling]\nstreams = [\"payroll\"]\n",
+                "stream = \"payroll\"\n",
+            ),
+            (
+                "stream = \"s\"\n[ceilings]\nstreams = \"payroll\"\n",
+                "stream = \"payroll\"\n",
+            ),
+            (
+                "stream = \"s\"\n[sinks.dead]\ntype = \"file\"\n",
+                "[failure]\nattempts = 3\non-exhausted = \"dead-letter\"\ndead-letter = \"dead\"\n",
+            ),
+        ] {
+            let told = around(text, &[("aaa.wasm", ""), ("aaa.toml", manifest)]);
+            assert_eq!(told, Checked::default(), "{text}{manifest}");
+        }
     }
 
     #[test]

@@ -22,9 +22,21 @@ pub(super) struct Gathered {
     taken: Vec<String>,
 }
 
+/// Keys that are wrong, or were meant, and that the rest was read without.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct LeftOut(Vec<String>);
+
 // === impl Gathered ===
 
 impl Gathered {
+    /// Nothing yet, of settings that lack the keys `meant`: other mistakes left them out.
+    pub(super) fn without(meant: impl Iterator<Item = String>) -> Self {
+        Self {
+            problems: Vec::new(),
+            taken: meant.collect(),
+        }
+    }
+
     /// Reads `table`, without what is wrong in it. `None` if there is a problem that goes away with
     /// no key.
     pub(super) fn read<T>(
@@ -51,6 +63,28 @@ impl Gathered {
     pub(super) fn problems(&self) -> &[Problem] {
         &self.problems
     }
+
+    pub(super) fn left_out(self) -> LeftOut {
+        LeftOut(self.taken)
+    }
+}
+
+// === impl LeftOut ===
+
+impl LeftOut {
+    /// Whether a key of this name is among them, in whichever section.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|key| last_of(key) == name)
+    }
+
+    /// Whether `problem`, of a manifest, may be there only because one of them is missing.
+    pub(super) fn explains(&self, problem: &Problem) -> bool {
+        self.0.iter().any(|key| problem.speaks_of(last_of(key)))
+    }
+}
+
+fn last_of(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
 }
 
 /// Takes `key` out of `table`, or what it would be in. The answer is the key of what is gone.

@@ -24,6 +24,7 @@ mod names;
 mod plugin;
 mod problem;
 mod reads;
+mod rest;
 mod retrieval;
 mod rights;
 mod rollout;
@@ -43,6 +44,7 @@ pub use host::refuse_open;
 pub use limits::told as limits_told;
 pub use manifest::Manifest;
 pub use names::NameCeilings;
+pub use rest::Rest;
 pub use rights::{AwsPlace, Need, Resource, Statement};
 pub use settings::{
     AwsConfig, Config, GrantCeilings, HostConfig, HttpConfig, OnRemove, PluginConfig,

@@ -10,15 +10,25 @@ use super::cache::{CachePlace, of_system};
 use super::environment::{Environment, Overrides};
 use super::error::ConfigError;
 use super::file::ConfigFile;
-use super::gather::{Gathered, typed};
+use super::gather::{Gathered, LeftOut, typed};
 use super::manifest::Manifest;
 use super::plugin::{PluginFile, overlay};
 use super::problem::{Problem, Under, listed, table_of};
+use super::rest::Rest;
 use super::settings::{Config, PluginConfig, StreamConfig};
 use crate::files;
 
 /// Largest configuration. One of a hundred plugins has some tens of kilobytes.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
+
+/// Settings with mistakes.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Each with its line, or its variable, and the mend, in the file's order.
+    pub(crate) problems: Vec<String>,
+    /// What can be read without them.
+    pub(crate) rest: Option<Box<Rest>>,
+}
 
 impl Config {
     /// Reads and checks `path`, with what the environment sets in its place. Relative paths in it
@@ -35,12 +45,12 @@ impl Config {
                 },
             })?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        let checked = Environment::of_process()
-            .map_err(|problem| vec![problem])
-            .and_then(|environment| Self::parse_in(&text, folder, &environment));
-        checked.map_err(|problems| ConfigError::Invalid {
-            path: path.to_owned(),
-            problems,
+        Self::parse_in(&text, folder, &Environment::of_process()).map_err(|refused| {
+            ConfigError::Invalid {
+                path: path.to_owned(),
+                problems: refused.problems,
+                rest: refused.rest,
+            }
         })
     }
 
@@ -60,28 +70,43 @@ impl Config {
     /// Checks `text`, whatever the environment sets. The error has all problems, each with its line
     /// and the mend.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        Self::parse_in(text, folder, &Environment::default()).map_err(|problems| listed(&problems))
+        Self::parse_in(text, folder, &Environment::default())
+            .map_err(|refused| listed(&refused.problems))
     }
 
-    /// Checks `text` with the settings of `environment` over it. The error has all problems in the
-    /// file's order, each with its line, or its variable, and the mend.
+    /// Checks `text` with the settings of `environment` over it. The error has all problems of both.
     pub(crate) fn parse_in(
         text: &str,
         folder: &Path,
         environment: &Environment,
-    ) -> Result<Self, Vec<String>> {
-        let mut table = table_of(text)?;
+    ) -> Result<Self, Refused> {
+        let (mut table, syntax) = match table_of(text) {
+            Ok(table) => (table, Vec::new()),
+            Err(problems) => (toml::Table::new(), problems),
+        };
         let overrides = environment.lay_over(&mut table);
-        let mut gathered = Gathered::default();
+        if !syntax.is_empty() {
+            // What the variables say is right or wrong only together with the file.
+            let problems = syntax.into_iter().chain(overrides.problems()).collect();
+            let rest = None;
+            return Err(Refused { problems, rest });
+        }
+        let mut gathered = Gathered::without(overrides.meant());
         let config = gathered.read(&mut table, |table| Self::of_table(table, folder));
-        let places = Places { text, overrides };
-        let told = places.told(gathered.problems());
+        let config = config.map(|config| Self {
+            environment: environment.variables(),
+            ..config
+        });
+        let problems = Places { text, overrides }.told(gathered.problems());
         match config {
-            Some(config) if told.is_empty() => Ok(Self {
-                environment: environment.variables(),
-                ..config
+            Some(config) if problems.is_empty() => Ok(config),
+            rest => Err(Refused {
+                problems,
+                rest: rest.map(|config| {
+                    let left_out = gathered.left_out();
+                    Box::new(Rest { config, left_out })
+                }),
             }),
-            _ => Err(told),
         }
     }
 
@@ -112,12 +137,31 @@ impl Config {
     ) -> Result<PluginConfig, String> {
         let settings = self.overlaid(name, manifest)?;
         if settings.streams.is_empty() {
-            return Err(format!(
-                "it names no stream: set `stream` in {name}.toml beside it, under \
-                    [plugin.{name}], or for all plugins at the top of the configuration"
-            ));
+            return Err(no_stream(name));
         }
         Ok(settings)
+    }
+
+    /// The same for a configuration that `left_out` is missing in: no problem that may follow from
+    /// that, and settings as far as there are any.
+    pub(super) fn of_plugin_without(
+        &self,
+        left_out: &LeftOut,
+        name: &PluginName,
+        manifest: Option<&Manifest>,
+    ) -> Result<Option<PluginConfig>, String> {
+        let (settings, mut problems) = self.gathered(name, manifest);
+        problems.retain(|problem| !left_out.explains(problem));
+        if !problems.is_empty() {
+            return Err(told_of_plugin(name, manifest, &problems));
+        }
+        let is_stream_left_out = left_out.has("stream") || left_out.has("streams");
+        match settings {
+            Some(settings) if settings.streams.is_empty() && !is_stream_left_out => {
+                Err(no_stream(name))
+            }
+            settings => Ok(settings),
+        }
     }
 
     /// The settings of each plugin that is configured here or has a manifest in the folder of
@@ -151,17 +195,28 @@ impl Config {
         name: &PluginName,
         manifest: Option<&Manifest>,
     ) -> Result<PluginConfig, String> {
+        match self.gathered(name, manifest) {
+            (Some(settings), problems) if problems.is_empty() => Ok(settings),
+            (_, problems) => Err(told_of_plugin(name, manifest, &problems)),
+        }
+    }
+
+    /// Settings as far as there are any, and all problems.
+    fn gathered(
+        &self,
+        name: &PluginName,
+        manifest: Option<&Manifest>,
+    ) -> (Option<PluginConfig>, Vec<Problem>) {
         let Some(manifest) = manifest else {
             let settings = self.laid_over(name, &toml::Table::new(), None);
-            let settings = settings.under(&format!("plugin.{name}"));
-            return settings.map_err(|problem| problem.to_string());
+            return match settings.under(&format!("plugin.{name}")) {
+                Ok(settings) => (Some(settings), Vec::new()),
+                Err(problem) => (None, vec![problem]),
+            };
         };
         let (mut table, mut gathered) = (manifest.table.clone(), manifest.gathered.clone());
         let settings = gathered.read(&mut table, |table| self.laid_over(name, table, Some(table)));
-        match settings {
-            Some(settings) if gathered.problems().is_empty() => Ok(settings),
-            _ => Err(manifest.told(name, gathered.problems())),
-        }
+        (settings, gathered.problems().to_vec())
     }
 
     /// The plugin's section over the table `under`. What that asks for is held against the ceilings
@@ -232,6 +287,21 @@ impl Config {
     }
 }
 
+fn no_stream(name: &PluginName) -> String {
+    format!(
+        "it names no stream: set `stream` in {name}.toml beside it, under [plugin.{name}], or for \
+            all plugins at the top of the configuration"
+    )
+}
+
+/// What is wrong with the settings of a plugin, and where.
+fn told_of_plugin(name: &PluginName, manifest: Option<&Manifest>, problems: &[Problem]) -> String {
+    match manifest {
+        Some(manifest) => manifest.told(name, problems),
+        None => listed(&problems.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    }
+}
+
 /// Where a setting was made: in the file, or by a variable over it.
 struct Places<'a> {
     text: &'a str,
@@ -249,8 +319,7 @@ impl Places<'_> {
             .collect();
         by_line.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
         let told = by_line.into_iter().map(|(_, told)| told);
-        told.chain(self.overrides.problems().iter().cloned())
-            .collect()
+        told.chain(self.overrides.problems()).collect()
     }
 
     fn placed(&self, problem: &Problem) -> (Option<usize>, String) {

@@ -41,6 +41,7 @@ impl Manifest {
         let not_usable = |problems: Vec<String>| ConfigError::Invalid {
             path: path.to_owned(),
             problems,
+            rest: None,
         };
         let invalid = |problem: String| not_usable(vec![problem]);
         let cannot_read = |source| ConfigError::Read {

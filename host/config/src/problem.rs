@@ -100,6 +100,12 @@ impl Problem {
             || is_beside && has_word(&self.message, last)
     }
 
+    /// Whether it has to do with a key of the name `word` in another file: it may be right once that
+    /// is. Rather too often than a mistake that nobody made.
+    pub(super) fn speaks_of(&self, word: &str) -> bool {
+        !self.stands_alone && (has_word(&self.key, word) || has_word(&self.message, word))
+    }
+
     /// The line of `text` that sets the key, or else the one that opens what it is in
     /// (`batch = { records = 0 }`).
     pub(super) fn line(&self, text: &str) -> Option<usize> {

@@ -3,6 +3,7 @@
 mod envelope;
 mod input;
 mod join;
+mod room;
 mod seen;
 mod source;
 mod storing;
@@ -10,5 +11,6 @@ mod storing;
 pub use envelope::{Fragment, LETTER_VERSION, LetterError, Piece, encode};
 pub use input::{InputError, Item, LetterInput};
 pub use join::{Incomplete, JoinError, Joiner};
+pub(crate) use room::Rooms;
 pub use source::{input_name, open_input};
-pub(crate) use storing::Storing;
+pub(crate) use storing::{Storing, Way};

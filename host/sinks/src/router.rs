@@ -10,7 +10,7 @@ use shardmill_core::stream::{Emitted, ShardId};
 
 use super::metrics;
 use super::unfinished::Unfinished;
-use crate::letters::Storing;
+use crate::letters::{Rooms, Storing, Way};
 
 /// All sinks of a host, by name.
 #[derive(Default)]
@@ -18,6 +18,7 @@ pub struct Router {
     outlets: BTreeMap<String, Outlet>,
     unfinished: Unfinished<(PluginName, ShardId), Emitted, Vec<Part>>,
     unfinished_letters: Unfinished<LetterSource, DeadLetter, Storing>,
+    rooms: Rooms,
 }
 
 /// A sink, and what dead letters need to know of it.
@@ -148,14 +149,16 @@ impl DeadLetters for Router {
                 return Ok(());
             };
             let outlet = self.find(target)?;
-            let sink = outlet.for_letters();
+            let way = Way {
+                sink: outlet.for_letters(),
+                target,
+                line_bytes_max: outlet.line_bytes_max,
+                room: self.rooms.of(&first.plugin),
+            };
             let source = (target.to_owned(), first.plugin.clone(), first.shard.clone());
             let earlier = self.unfinished_letters.take(&source, &letters);
             let mut storing = earlier.unwrap_or_default();
-            let stored = storing
-                .finish(sink, target, &letters, outlet.line_bytes_max)
-                .await;
-            if let Err(error) = stored {
+            if let Err(error) = storing.finish(&way, &letters).await {
                 self.unfinished_letters.keep(source, &letters, storing);
                 return Err(error);
             }

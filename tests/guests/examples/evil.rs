@@ -112,6 +112,11 @@ fn flood(how: &str) -> Result<(), Error> {
             }
         }
         "histogram-flood" => (0..200_000).for_each(|n| metrics::histogram("value", f64::from(n))),
+        // Under more names than a plugin may have, as long as they may be.
+        "histograms-flood" => (0..200_000).for_each(|n| {
+            let name = format!("{:a<60}_{:03}", "", n % 100);
+            metrics::histogram(&name, f64::from(n));
+        }),
         "metric-values" => [f64::NAN, f64::INFINITY, f64::MIN]
             .iter()
             .for_each(|value| metrics::gauge("value", *value)),

@@ -19,6 +19,7 @@ use super::mail_item;
 use super::row::{self, FLEET, ID, KIND, key};
 use super::shard_cache::{self, SHARDS};
 use super::table::{self, Key};
+use super::unreadable::Unreadable;
 use super::version_item;
 
 /// A page is up to 1 MiB: this bounds a query at thousands of workers, or a hundred thousand
@@ -39,6 +40,7 @@ const AS_SEEN: &str = "incarnation = :run AND beat = :beat";
 pub struct CoordinatorTable {
     client: Client,
     table: String,
+    unreadable: Unreadable,
 }
 
 impl CoordinatorTable {
@@ -47,6 +49,7 @@ impl CoordinatorTable {
         Self {
             client,
             table: coordinator_table(application),
+            unreadable: Unreadable::default(),
         }
     }
 
@@ -97,13 +100,15 @@ impl CoordinatorTable {
     async fn read_fleet(&self, before: Option<&str>) -> Result<FleetRows, StoreError> {
         let mut rows = FleetRows::default();
         for item in self.query(FLEET, before).await? {
-            if let Err(problem) = collect(&item, &mut rows) {
-                let id = row::string(&item, ID).unwrap_or("?");
+            let read = collect(&item, &mut rows);
+            let id = row::string(&item, ID).unwrap_or("?");
+            if let Some(problem) = self.unreadable.news(id, read.err()) {
                 tracing::warn!(
                     table = self.table,
                     id,
                     problem,
-                    "a coordinator row cannot be read, leaving it alone"
+                    "a coordinator row cannot be read, leaving it alone; delete it if no newer \
+                        version wrote it"
                 );
             }
         }

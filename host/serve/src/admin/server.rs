@@ -382,4 +382,45 @@ mod tests {
         assert!(answer.contains("200 OK"), "{answer}");
         assert!(is_cut_off(took), "it idles: {took:?}");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_lies_about_its_length_is_answered_or_refused_and_keeps_no_place() {
+        let of = |method: &str, lengths: &[&str], body: &str| {
+            let lengths = lengths
+                .iter()
+                .map(|said| format!("Content-Length: {said}\r\n"));
+            let lengths: String = lengths.collect();
+            format!("{method} /live HTTP/1.1\r\nHost: a\r\n{lengths}\r\n{body}")
+        };
+        let (ok, bad, wrong_method) = ("HTTP/1.1 200", "HTTP/1.1 400", "HTTP/1.1 405");
+        let too_large = "HTTP/1.1 431";
+        for (request, expected) in [
+            // More than there is: the page is there at once, and who promised waits in vain.
+            (of("GET", &["10"], "four"), ok),
+            (of("POST", &["10"], "four"), wrong_method),
+            (of("GET", &["9223372036854775807"], "four"), ok),
+            // Less: what comes after it is no request.
+            (of("GET", &["1"], "four and more\r\n\r\n"), ok),
+            // No length at all.
+            (of("GET", &["18446744073709551614"], "four"), too_large),
+            (of("GET", &["18446744073709551616"], ""), bad),
+            (of("GET", &["-1"], ""), bad),
+            (of("GET", &["+1"], "x"), bad),
+            (of("GET", &["0x4"], "four"), bad),
+            (of("GET", &["4 4"], "four"), bad),
+            (of("GET", &[""], ""), bad),
+            // Two: what would one server take for a second request, which another does not?
+            (of("GET", &["4", "40"], "four"), bad),
+            (of("GET", &["4, 40"], "four"), bad),
+        ] {
+            let (answer, took) = answered(request.as_bytes()).await;
+            assert!(answer.starts_with(expected), "{request:?}: {answer}");
+            let smuggled = answer.matches("HTTP/1.1 200").count() > 1;
+            assert!(!smuggled, "{request:?}: {answer}");
+            assert!(
+                took <= HEADER_WITHIN + Duration::from_secs(1),
+                "{request:?}: {took:?}"
+            );
+        }
+    }
 }

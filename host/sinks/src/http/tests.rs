@@ -19,6 +19,8 @@ use super::*;
 #[derive(Debug, Clone)]
 enum Turn {
     Answer(u16, Option<&'static str>, &'static str),
+    /// An answer whose body is packed as this says.
+    Packed(u16, &'static str, Vec<u8>),
     /// Never.
     Silence,
 }
@@ -47,6 +49,11 @@ async fn answer(State((turns, requests)): State<Shared>, request: Request) -> An
             .body(AxumBody::empty())
             .unwrap(),
         Some(Turn::Silence) => std::future::pending().await,
+        Some(Turn::Packed(status, how, body)) => Answer::builder()
+            .status(status)
+            .header("content-encoding", how)
+            .body(AxumBody::from(body))
+            .unwrap(),
         Some(Turn::Answer(status, wait, text)) => {
             let mut answer = Answer::builder().status(status);
             if let Some(wait) = wait {
@@ -281,6 +288,43 @@ async fn an_answer_without_end_is_cut_off() {
     let server = Server::start([Turn::Answer(500, None, long)]).await;
     let error = failure(&server.sink(), &batch(&["1"])).await;
     assert!(error.len() < 400, "{}", error.len());
+}
+
+/// Zeros, packed a thousand times: 64 MiB of them.
+fn bomb() -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..64 {
+        std::io::Write::write_all(&mut packer, &vec![b'0'; 1 << 20]).unwrap();
+    }
+    packer.finish().unwrap()
+}
+
+#[tokio::test]
+async fn nothing_that_an_endpoint_packed_is_unpacked_and_none_is_asked_to_pack() {
+    let bomb = bomb();
+    assert!(bomb.len() < 100 << 10, "{} bytes are sent", bomb.len());
+    for how in ["gzip", "deflate", "br", "zstd", "gzip, gzip"] {
+        let server = Server::start([
+            Turn::Packed(500, how, bomb.clone()),
+            Turn::Packed(200, how, bomb.clone()),
+        ])
+        .await;
+        let (sink, batch) = (server.sink(), batch(&["1"]));
+        let error = failure(&sink, &batch).await;
+        assert!(
+            error.starts_with("500") && !error.contains("000000000"),
+            "{how}: {error}"
+        );
+        // What says that it is stored is believed, whatever comes after it.
+        write(&sink, &batch).await.unwrap();
+        let requests = server.requests.lock().unwrap();
+        assert!(
+            requests
+                .iter()
+                .all(|(headers, _)| !headers.contains_key("accept-encoding")),
+            "{how}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! A batch of dead letters on its way into a sink: some are made into lines, written, and then the
 //! next. Lines take a third more than their data, or several times as much where they repeat their
-//! heads, and no budget counts them: a shard holds a part of them at a time.
+//! heads: a shard holds a part of them at a time, and all shards of a plugin what fits its room.
 
 use std::sync::Arc;
 
@@ -8,9 +8,10 @@ use shardmill_core::ports::{DeadLetter, Origin, Sink, SinkError};
 use shardmill_core::stream::Emitted;
 
 use super::envelope::encode;
+use super::room::{Place, Room};
 
 /// Bytes of data in a part, unless a single letter has more: small beside the batch that it is of,
-/// so that a thousand shards that give up everything hold some hundred mebibytes.
+/// so that many shards have one at once.
 const PART_BYTES: usize = 256 << 10;
 /// Characters of a record's key that a letter is kept under; a longer or empty one could not be a
 /// partition key.
@@ -30,26 +31,37 @@ pub(crate) struct Storing {
 struct Part {
     origin: Arc<Origin>,
     lines: Arc<Vec<Emitted>>,
+    /// What they take of the plugin's room; kept between tries, as they are.
+    _place: Arc<Place>,
+}
+
+/// Where letters go.
+pub(crate) struct Way<'a> {
+    /// Called `target`.
+    pub(crate) sink: &'a dyn Sink,
+    pub(crate) target: &'a str,
+    /// Longest line that it takes, if there is a limit.
+    pub(crate) line_bytes_max: Option<usize>,
+    /// Of their plugin.
+    pub(crate) room: Room,
 }
 
 impl Storing {
-    /// Writes what is left of `letters` to the sink, which is called `target` and takes lines of so
-    /// many bytes, and has it flushed. After an error the same call goes on.
+    /// Writes what is left of `letters` to the sink, and has it flushed. After an error the same
+    /// call goes on.
     pub(crate) async fn finish(
         &mut self,
-        sink: &dyn Sink,
-        target: &str,
+        way: &Way<'_>,
         letters: &Arc<Vec<DeadLetter>>,
-        line_bytes_max: Option<usize>,
     ) -> Result<(), SinkError> {
         loop {
             if self.in_hand.is_none() {
-                self.in_hand = self.next_part(target, letters, line_bytes_max).await?;
+                self.in_hand = self.next_part(way, letters).await?;
             }
             let Some(part) = self.in_hand.clone() else {
-                return sink.flush().await;
+                return way.sink.flush().await;
             };
-            sink.write(part.origin, part.lines).await?;
+            way.sink.write(part.origin, part.lines).await?;
             self.in_hand = None;
         }
     }
@@ -58,19 +70,23 @@ impl Storing {
     /// threads renew leases.
     async fn next_part(
         &mut self,
-        target: &str,
+        way: &Way<'_>,
         letters: &Arc<Vec<DeadLetter>>,
-        line_bytes_max: Option<usize>,
     ) -> Result<Option<Part>, SinkError> {
         let (from, to) = (self.taken, self.taken + count(&letters[self.taken..]));
         if from == to {
             return Ok(None);
         }
-        let (all, name) = (Arc::clone(letters), target.to_owned());
-        let encoding =
-            tokio::task::spawn_blocking(move || Part::of(&name, &all[from..to], line_bytes_max));
+        let bytes = letters[from..to].iter().map(bytes_of).sum();
+        let place = way.room.place(way.target, bytes).await?;
+        let (all, name) = (Arc::clone(letters), way.target.to_owned());
+        let line_bytes_max = way.line_bytes_max;
+        // The place goes with the thread, which nobody stops when a lease is lost.
+        let encoding = tokio::task::spawn_blocking(move || {
+            Part::of(&name, &all[from..to], line_bytes_max, place)
+        });
         let part = encoding.await.map_err(|error| SinkError {
-            sink: target.to_owned(),
+            sink: way.target.to_owned(),
             message: format!("dead letters cannot be made into lines: {error}"),
         })?;
         self.taken = to;
@@ -80,7 +96,12 @@ impl Storing {
 
 impl Part {
     /// The letters as lines; none of no letters.
-    fn of(target: &str, letters: &[DeadLetter], line_bytes_max: Option<usize>) -> Option<Self> {
+    fn of(
+        target: &str,
+        letters: &[DeadLetter],
+        line_bytes_max: Option<usize>,
+        place: Place,
+    ) -> Option<Self> {
         let last = letters.last()?;
         let origin = Origin {
             plugin: last.plugin.clone(),
@@ -98,6 +119,7 @@ impl Part {
         Some(Self {
             lines: Arc::new(lines.collect()),
             origin: Arc::new(origin),
+            _place: Arc::new(place),
         })
     }
 }

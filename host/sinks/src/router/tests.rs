@@ -406,3 +406,110 @@ async fn a_plugin_can_forge_a_letter_where_data_goes_as_it_is_and_not_in_an_enve
         );
     }
 }
+
+/// Holds what it is given until it is told to take it, as a slow target does.
+#[derive(Default)]
+struct Slow {
+    /// Bytes of lines that are held now, and the most that ever were.
+    held: Mutex<(usize, usize)>,
+    letters: Mutex<usize>,
+    takes: tokio::sync::watch::Sender<bool>,
+}
+
+impl Sink for Slow {
+    fn write(
+        &self,
+        _origin: Arc<Origin>,
+        emitted: Arc<Vec<Emitted>>,
+    ) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(async move {
+            let bytes = emitted.iter().map(|piece| piece.data.len()).sum::<usize>();
+            {
+                let mut held = self.held.lock().unwrap();
+                held.0 += bytes;
+                held.1 = held.0.max(held.1);
+            }
+            self.takes
+                .subscribe()
+                .wait_for(|takes| *takes)
+                .await
+                .unwrap();
+            self.held.lock().unwrap().0 -= bytes;
+            *self.letters.lock().unwrap() += emitted.len();
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A letter of 1 MiB from each of many shards of `plugin`.
+fn large_letters(plugin: &str, shards: usize) -> Vec<Arc<Vec<DeadLetter>>> {
+    let of_shard = |shard: usize| {
+        Arc::new(vec![DeadLetter {
+            shard: ShardId::new(format!("shardId-{shard}")).unwrap(),
+            plugin: PluginName::new(plugin).unwrap(),
+            ..letter(1, "k", vec![0xff; 1 << 20])
+        }])
+    };
+    (0..shards).map(of_shard).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_that_give_up_large_records_to_a_slow_target_hold_no_more_than_the_plugins_room() {
+    const SHARDS: usize = 200;
+    let (slow, swift) = (Arc::new(Slow::default()), Arc::new(Kept::default()));
+    let mut router = Router::default();
+    router.add("slow", Outlet::new(Arc::clone(&slow) as Arc<dyn Sink>));
+    router.add("swift", Outlet::new(Arc::clone(&swift) as Arc<dyn Sink>));
+    let router = Arc::new(router);
+    let mut storing = tokio::task::JoinSet::new();
+    for letters in large_letters("alerts", SHARDS) {
+        let router = Arc::clone(&router);
+        storing.spawn(async move { router.store("slow", letters).await });
+    }
+    // Another plugin is not held up, whoever waits.
+    for letters in large_letters("other", 10) {
+        router.store("swift", letters).await.unwrap();
+    }
+    // The clock stands still until everybody waits: for the target, or for room.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let held = slow.held.lock().unwrap().0;
+    assert!(held > 4 << 20, "{held} bytes: several at once");
+    slow.takes.send_replace(true);
+    while let Some(stored) = storing.join_next().await {
+        stored.unwrap().unwrap();
+    }
+    assert_eq!(*slow.letters.lock().unwrap(), SHARDS);
+    let most = slow.held.lock().unwrap().1;
+    assert!(
+        most <= 12 << 20,
+        "{most} bytes of lines at once, and what they were made of"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_lost_its_lease_between_tries_gives_its_room_to_others() {
+    let sink = Arc::new(Kept::default());
+    *sink.failing_writes.lock().unwrap() = 7;
+    let router = router(&[("dead", &sink)]);
+    // They leave no room for an eighth. Each failed once, and nobody tries it again.
+    let mut lost = large_letters("alerts", 8);
+    let later = lost.pop().unwrap();
+    for letters in &lost {
+        let failed = router.store("dead", Arc::clone(letters)).await;
+        failed.unwrap_err();
+    }
+    let waited = router.store("dead", Arc::clone(&later)).await.unwrap_err();
+    assert!(waited.to_string().contains("of other shards"), "{waited}");
+    drop(lost);
+    // What nobody will try again is forgotten when the next try fails, at the latest.
+    let mut tries = 0;
+    while router.store("dead", Arc::clone(&later)).await.is_err() {
+        tries += 1;
+        assert!(tries < 3);
+    }
+    assert_eq!(letters_in(&sink).len(), 1);
+}

@@ -260,6 +260,18 @@ async fn a_redirect_is_not_followed_by_the_host_and_checked_anew_when_the_guest_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_packed_response_reaches_the_guest_as_it_was_sent() {
+    let web = Web::start().await;
+    let mut client = client(&web, HttpLimits::default()).await;
+    for how in ["gzip", "deflate", "br", "zstd"] {
+        let answer = get(&mut *client, &web.url(&format!("/packed?{how}"))).await;
+        assert!(answer.starts_with("200 1000 xxxx"), "{how}: {answer}");
+    }
+    let asks_for_it = |request: &String| request.to_lowercase().contains("accept-encoding");
+    assert!(!web.requests().iter().any(asks_for_it));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_larger_than_allowed_is_cut_off() {
     let web = Web::start().await;
     let limits = HttpLimits {

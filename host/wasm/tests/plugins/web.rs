@@ -105,6 +105,12 @@ async fn respond(stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
     let text = match path {
         "/hello" => answer("200 OK", "", "hello"),
         "/redirect" => answer("302 Found", &format!("location: {argument}\r\n"), ""),
+        // Packed by its own account: who unpacks it fails, or has other bytes.
+        "/packed" => answer(
+            "200 OK",
+            &format!("content-encoding: {argument}\r\n"),
+            &"x".repeat(1_000),
+        ),
         "/large" => answer("200 OK", "", &"x".repeat(argument.parse().unwrap())),
         "/many-headers" => {
             let headers = "x: y\r\n".repeat(argument.parse().unwrap());

@@ -12,7 +12,7 @@ use crate::cli::RunArgs;
 use crate::output::{print, print_json};
 
 /// What `--json` prints.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Report {
     /// Whether a host would start, and find what was asked for.
@@ -74,23 +74,45 @@ pub(super) async fn check(args: &RunArgs) -> anyhow::Result<()> {
     end(&report)
 }
 
-/// The file itself cannot be used, so that nothing else can be looked at.
+/// The file itself cannot be used. What is wrong around it is told as far as the rest of the file
+/// shows it, and nobody is asked.
 fn refused(args: &RunArgs, error: ConfigError) -> anyhow::Result<()> {
+    let now = Utc(BootClock.wall_ms());
+    let around = error.rest().map(|rest| rest.check_around(now));
+    let Checked { problems, warnings } = around.unwrap_or_default();
     if args.json {
         print_json(&Report {
-            problems: error.problems(),
-            ..Report::default()
+            good: false,
+            problems: [error.problems(), problems.clone()].concat(),
+            missing: Vec::new(),
+            warnings,
+            environment: error
+                .rest()
+                .map(|rest| rest.environment().to_vec())
+                .unwrap_or_default(),
         })?;
+    } else {
+        for warning in &warnings {
+            print(&format!("warning: {warning}"));
+        }
     }
-    Err(error.into())
+    if problems.is_empty() {
+        return Err(error.into());
+    }
+    let message = one_after_the_other([error.to_string()].iter().chain(&problems));
+    Err(ConfigError::Plugin { message }.into())
+}
+
+/// Several errors, the first of which gets its `error: ` from whoever tells it.
+fn one_after_the_other<'a>(errors: impl Iterator<Item = &'a String>) -> String {
+    errors
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("\nerror: ")
 }
 
 fn end(report: &Report) -> anyhow::Result<()> {
-    let all = report.problems.iter().chain(&report.missing);
-    let told = all
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join("\n       ");
+    let told = one_after_the_other(report.problems.iter().chain(&report.missing));
     if !report.problems.is_empty() {
         return Err(ConfigError::Plugin { message: told }.into());
     }
