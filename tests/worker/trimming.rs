@@ -184,28 +184,53 @@ async fn what_is_trimmed_while_a_shard_is_stuck_is_told_once_it_goes_on() {
     }
 }
 
+/// A host that is days behind, and stuck after some records.
+async fn stuck_days_behind(fleet: &TestFleet) -> (TestHost, Arc<AtomicBool>) {
+    let (plugin, gate) = gated();
+    put_for_hours(fleet, 60);
+    let host = fleet.start("a", plugin);
+    until("on its way", || fleet.sink.lines().len() >= 50).await;
+    assert_eq!(gaps(&host, fleet).0, 0);
+    gate.store(false, Ordering::Relaxed);
+    until("stuck", || {
+        host.shard(&shard(fleet))
+            .is_some_and(|shard| shard.blocked.is_some())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    (host, gate)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reader_a_day_behind_sees_what_is_trimmed_in_front_of_it_though_its_iterator_stands() {
     let mut fleet = TestFleet::new(1);
     fleet.options.reads.records_per_call = 10;
     let fleet = fleet.sharing_reads();
-    let (plugin, gate) = gated();
-    put_for_hours(&fleet, 60);
-    let host = fleet.start("a", plugin);
-    until("on its way", || fleet.sink.lines().len() >= 50).await;
-    assert_eq!(gaps(&host, &fleet).0, 0);
-    gate.store(false, Ordering::Relaxed);
-    until("stuck", || {
-        host.shard(&shard(&fleet))
-            .is_some_and(|shard| shard.blocked.is_some())
-    })
-    .await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (host, gate) = stuck_days_behind(&fleet).await;
     fleet.stream.trim(&shard(&fleet), 300);
     gate.store(true, Ordering::Relaxed);
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
     assert_went_on(&fleet, 300..600);
     assert_eq!(gaps(&host, &fleet).0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_a_day_behind_is_told_of_what_is_trimmed_between_it_and_the_shards_end() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.reads.records_per_call = 10;
+    let fleet = fleet.sharing_reads();
+    let (host, gate) = stuck_days_behind(&fleet).await;
+    let parent = shard(&fleet);
+    fleet.stream.split(&parent, u128::MAX / 2);
+    fleet.stream.trim(&parent, 600);
+    gate.store(true, Ordering::Relaxed);
+    until("told", || {
+        host.shard(&parent)
+            .is_some_and(|shard| shard.gaps.count == 1)
+    })
+    .await;
+    let told = host.shard(&parent).unwrap().gaps.last.unwrap();
+    assert!(told.contains("the shard has ended"), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

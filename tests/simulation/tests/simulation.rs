@@ -109,7 +109,7 @@ const FOUND_SOON: [(&str, &str, &str); 70] = [
     ("DeadlineFromReply", "S10", "47..48"),
     ("NoHolderDeadline", "S10", "0..12"),
     ("UnknownCountsAsApplied", "S11", "0..24"),
-    ("DeliversAfterLoss", "S10", "0..12"),
+    ("DeliversAfterLoss", "S10", "14..18"),
     ("DeliversSettledAgain", "S8", "0..12"),
     ("SkipsFailedBatch", "S4", "0..12"),
     ("EndsWithoutChildren", "S5", "0..12"),

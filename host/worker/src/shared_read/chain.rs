@@ -348,6 +348,9 @@ impl Chain {
         if let Some(last) = self.last.as_ref().filter(|_| self.is_anchored) {
             match look_for(last, &reply.records) {
                 Anchor::Holds => self.is_anchored = false,
+                // The end comes instead of it: whoever has that record must find out that what
+                // follows it may be lost.
+                Anchor::Unknown if reply.next.is_none() => return Absorbed::Severed,
                 Anchor::Unknown => {}
                 Anchor::Lost(_) => return Absorbed::Severed,
             }
