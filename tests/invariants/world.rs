@@ -361,10 +361,11 @@ impl World {
             }
             // Of what an earlier run of the host took, this one knows only the name in the row.
             WriteKind::Release if !self.is_by_name(write) => {
-                let owed = self
-                    .grant_of_write(write)
-                    .map(|grant| (grant.generation, grant.owed().cloned()));
-                if let Some((generation, Some(through))) = owed
+                let owed = self.grant_of_write(write).and_then(|grant| {
+                    let through = grant.owed(self.shard_of(grant)?)?.clone();
+                    Some((grant.generation, through))
+                });
+                if let Some((generation, through)) = owed
                     && let Some(epoch) = self
                         .table
                         .rows

@@ -228,6 +228,26 @@ fn by_key_only_records_of_the_same_key_wait() {
 }
 
 #[test]
+fn by_key_what_waits_in_memory_for_a_failed_one_holds_the_checkpoint_also_once_it_is_trimmed() {
+    let handed_over = |story: Story| {
+        story
+            .checkpoint("a", "p", 2)
+            .release("a", "p")
+            .take("b", "p")
+            .deliver("b", "p", &[4])
+    };
+    let parked = || {
+        under(by_key())
+            .partly(&[1, 2], 1, &[1])
+            .partly(&[4], 1, &[])
+            .trimmed("p", Some(3))
+            .partly(&[1], 2, &[])
+    };
+    handed_over(parked()).passes();
+    handed_over(parked().partly(&[3], 1, &[])).breaks(&[S9]);
+}
+
+#[test]
 fn by_key_an_instance_that_held_back_and_died_gets_everything_again() {
     let held = under(by_key())
         .partly(&[1, 2], 1, &[1])

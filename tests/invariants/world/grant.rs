@@ -243,15 +243,27 @@ impl Grant {
     /// Through where nothing may come again once the lease is given back in good order: what is
     /// written down. Without its state nothing of a plugin that keeps any can be, not even what was
     /// given up; nor is what came of it stored by then.
-    pub(crate) fn owed(&self) -> Option<&Place> {
+    pub(crate) fn owed<'a>(&'a self, shard: &'a Shard) -> Option<&'a Place> {
         let through = match &self.saved {
             Some(saved) => saved.through.as_ref()?,
             None => self.settled_through.as_ref()?,
         };
+        let through = self.before(self.parked_beyond_retention(shard), through)?;
         self.before(
             self.unstored.values().map(|output| &output.batch).min(),
             self.known(through)?,
         )
+    }
+
+    /// The first record that is gone from the stream, and that its host may have in memory behind a
+    /// failed one of its key: it holds the checkpoint.
+    fn parked_beyond_retention<'a>(&self, shard: &'a Shard) -> Option<&'a Place> {
+        let trimmed = shard.trimmed_through.as_ref().filter(|_| self.is_by_key)?;
+        shard
+            .records
+            .range::<Place, _>(..=trimmed)
+            .map(|(place, _)| place)
+            .find(|place| !self.start.covers(place) && !self.is_done_with(place))
     }
 
     /// Through where the host knows of everything up to `through` that it is settled: after an
