@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fleet::Roster;
-use super::{Balance, FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step};
+use super::{
+    Balance, FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step, take,
+};
 use crate::hash;
 use crate::lease::{Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
@@ -51,6 +53,9 @@ pub(super) fn plan_moves(
         }
     });
     let most = MOVES_MIN.max(mine.len().div_ceil(2));
+    // What this host took since the last look may count for another still. An owner that is asked
+    // gives in its own time; what is taken is here at once.
+    let steals_max = UNREGISTERED_MOVES_MAX.min(take::capacity(view, limits));
     let mut stolen = 0;
     for (observed, lead) in mine.into_iter().take(most) {
         let Some(from) = observed.lease.owner.clone() else {
@@ -63,7 +68,7 @@ pub(super) fn plan_moves(
         };
         if roster.unregistered.contains(&from) || SeededBug::StealsWithoutAsking.is_on() {
             let may_steal = limits.shared_with_kcl || SeededBug::StealsWithoutAsking.is_on();
-            if may_steal && stolen < UNREGISTERED_MOVES_MAX {
+            if may_steal && stolen < steals_max {
                 plan.steps.push(Step::Take { seen, reason });
                 stolen += 1;
             }

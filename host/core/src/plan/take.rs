@@ -44,7 +44,7 @@ impl Allowance {
             room: roster
                 .fair_share
                 .saturating_sub(held + asked_for_count(view)),
-            capacity: limits.max_leases.saturating_sub(held),
+            capacity: capacity(view, limits),
             portion: TAKES_MIN.max(held),
         }
     }
@@ -140,6 +140,11 @@ pub(super) fn available<'a>(
         }
     }
     (candidates, waiting)
+}
+
+/// Leases that this host may take on top of those that it holds.
+pub(super) fn capacity(view: &FleetView<'_>, limits: &PlanLimits) -> usize {
+    limits.max_leases.saturating_sub(held_count(view))
 }
 
 /// Unfinished leases that this process holds and will keep.

@@ -18,23 +18,24 @@ fn claims_of(
     names: &[&str],
     limits: &PlanLimits,
 ) -> Vec<(ShardId, Reason)> {
+    of_kind(&moves_of(me, leases, names, limits), "claim")
+}
+
+fn moves_of(me: &str, leases: &[ObservedLease], names: &[&str], limits: &PlanLimits) -> Plan {
     let mut leases = leases.to_vec();
     for lease in &mut leases {
         lease.is_mine = lease.lease.owner.as_ref() == Some(&worker(me));
     }
     let workers: Vec<_> = names.iter().map(|name| registered(name)).collect();
-    of_kind(
-        &plan(
-            &FleetView {
-                me: &worker(me),
-                leases: &leases,
-                workers: &workers,
-                shards: None,
-                is_bootstrapped: true,
-            },
-            limits,
-        ),
-        "claim",
+    plan(
+        &FleetView {
+            me: &worker(me),
+            leases: &leases,
+            workers: &workers,
+            shards: None,
+            is_bootstrapped: true,
+        },
+        limits,
     )
 }
 
@@ -429,6 +430,21 @@ fn a_full_host_that_gives_a_heavy_lease_has_room_for_a_light_one() {
         ..LIMITS
     };
     assert_eq!(claims_of("a", &leases, &["a", "b"], &full).len(), 1);
+}
+
+#[test]
+fn a_full_host_takes_nothing_of_a_kcl_also_while_its_last_look_is_older_than_its_last_take() {
+    let mut leases = fleet_of(&[("kcl", 4)]);
+    leases[0].is_mine = true;
+    let taken_with = |max_leases| {
+        let limits = PlanLimits {
+            shared_with_kcl: true,
+            max_leases,
+            ..LIMITS
+        };
+        taken(&plan_of(&leases, &[], &limits)).len()
+    };
+    assert_eq!((taken_with(1), taken_with(2)), (0, 1));
 }
 
 #[test]
