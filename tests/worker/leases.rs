@@ -427,6 +427,24 @@ async fn a_host_whose_registration_is_gone_takes_nothing_before_it_has_registere
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_whose_heartbeat_holds_no_more_takes_nothing_though_its_registration_seems_there() {
+    let fleet = TestFleet::new(2);
+    let _host = fleet.start("a", NativePlugin::no_op(1));
+    until("held", || count(&fleet, "a") == 2).await;
+    let cannot_beat = |op| (op == CoordinatorOp::Heartbeat).then_some(Fault::Refuse);
+    fleet.coordinator.faults.draw_from(cannot_beat);
+    tokio::time::sleep(fleet.options.leases.duration).await;
+    let taken = fleet.store.calls(StoreOp::Take);
+    let mut freed = fleet.store.rows().remove(0);
+    (freed.owner, freed.counter) = (None, freed.counter.next());
+    fleet.store.put_row(freed);
+    tokio::time::sleep(fleet.options.leases.duration * 3).await;
+    assert_eq!(fleet.store.calls(StoreOp::Take) - taken, 0);
+    fleet.coordinator.faults.clear();
+    until("held again", || count(&fleet, "a") == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_is_held_from_the_try_that_was_applied_not_from_those_that_failed() {
     let mut fleet = TestFleet::new(1);
     // Then the row's own writes hold the lease, not the host's heart.
@@ -487,7 +505,7 @@ async fn a_dead_hosts_leases_are_taken_after_its_own_lease_duration_whatever_the
         until("a has them all", || count(&fleet, "a") == 4).await;
         let waited = died_at.elapsed();
         // Its last heartbeat may be as old as the time between two.
-        let least = own.duration - own.renew_every;
+        let least = own.duration.saturating_sub(own.renew_every);
         assert!(
             (least..own.duration * 2).contains(&waited),
             "{waited:?} of {own:?}"

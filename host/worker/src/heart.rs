@@ -73,6 +73,11 @@ impl HeartWatch {
         self.heartbeat.borrow().deadline(hold)
     }
 
+    /// Whether the last heartbeat holds.
+    pub(crate) fn is_alive(&self, now: Moment) -> bool {
+        self.heartbeat.borrow().is_alive(now)
+    }
+
     /// What a write to a row belongs to that is sent now.
     pub(crate) fn generation(&self) -> Generation {
         self.heartbeat.borrow().generation()

@@ -106,7 +106,7 @@ const FOUND_SOON: [(&str, &str, &str); 70] = [
     ("DeletesBeforeParents", "S12", "0..24"),
     ("DeletesBeforeChildrenStart", "S12", "0..12"),
     ("ResurrectsFinishedShards", "S12", "0..12"),
-    ("DeadlineFromReply", "S10", "47..48"),
+    ("DeadlineFromReply", "S10", "147..148"),
     ("NoHolderDeadline", "S10", "0..12"),
     ("UnknownCountsAsApplied", "S11", "0..24"),
     ("DeliversAfterLoss", "S10", "14..18"),

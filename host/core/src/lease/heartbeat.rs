@@ -64,6 +64,13 @@ impl Heartbeat {
         self.until = self.until.max(until);
     }
 
+    /// Whether others may still take the host for alive: its last heartbeat holds at `now`. What a
+    /// host takes later is held by nothing but the take itself, and to others, who may have removed
+    /// its row by then, it moves under an unknown owner.
+    pub fn is_alive(&self, now: Moment) -> bool {
+        now < self.until
+    }
+
     /// The generation under way.
     pub fn generation(&self) -> Generation {
         self.generation
@@ -93,6 +100,16 @@ mod tests {
 
     fn at(seconds: u64) -> Moment {
         Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_host_is_alive_until_the_deadline_of_its_last_heartbeat_and_again_from_the_next_one_on() {
+        let mut heartbeat = Heartbeat::new(at(10));
+        assert!(heartbeat.is_alive(at(9)) && !heartbeat.is_alive(at(10)));
+        heartbeat.beaten(at(25), at(16));
+        assert!(heartbeat.is_alive(at(24)) && !heartbeat.is_alive(at(25)));
+        heartbeat.registered_anew(at(50));
+        assert!(heartbeat.is_alive(at(49)));
     }
 
     fn row(until: u64, generation: Generation) -> Hold {

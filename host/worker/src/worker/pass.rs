@@ -156,7 +156,7 @@ impl Worker {
             &self.view(leases, &self.observed_workers(), sync),
             &self.limits(),
         );
-        if !self.is_registered() {
+        if !self.is_registered() || !self.is_heart_alive() {
             // Whoever began meanwhile would see rows move under an unknown owner, and take them as
             // a KCL's, without asking.
             decided
@@ -174,6 +174,14 @@ impl Worker {
             .workers
             .iter()
             .any(|row| row.worker == self.options.worker)
+    }
+
+    /// Whether the last heartbeat holds. If not, what the last look shows may be too old: a host
+    /// that was suspended is removed, and hears of that from its next heartbeat. Beside a KCL rows
+    /// are renewed, and no heartbeat holds anything.
+    fn is_heart_alive(&self) -> bool {
+        let now = self.ports.clock.now();
+        self.renews_rows() || self.heart.as_ref().is_some_and(|heart| heart.is_alive(now))
     }
 
     pub(super) fn view<'a>(
