@@ -299,7 +299,11 @@ async fn a_bad_configuration_is_refused_with_its_line_and_exit_code_64() {
         "{report}"
     );
     let problems = report["problems"].as_array().unwrap();
-    assert_eq!(problems.len(), 2, "{report}");
+    assert_eq!(problems.len(), 3, "{report}");
+    assert!(
+        problems[2].as_str().unwrap().contains("no plugins folder"),
+        "{report}"
+    );
     assert!(
         problems[1]
             .as_str()

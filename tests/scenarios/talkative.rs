@@ -36,7 +36,8 @@ fn talkative(setting: &Setting, format: &str) -> Host {
 async fn a_log_of_everything_holds_no_secret_key_no_session_token_and_no_signature() {
     let setting = Setting::new(1).await;
     setting.drop_plugin("noop", &guest("noop"));
-    let lines: String = (0..50).map(|n| format!("{{\"flight\":{n}}}\n")).collect();
+    let lines: Vec<_> = (0..50).map(|n| format!("{{\"flight\":{n}}}\n")).collect();
+    let lines = lines.concat();
     let input = setting.path().join("lines");
     std::fs::write(&input, lines).unwrap();
     for format in ["text", "json"] {

@@ -119,7 +119,7 @@ impl PluginFile {
             checkpoints: self.checkpoint.check(general.checkpoints),
             retry: self.retry.check(general.retry)?,
             failure,
-            limits: check_limits(self.limits, general).under("limits")?,
+            limits: check_limits(&self.limits, general).under("limits")?,
             rollout: self.rollout.check(general.rollout).under("rollout")?,
             config: self.config,
         })
@@ -236,7 +236,7 @@ fn check_batches(file: BatchFile, general: &Config) -> Result<BatchLimits, Probl
     Ok(batches)
 }
 
-fn check_limits(file: LimitsFile, general: &Config) -> Result<GuestLimits, Problem> {
+fn check_limits(file: &LimitsFile, general: &Config) -> Result<GuestLimits, Problem> {
     let limits = file.over(general.limits)?;
     if limits.memory_bytes > general.host.instances_memory_bytes {
         let message =
