@@ -23,7 +23,7 @@ fn context() -> Arc<InstanceContext> {
         epoch: LeaseCounter(1),
         destinations: vec!["stdout".to_owned()],
         limits: None,
-        grants: Arc::default(),
+        permissions: Arc::default(),
         config: Vec::new(),
     })
 }

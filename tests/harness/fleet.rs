@@ -190,7 +190,7 @@ impl TestFleet {
             config: Vec::new(),
             limits: None,
             keeps_state: false,
-            grants: Arc::default(),
+            permissions: Arc::default(),
             rollout: RolloutPolicy::default(),
         };
         let stream = Arc::new(FakeStream::new(shards));

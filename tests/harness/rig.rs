@@ -338,7 +338,7 @@ pub fn options(
         config: Vec::new(),
         limits: None,
         keeps_state: false,
-        grants: Arc::default(),
+        permissions: Arc::default(),
         rollout: RolloutPolicy::off(),
     }
 }

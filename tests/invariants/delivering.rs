@@ -1,4 +1,4 @@
-//! S6 to S9 and S16: which records a grant delivers, and in which order.
+//! S6 to S9 and S16: which records a tenure delivers, and in which order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use crate::history::{Checkpoint, Delivery, Event, Outcome, Place, Start, What};
 use crate::lanes;
 use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
-use crate::world::{Grant, GrantKey, Shard, World, is_unfinished};
+use crate::world::{Shard, Tenure, TenureKey, World, is_unfinished};
 
 /// Counts repeats.
 #[derive(Debug, Default)]
 pub(crate) struct Delivering {
-    repeats: BTreeMap<GrantKey, u64>,
+    repeats: BTreeMap<TenureKey, u64>,
 }
 
 impl Delivering {
@@ -24,11 +24,11 @@ impl Delivering {
     ) {
         match &event.what {
             What::DeliveryStarted(delivery) => {
-                // Without a grant the host does not hold the lease, which is said there.
-                let Some(grant) = world.grant_of(delivery) else {
+                // Without a tenure the host does not hold the lease, which is said there.
+                let Some(tenure) = world.grant_of(delivery) else {
                     return;
                 };
-                started(world, (grant, delivery), limits, report);
+                started(world, (tenure, delivery), limits, report);
             }
             What::DeliveryEnded {
                 id,
@@ -43,7 +43,7 @@ impl Delivering {
         }
     }
 
-    /// Counts records that an earlier grant settled too.
+    /// Counts records that an earlier tenure settled too.
     fn handled(
         &mut self,
         world: &World,
@@ -54,7 +54,7 @@ impl Delivering {
     ) {
         let shard = world
             .grant_of(delivery)
-            .and_then(|grant| world.shard_of(grant));
+            .and_then(|tenure| world.shard_of(tenure));
         let Some(shard) = shard.filter(|_| world.is_held(delivery)) else {
             return;
         };
@@ -67,7 +67,7 @@ impl Delivering {
             settled.is_some_and(is_other) && !failed.contains(place)
         };
         let count = delivery.places.iter().filter(by_others).count() as u64;
-        let repeats = self.repeats.entry(GrantKey::of(delivery)).or_default();
+        let repeats = self.repeats.entry(TenureKey::of(delivery)).or_default();
         let was_within = *repeats <= limits.repeats_max;
         *repeats += count;
         if was_within && *repeats > limits.repeats_max {
@@ -82,36 +82,36 @@ impl Delivering {
 
 fn started(
     world: &World,
-    (grant, delivery): (&Grant, &Delivery),
+    (tenure, delivery): (&Tenure, &Delivery),
     limits: &Limits,
     report: &mut Report,
 ) {
-    if let Some(what) = of_namesake(world, grant, delivery) {
+    if let Some(what) = of_namesake(world, tenure, delivery) {
         report.add(Invariant::S16, what);
         return;
     }
-    let Some(shard) = world.shard_of(grant) else {
+    let Some(shard) = world.shard_of(tenure) else {
         return;
     };
-    if !grant.has_delivered {
-        report.add_all(Invariant::S6, unended_parent(world, grant, shard));
+    if !tenure.has_delivered {
+        report.add_all(Invariant::S6, unended_parent(world, tenure, shard));
     }
     let is_by_key = limits.policy.by_key;
-    let broken = out_of_order(grant, delivery)
+    let broken = out_of_order(tenure, delivery)
         .or_else(|| {
             if is_by_key {
-                return lanes::passes_pending(grant, shard, delivery);
+                return lanes::passes_pending(tenure, shard, delivery);
             }
-            passes_pending(grant, delivery)
+            passes_pending(tenure, delivery)
         })
-        .or_else(|| before_start(grant, delivery))
-        .or_else(|| given_up(grant, delivery, limits))
-        .or_else(|| repeat(grant, shard, delivery))
+        .or_else(|| before_start(tenure, delivery))
+        .or_else(|| given_up(tenure, delivery, limits))
+        .or_else(|| repeat(tenure, shard, delivery))
         .or_else(|| {
             if is_by_key {
-                return lanes::left_out(grant, shard, delivery);
+                return lanes::left_out(tenure, shard, delivery);
             }
-            left_out(grant, shard, delivery)
+            left_out(tenure, shard, delivery)
         });
     if let Some((invariant, what)) = broken {
         report.add(
@@ -124,25 +124,26 @@ fn started(
     }
 }
 
-/// S16: records of today's stream, by a grant whose place is one of yesterday's.
-fn of_namesake(world: &World, grant: &Grant, delivery: &Delivery) -> Option<String> {
+/// S16: records of today's stream, by a tenure whose place is one of yesterday's.
+fn of_namesake(world: &World, tenure: &Tenure, delivery: &Delivery) -> Option<String> {
     let generation = world.stream.generation;
     let reads_new =
-        grant.generation == generation || world.stream.is_of_current(delivery, grant.generation);
-    let came_from_old = grant.start != Checkpoint::Initial && grant.start_generation != generation;
-    let went_on = grant.generation != generation && grant.has_delivered;
+        tenure.generation == generation || world.stream.is_of_current(delivery, tenure.generation);
+    let came_from_old =
+        tenure.start != Checkpoint::Initial && tenure.start_generation != generation;
+    let went_on = tenure.generation != generation && tenure.has_delivered;
     (reads_new && (came_from_old || went_on)).then(|| {
         format!(
             "{} goes on in {} from {:?} of the stream before",
             delivery.host,
             delivery.shard,
-            grant.frontier()
+            tenure.frontier()
         )
     })
 }
 
 /// S6: a parent that somebody still reads, or will.
-fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String> {
+fn unended_parent(world: &World, tenure: &Tenure, shard: &Shard) -> Option<String> {
     let table = &world.table;
     // An application that begins at a moment has nothing to read in what was closed before.
     let is_wanted = |parent: &str| {
@@ -155,7 +156,10 @@ fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String>
         world.stream.start == Some(Start::Oldest) || world.stream.shard(parent).is_some_and(due)
     };
     let blocks = |parent: &&String| {
-        if table.ended.contains(&(grant.generation, (*parent).clone())) {
+        if table
+            .ended
+            .contains(&(tenure.generation, (*parent).clone()))
+        {
             return false;
         }
         if let Some(row) = table.row(parent) {
@@ -172,84 +176,84 @@ fn unended_parent(world: &World, grant: &Grant, shard: &Shard) -> Option<String>
     let parent = shard.parents.iter().find(blocks)?;
     Some(format!(
         "{} is delivered while its parent {parent} has not ended",
-        grant.key.shard
+        tenure.key.shard
     ))
 }
 
 pub(crate) type Broken = Option<(Invariant, String)>;
 
 /// S7: one batch at a time, in order.
-fn out_of_order(grant: &Grant, delivery: &Delivery) -> Broken {
+fn out_of_order(tenure: &Tenure, delivery: &Delivery) -> Broken {
     if !delivery.places.is_sorted_by(|a, b| a < b) {
         return Some((Invariant::S7, "not in order".to_owned()));
     }
-    if grant.open.is_some() {
+    if tenure.open.is_some() {
         return Some((
             Invariant::S7,
-            "another delivery of this grant is still running".to_owned(),
+            "another delivery of this tenure is still running".to_owned(),
         ));
     }
     None
 }
 
 /// S7: nothing else goes out while something waits for its next attempt.
-fn passes_pending(grant: &Grant, delivery: &Delivery) -> Broken {
-    if grant.pending.is_empty() {
+fn passes_pending(tenure: &Tenure, delivery: &Delivery) -> Broken {
+    if tenure.pending.is_empty() {
         return None;
     }
     let newcomer = delivery
         .places
         .iter()
-        .find(|place| !grant.pending.contains(place))?;
-    (!grant.handled.contains_key(newcomer)).then(|| {
+        .find(|place| !tenure.pending.contains(place))?;
+    (!tenure.handled.contains_key(newcomer)).then(|| {
         (
             Invariant::S7,
             format!(
                 "{newcomer:?} goes out while {:?} must be tried again",
-                grant.pending
+                tenure.pending
             ),
         )
     })
 }
 
-fn before_start(grant: &Grant, delivery: &Delivery) -> Broken {
+fn before_start(tenure: &Tenure, delivery: &Delivery) -> Broken {
     let first = Checkpoint::At(delivery.places.first()?.clone());
-    (first <= grant.start).then(|| {
+    (first <= tenure.start).then(|| {
         (
             Invariant::S8,
-            format!("the grant started at {:?}", grant.start),
+            format!("the tenure started at {:?}", tenure.start),
         )
     })
 }
 
 /// S17: what was given up comes no more, and what must be given up is not tried again.
-fn given_up(grant: &Grant, delivery: &Delivery, limits: &Limits) -> Broken {
+fn given_up(tenure: &Tenure, delivery: &Delivery, limits: &Limits) -> Broken {
     if let Some(place) = delivery
         .places
         .iter()
-        .find(|place| grant.failures.is_given_up(place))
+        .find(|place| tenure.failures.is_given_up(place))
     {
         return Some((Invariant::S17, format!("{place:?} was given up before")));
     }
-    let place = grant.failures.exhausted(delivery, &limits.policy)?;
+    let place = tenure.failures.exhausted(delivery, &limits.policy)?;
     Some((
         Invariant::S17,
         format!("{place:?} has used up its attempts"),
     ))
 }
 
-/// S9: within a grant only what failed is repeated, and says so; after a lease was given back
+/// S9: within a tenure only what failed is repeated, and says so; after a lease was given back
 /// nothing is.
-fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+fn repeat(tenure: &Tenure, shard: &Shard, delivery: &Delivery) -> Broken {
     let is_handled =
-        |place: &&Place| grant.handled.contains_key(*place) && !grant.may_repeat(place);
+        |place: &&Place| tenure.handled.contains_key(*place) && !tenure.may_repeat(place);
     if let Some(place) = delivery.places.iter().find(is_handled) {
         return Some((
             Invariant::S9,
-            format!("{place:?} was handled in this grant"),
+            format!("{place:?} was handled in this tenure"),
         ));
     }
-    let attempt = grant.failures.attempt(&delivery.places);
+    let attempt = tenure.failures.attempt(&delivery.places);
     if delivery.attempt != attempt {
         return Some((
             Invariant::S9,
@@ -270,13 +274,13 @@ fn repeat(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
     ))
 }
 
-/// S8, or S7 if it was tried before: a record that this grant passes over.
-fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+/// S8, or S7 if it was tried before: a record that this tenure passes over.
+fn left_out(tenure: &Tenure, shard: &Shard, delivery: &Delivery) -> Broken {
     let last = delivery.places.last()?;
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
-    let mut due = shard.due(&grant.frontier(), &Checkpoint::At(last.clone()));
-    let place = due.find(|place| !batch.contains(place) && !grant.is_done_with(place))?;
-    let invariant = if grant.pending.contains(place) {
+    let mut due = shard.due(&tenure.frontier(), &Checkpoint::At(last.clone()));
+    let place = due.find(|place| !batch.contains(place) && !tenure.is_done_with(place))?;
+    let invariant = if tenure.pending.contains(place) {
         Invariant::S7
     } else {
         Invariant::S8

@@ -18,11 +18,11 @@ pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut 
             format!("{at:?} of {shard} was given up, but {what}"),
         );
     };
-    let Some(grant) = world.grant_of_given_up(given_up) else {
+    let Some(tenure) = world.grant_of_given_up(given_up) else {
         return wrong("nobody had the lease".to_owned());
     };
     let Some(produced_at) = world
-        .shard_of(grant)
+        .shard_of(tenure)
         .and_then(|shard| shard.records.get(at))
     else {
         return wrong("there is no such record".to_owned());
@@ -31,7 +31,7 @@ pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut 
         return wrong(format!("by {:?}, not {:?}", given_up.how, policy.then));
     }
     let age = event.at.saturating_sub(*produced_at);
-    if let Some(why) = grant.failures.unjustified(at, age, given_up.cause, policy) {
+    if let Some(why) = tenure.failures.unjustified(at, age, given_up.cause, policy) {
         return wrong(why);
     }
     if given_up.how == GiveUp::DeadLetter

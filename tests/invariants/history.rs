@@ -23,7 +23,7 @@ pub struct Event {
 /// One thing that happened in a fleet of several plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginEvent {
-    /// Whom it concerns: each plugin has a lease table, grants, outputs, calm and a stream of its
+    /// Whom it concerns: each plugin has a lease table, tenures, outputs, calm and a stream of its
     /// own, and signs off for itself. What happens to a stream is told once for each plugin that
     /// reads it. `None` concerns all: a host that starts, is asked to stop, stops, crashes or is
     /// paused.
@@ -83,7 +83,7 @@ pub enum What {
         failed: Vec<Place>,
     },
     /// The plugin's outcome lets the host commit less than all of a batch: the records after
-    /// `through` are handled but not settled, until a later outcome of the grant commits them.
+    /// `through` are handled but not settled, until a later outcome of the tenure commits them.
     /// Comes right before the delivery's `DeliveryEnded`; without it an outcome commits everything.
     /// Also what a host says of an outcome whose outputs it could not store.
     HeldBack {
@@ -117,7 +117,7 @@ pub enum What {
         host: String,
         /// Of which shard.
         shard: String,
-        /// Under which grant.
+        /// Under which tenure.
         epoch: u64,
         /// What; all of the call at once.
         outputs: Vec<Output>,
@@ -144,7 +144,7 @@ pub enum What {
         host: String,
         /// The shard.
         shard: String,
-        /// Why it does not get on; `None` if nothing is shown any more. A new grant shows nothing
+        /// Why it does not get on; `None` if nothing is shown any more. A new tenure shows nothing
         /// until it says so.
         why: Option<String>,
     },
@@ -153,13 +153,13 @@ pub enum What {
     /// itself, no reshard, and nothing of it that still has effects. Or: from here on something may
     /// be. A history begins without calm.
     Calm(bool),
-    /// An instance has saved its state: what this grant handled so far is in it, and settled by it.
+    /// An instance has saved its state: what this tenure handled so far is in it, and settled by it.
     StateSaved {
         /// Where it runs.
         host: String,
         /// Of which shard.
         shard: String,
-        /// Under which grant.
+        /// Under which tenure.
         epoch: u64,
         /// Which instance, numbered as in deliveries.
         instance: u64,
@@ -170,7 +170,7 @@ pub enum What {
         host: String,
         /// The shard.
         shard: String,
-        /// The grant.
+        /// The tenure.
         epoch: u64,
         /// What counts in it, as often as it does.
         counted: Vec<Place>,

@@ -383,7 +383,7 @@ impl Holding {
                 format!("{host} delivers {shard}, in doubt since {since}"),
             );
         }
-        let Some(grant) = world.grant_of(delivery) else {
+        let Some(tenure) = world.grant_of(delivery) else {
             let what = format!(
                 "{host} delivers {shard} under epoch {}, which it was never granted",
                 delivery.epoch
@@ -399,7 +399,7 @@ impl Holding {
         };
         let is_lost = world.table.rows.contains_key(shard)
             && !world.is_held(delivery)
-            && !grant.is_interfered;
+            && !tenure.is_interfered;
         if is_lost {
             let what = format!(
                 "{host} delivers {shard} under epoch {}, but the row is another's",

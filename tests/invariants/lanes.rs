@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use crate::delivering::Broken;
 use crate::history::{Checkpoint, Delivery, Place};
 use crate::violation::Invariant;
-use crate::world::{Grant, Shard};
+use crate::world::{Shard, Tenure};
 
 /// S7: no record goes out while an earlier one of its key waits for its next attempt, unless both
 /// go together, or retention took the earlier one: whoever no longer has it in memory cannot try it
 /// again.
-pub(crate) fn passes_pending(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
-    if grant.pending.is_empty() {
+pub(crate) fn passes_pending(tenure: &Tenure, shard: &Shard, delivery: &Delivery) -> Broken {
+    if tenure.pending.is_empty() {
         return None;
     }
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
     let is_trimmed = |place: &Place| shard.trimmed_through.as_ref() >= Some(place);
     let waits = |place: &Place| {
-        earlier_of_its_key(grant, shard, place)
+        earlier_of_its_key(tenure, shard, place)
             .find(|earlier| !batch.contains(earlier) && !is_trimmed(earlier))
     };
     let (place, earlier) = delivery
@@ -30,36 +30,36 @@ pub(crate) fn passes_pending(grant: &Grant, shard: &Shard, delivery: &Delivery) 
     ))
 }
 
-/// S8: a record that this grant passes over, although nothing of its key must be tried again
+/// S8: a record that this tenure passes over, although nothing of its key must be tried again
 /// before.
-pub(crate) fn left_out(grant: &Grant, shard: &Shard, delivery: &Delivery) -> Broken {
+pub(crate) fn left_out(tenure: &Tenure, shard: &Shard, delivery: &Delivery) -> Broken {
     // What failed goes again when it is due, whatever waits meanwhile.
     if delivery
         .places
         .iter()
-        .all(|place| grant.pending.contains(place))
+        .all(|place| tenure.pending.contains(place))
     {
         return None;
     }
     let last = delivery.places.last()?;
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();
     let may_wait = |place: &Place| {
-        grant.is_done_with(place)
-            || grant.pending.contains(place)
-            || earlier_of_its_key(grant, shard, place).next().is_some()
+        tenure.is_done_with(place)
+            || tenure.pending.contains(place)
+            || earlier_of_its_key(tenure, shard, place).next().is_some()
     };
-    let mut due = shard.due(&grant.frontier(), &Checkpoint::At(last.clone()));
+    let mut due = shard.due(&tenure.frontier(), &Checkpoint::At(last.clone()));
     let place = due.find(|place| !batch.contains(place) && !may_wait(place))?;
     Some((Invariant::S8, format!("{place:?} was left out")))
 }
 
 fn earlier_of_its_key<'a>(
-    grant: &'a Grant,
+    tenure: &'a Tenure,
     shard: &'a Shard,
     place: &Place,
 ) -> impl Iterator<Item = &'a Place> {
     let key = shard.keys.get(place);
-    grant
+    tenure
         .pending
         .range::<Place, _>(..place)
         .filter(move |earlier| shard.keys.get(*earlier) == key)

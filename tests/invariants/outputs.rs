@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Event, Micros, Output, Place, What, Write, WriteKind};
 use crate::violation::{Invariant, Report};
-use crate::world::{GrantKey, World};
+use crate::world::{TenureKey, World};
 
 /// Outputs on their way.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
-    /// Emitted under each grant and not yet covered by a checkpoint of it.
-    emitted: BTreeMap<GrantKey, BTreeMap<Place, BTreeSet<u64>>>,
+    /// Emitted under each tenure and not yet covered by a checkpoint of it.
+    emitted: BTreeMap<TenureKey, BTreeMap<Place, BTreeSet<u64>>>,
     /// When the sink stored what.
     stored: BTreeMap<u64, Micros>,
 }
@@ -24,7 +24,7 @@ impl Outputs {
                 epoch,
                 outputs,
             } => {
-                let key = GrantKey {
+                let key = TenureKey {
                     host: host.clone(),
                     shard: shard.clone(),
                     epoch: *epoch,
@@ -44,7 +44,7 @@ impl Outputs {
 
     /// A record that is delivered again emits again: what came of it before is not waited for any
     /// more.
-    fn emitted(&mut self, key: GrantKey, outputs: &[Output]) {
+    fn emitted(&mut self, key: TenureKey, outputs: &[Output]) {
         let of_grant = self.emitted.entry(key).or_default();
         for output in outputs {
             of_grant.remove(&output.of);
@@ -62,7 +62,7 @@ impl Outputs {
         if let (WriteKind::Take { .. }, Some(host), Some(after)) =
             (write.kind, &write.by, &write.after)
         {
-            let key = GrantKey {
+            let key = TenureKey {
                 host: host.clone(),
                 shard: write.key.clone(),
                 epoch: after.counter,
@@ -75,8 +75,8 @@ impl Outputs {
         if !matches!(write.kind, WriteKind::Checkpoint | WriteKind::End) {
             return None;
         }
-        let (after, grant) = (write.after.as_ref()?, world.grant_of_write(write)?);
-        let of_grant = self.emitted.get_mut(&grant.key)?;
+        let (after, tenure) = (write.after.as_ref()?, world.grant_of_write(write)?);
+        let of_grant = self.emitted.get_mut(&tenure.key)?;
         let is_covered = |place: &Place| after.checkpoint.covers(place);
         let is_stored = |id: &u64| {
             self.stored

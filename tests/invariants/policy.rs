@@ -58,7 +58,7 @@ pub enum Cause {
     Age,
 }
 
-/// What failed in one grant, counted from the outcomes alone: by the rules of the policy, not by
+/// What failed in one tenure, counted from the outcomes alone: by the rules of the policy, not by
 /// the host's word.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {

@@ -6,17 +6,17 @@ use crate::history::{Checkpoint, Event, HostChange, Micros, Topology, What};
 use crate::holding::Holding;
 use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
-use crate::world::{Grant, GrantKey, World, is_unfinished};
+use crate::world::{Tenure, TenureKey, World, is_unfinished};
 
 /// Every lease that is held, and since when it does not get on.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    watched: BTreeMap<GrantKey, Watched>,
+    watched: BTreeMap<TenureKey, Watched>,
     /// What is shown as blocked. It stays shown while its host is paused, or waits for an answer
     /// about the lease.
-    shown: BTreeSet<GrantKey>,
-    /// The grant of each delivery that runs.
-    deliveries: BTreeMap<u64, GrantKey>,
+    shown: BTreeSet<TenureKey>,
+    /// The tenure of each delivery that runs.
+    deliveries: BTreeMap<u64, TenureKey>,
 }
 
 /// What is known of a held lease.
@@ -82,8 +82,8 @@ impl Progress {
         }
     }
 
-    /// The grants that `event` may have moved or ended.
-    fn concerned(&mut self, world: &World, event: &Event) -> Vec<GrantKey> {
+    /// The tenures that `event` may have moved or ended.
+    fn concerned(&mut self, world: &World, event: &Event) -> Vec<TenureKey> {
         let of_host =
             |host: &String, shard: &str| holder(world, shard).filter(|key| key.host == *host);
         let one = match &event.what {
@@ -94,16 +94,16 @@ impl Progress {
             What::Shown { host, shard, .. } => of_host(host, shard),
             What::GivenUp(given_up) => world
                 .grant_of_given_up(given_up)
-                .map(|grant| grant.key.clone()),
+                .map(|tenure| tenure.key.clone()),
             What::StateSaved {
                 host, shard, epoch, ..
-            } => Some(GrantKey {
+            } => Some(TenureKey {
                 host: host.clone(),
                 shard: shard.clone(),
                 epoch: *epoch,
             }),
             What::DeliveryStarted(delivery) => {
-                self.deliveries.insert(delivery.id, GrantKey::of(delivery));
+                self.deliveries.insert(delivery.id, TenureKey::of(delivery));
                 None
             }
             What::DeliveryEnded { id, .. } => self.deliveries.remove(id),
@@ -125,7 +125,7 @@ impl Progress {
     }
 
     /// What `key` waits for is counted anew from a change on.
-    fn note_shown(&mut self, key: &GrantKey, is_shown: bool) {
+    fn note_shown(&mut self, key: &TenureKey, is_shown: bool) {
         if is_shown {
             self.shown.insert(key.clone());
         } else {
@@ -139,7 +139,7 @@ impl Progress {
         &mut self,
         world: &World,
         holding: &Holding,
-        key: &GrantKey,
+        key: &TenureKey,
         limits: &Limits,
         report: &mut Report,
     ) {
@@ -149,7 +149,7 @@ impl Progress {
         );
         let is_shown = self.shown.contains(key);
         let watched = self.watched.entry(key.clone()).or_default();
-        // What its host holds under a later grant says nothing of this one.
+        // What its host holds under a later tenure says nothing of this one.
         if holder(world, &key.shard).as_ref() == Some(key) {
             watched.held_until = holding
                 .believed_until(&key.host, &key.shard, limits)
@@ -165,7 +165,7 @@ impl Progress {
             let waited = waiting.since.map_or(0, |since| until.saturating_sub(since));
             if waited > bound && !is_shown {
                 waiting.since = None;
-                let GrantKey { host, shard, .. } = key;
+                let TenureKey { host, shard, .. } = key;
                 report.add(
                     Invariant::L6,
                     format!(
@@ -175,18 +175,18 @@ impl Progress {
                 );
             }
         }
-        let grant = world
-            .grants
+        let tenure = world
+            .tenures
             .get(key)
             .filter(|_| now < held_until && is_held(world, key));
-        let Some(grant) = grant else {
+        let Some(tenure) = tenure else {
             self.watched.remove(key);
             return;
         };
         watched
             .undelivered
-            .note(undelivered(world, grant), is_shown, now);
-        watched.unwritten.note(unwritten(grant), is_shown, now);
+            .note(undelivered(world, tenure), is_shown, now);
+        watched.unwritten.note(unwritten(tenure), is_shown, now);
     }
 }
 
@@ -207,16 +207,16 @@ impl Waiting {
 }
 
 /// Whoever has the lease now.
-fn holder(world: &World, shard: &str) -> Option<GrantKey> {
+fn holder(world: &World, shard: &str) -> Option<TenureKey> {
     let facts = world.table.rows.get(shard)?;
-    Some(GrantKey {
+    Some(TenureKey {
         host: facts.row.owner.clone()?,
         shard: shard.to_owned(),
         epoch: facts.epoch?,
     })
 }
 
-fn is_held(world: &World, key: &GrantKey) -> bool {
+fn is_held(world: &World, key: &TenureKey) -> bool {
     let runs = world
         .hosts
         .get(&key.host)
@@ -228,19 +228,19 @@ fn is_held(world: &World, key: &GrantKey) -> bool {
     runs && is_open && holder(world, &key.shard).as_ref() == Some(key)
 }
 
-fn undelivered(world: &World, grant: &Grant) -> Option<Done> {
+fn undelivered(world: &World, tenure: &Tenure) -> Option<Done> {
     let shard = world
-        .shard_of(grant)
-        .filter(|_| grant.generation == world.stream.generation)?;
-    let mut due = shard.due(&grant.frontier(), &Checkpoint::End);
-    due.any(|place| !grant.is_done_with(place))
+        .shard_of(tenure)
+        .filter(|_| tenure.generation == world.stream.generation)?;
+    let mut due = shard.due(&tenure.frontier(), &Checkpoint::End);
+    due.any(|place| !tenure.is_done_with(place))
         .then_some(Done::Settled(shard.settled.len()))
 }
 
-fn unwritten(grant: &Grant) -> Option<Done> {
-    if grant.waits_to_save() {
+fn unwritten(tenure: &Tenure) -> Option<Done> {
+    if tenure.waits_to_save() {
         return None;
     }
-    let settled = Checkpoint::At(grant.settled_through.clone()?);
-    (settled > grant.written).then(|| Done::Written(grant.written.clone()))
+    let settled = Checkpoint::At(tenure.settled_through.clone()?);
+    (settled > tenure.written).then(|| Done::Written(tenure.written.clone()))
 }

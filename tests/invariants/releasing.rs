@@ -35,7 +35,7 @@ pub(crate) fn judge(
     // Nothing of what never went out comes again.
     if !world
         .grant_of_write(write)
-        .is_some_and(|grant| grant.has_delivered)
+        .is_some_and(|tenure| tenure.has_delivered)
     {
         return;
     }

@@ -4,7 +4,7 @@ use crate::history::{Checkpoint, Event, What, Write, WriteKind};
 use crate::limits::Limits;
 use crate::rules;
 use crate::violation::{Invariant, Report};
-use crate::world::{Grant, World};
+use crate::world::{Tenure, World};
 
 pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
     let What::Written(write) = &event.what else {
@@ -18,19 +18,19 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
                 format!("{} was created at {:?}", write.key, after.checkpoint),
             );
         }
-        // Without a grant the write breaks the fence, which is said there.
+        // Without a tenure the write breaks the fence, which is said there.
         WriteKind::Checkpoint => {
-            let grant = world.grant_of_write(write);
+            let tenure = world.grant_of_write(write);
             report.add_all(
                 Invariant::S4,
-                grant.and_then(|grant| unjustified(world, grant, write, &after.checkpoint)),
+                tenure.and_then(|tenure| unjustified(world, tenure, write, &after.checkpoint)),
             );
         }
         WriteKind::End => {
-            let grant = world.grant_of_write(write);
+            let tenure = world.grant_of_write(write);
             report.add_all(
                 Invariant::S5,
-                grant.and_then(|grant| unjustified_end(world, grant, write)),
+                tenure.and_then(|tenure| unjustified_end(world, tenure, write)),
             );
         }
         _ => {}
@@ -71,7 +71,7 @@ pub(crate) fn judge_end(world: &World, limits: &Limits, report: &mut Report) {
     }
 }
 
-fn unjustified(world: &World, grant: &Grant, write: &Write, to: &Checkpoint) -> Option<String> {
+fn unjustified(world: &World, tenure: &Tenure, write: &Write, to: &Checkpoint) -> Option<String> {
     let before = write.before.as_ref().map(|row| &row.checkpoint);
     let Checkpoint::At(through) = to else {
         return None;
@@ -80,11 +80,11 @@ fn unjustified(world: &World, grant: &Grant, write: &Write, to: &Checkpoint) -> 
     if before.is_some_and(|before| to <= before) {
         return None;
     }
-    let is_settled = |place: &crate::history::Place| grant.was_settled_by(place, write.sent_at);
-    let shard = world.shard_of(grant)?;
+    let is_settled = |place: &crate::history::Place| tenure.was_settled_by(place, write.sent_at);
+    let shard = world.shard_of(tenure)?;
     let unsettled = rules::unsettled(
-        shard.due(&grant.written, to),
-        &grant.written,
+        shard.due(&tenure.written, to),
+        &tenure.written,
         to,
         is_settled,
     );
@@ -96,32 +96,32 @@ fn unjustified(world: &World, grant: &Grant, write: &Write, to: &Checkpoint) -> 
     }
     (!is_settled(through)).then(|| {
         format!(
-            "{} was checkpointed to {to:?}, which this grant did not settle",
+            "{} was checkpointed to {to:?}, which this tenure did not settle",
             write.key
         )
     })
 }
 
-fn unjustified_end(world: &World, grant: &Grant, write: &Write) -> Option<String> {
+fn unjustified_end(world: &World, tenure: &Tenure, write: &Write) -> Option<String> {
     let key = &write.key;
-    let shard = world.shard_of(grant)?;
+    let shard = world.shard_of(tenure)?;
     let end = Checkpoint::End;
-    let is_handled = |place: &crate::history::Place| grant.is_done_with(place);
+    let is_handled = |place: &crate::history::Place| tenure.is_done_with(place);
     if let Some(place) = rules::unsettled(
-        shard.due(&grant.written, &end),
-        &grant.written,
+        shard.due(&tenure.written, &end),
+        &tenure.written,
         &end,
         is_handled,
     ) {
         return Some(format!("{key} was ended, but {place:?} was not settled"));
     }
     if world
-        .heard_end(grant)
+        .heard_end(tenure)
         .is_none_or(|said| said > write.sent_at)
     {
         return Some(format!(
             "{key} was ended before Kinesis said so to {}",
-            grant.key.host
+            tenure.key.host
         ));
     }
     let has_row = |child: &str| {

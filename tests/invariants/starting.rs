@@ -80,9 +80,9 @@ impl Starting {
 
 /// A delivery without a checkpoint to start from that does not begin at the start either.
 fn elsewhere(world: &World, delivery: &Delivery) -> Option<String> {
-    let grant = world
+    let tenure = world
         .grant_of(delivery)
-        .filter(|grant| grant.start == Checkpoint::Initial)?;
+        .filter(|tenure| tenure.start == Checkpoint::Initial)?;
     let Delivery { host, shard, .. } = delivery;
     let moment = match world.stream.start {
         Some(Start::Oldest) => return None,
@@ -93,7 +93,9 @@ fn elsewhere(world: &World, delivery: &Delivery) -> Option<String> {
             ));
         }
     };
-    let truth = world.shard_of(grant).filter(|truth| !truth.is_interfered)?;
+    let truth = world
+        .shard_of(tenure)
+        .filter(|truth| !truth.is_interfered)?;
     let is_before =
         |place: &&crate::history::Place| truth.arrivals.get(*place).is_some_and(|at| *at < moment);
     let early = delivery.places.iter().find(is_before)?;

@@ -2,7 +2,7 @@
 
 use crate::history::{Checkpoint, Event, Place, What};
 use crate::violation::{Invariant, Report};
-use crate::world::{GrantKey, Shard, World};
+use crate::world::{Shard, TenureKey, World};
 
 pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
     let What::StateLoaded {
@@ -14,7 +14,7 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
     else {
         return;
     };
-    let key = GrantKey {
+    let key = TenureKey {
         host: host.clone(),
         shard: shard.clone(),
         epoch: *epoch,
@@ -24,14 +24,14 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
         return;
     };
     let holds = facts.row.owner.as_ref() == Some(host) && facts.epoch == Some(*epoch);
-    let Some(grant) = world
-        .grants
+    let Some(tenure) = world
+        .tenures
         .get(&key)
-        .filter(|grant| holds && grant.generation == world.stream.generation)
+        .filter(|tenure| holds && tenure.generation == world.stream.generation)
     else {
         return;
     };
-    let Some(truth) = world.shard_of(grant) else {
+    let Some(truth) = world.shard_of(tenure) else {
         return;
     };
     if let Some(what) = broken(world, shard, truth, &facts.row.checkpoint, counted) {

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Event, HostChange, What};
 use crate::violation::{Invariant, Report};
-use crate::world::GrantKey;
+use crate::world::TenureKey;
 
-/// What was offered to whom, and what each grant delivers to.
+/// What was offered to whom, and what each tenure delivers to.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     hosts: BTreeMap<String, Offers>,
-    /// How many of the host's offers are behind each grant.
-    behind: BTreeMap<GrantKey, usize>,
+    /// How many of the host's offers are behind each tenure.
+    behind: BTreeMap<TenureKey, usize>,
 }
 
 /// What a host was offered since it started, in order.
@@ -49,7 +49,7 @@ impl Versions {
             }
             What::DeliveryStarted(delivery) => {
                 let offers = self.hosts.entry(delivery.host.clone()).or_default();
-                let behind = self.behind.entry(GrantKey::of(delivery)).or_default();
+                let behind = self.behind.entry(TenureKey::of(delivery)).or_default();
                 match offers.find(&delivery.digest, *behind) {
                     Ok(_) if tries_versions => {}
                     Ok(found) => *behind = found,

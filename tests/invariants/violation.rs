@@ -14,7 +14,7 @@ pub enum Invariant {
     S2,
     /// Monotone checkpoint: a checkpoint that goes back.
     S3,
-    /// Justified checkpoint: a checkpoint past a record that was not settled in its grant before
+    /// Justified checkpoint: a checkpoint past a record that was not settled in its tenure before
     /// the write was sent.
     S4,
     /// Justified end: `SHARD_END` before all is settled, before Kinesis said so, or before the
@@ -24,7 +24,7 @@ pub enum Invariant {
     S6,
     /// Order: a record attempted before all attempts at an earlier one were over.
     S7,
-    /// Contiguity: a grant that does not start right after its checkpoint, or that leaves a record
+    /// Contiguity: a tenure that does not start right after its checkpoint, or that leaves a record
     /// out.
     S8,
     /// Bounded duplicates: more repeats after a change of owner than allowed, or any where none may

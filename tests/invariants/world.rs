@@ -1,8 +1,8 @@
-//! What is true at a point of a history: the stream, the table, the grants and the hosts.
+//! What is true at a point of a history: the stream, the table, the tenures and the hosts.
 
-mod grant;
 mod stream;
 mod table;
+mod tenure;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,30 +13,30 @@ use crate::history::{
 use crate::limits::Limits;
 use crate::policy::Policy;
 
-pub(crate) use grant::{Grant, GrantKey};
 pub(crate) use stream::{Shard, Stream};
 pub(crate) use table::{RowFacts, Table};
+pub(crate) use tenure::{Tenure, TenureKey};
 
 /// What is true at a point of a history.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) stream: Stream,
     pub(crate) table: Table,
-    pub(crate) grants: BTreeMap<GrantKey, Grant>,
+    pub(crate) tenures: BTreeMap<TenureKey, Tenure>,
     /// Deliveries that have not ended.
     pub(crate) in_flight: BTreeMap<u64, Delivery>,
     pub(crate) hosts: BTreeMap<String, HostFacts>,
     /// What sinks have stored.
     pub(crate) dead_letters: BTreeSet<(String, Place)>,
     /// Whose each output is that is not stored.
-    output_of: BTreeMap<u64, GrantKey>,
+    output_of: BTreeMap<u64, TenureKey>,
     /// Whatever was given up, by whomever.
     given_up: BTreeSet<(String, Place)>,
     policy: Policy,
     /// Limits of outcomes whose `DeliveryEnded` is still to come.
     held_back: BTreeMap<u64, Option<Place>>,
     /// When Kinesis told a host that a shard of a stream has ended. Its process may remember it for
-    /// a later grant, and what it writes then may arrive when it is gone.
+    /// a later tenure, and what it writes then may arrive when it is gone.
     ends_heard: BTreeMap<(String, usize, String), Micros>,
     /// What such an outcome rejects.
     rejected: BTreeMap<u64, BTreeSet<Place>>,
@@ -63,7 +63,7 @@ impl World {
         Self {
             stream: Stream::new(limits.known_start()),
             table: Table::default(),
-            grants: BTreeMap::new(),
+            tenures: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             hosts: BTreeMap::new(),
             dead_letters: BTreeSet::new(),
@@ -76,14 +76,14 @@ impl World {
         }
     }
 
-    /// The grant under which a record was given up: the holder's, if several have the epoch, as
+    /// The tenure under which a record was given up: the holder's, if several have the epoch, as
     /// where a row was removed and made again.
-    pub(crate) fn grant_of_given_up(&self, given_up: &GivenUp) -> Option<&Grant> {
+    pub(crate) fn grant_of_given_up(&self, given_up: &GivenUp) -> Option<&Tenure> {
         let owner = self
             .table
             .row(&given_up.shard)
             .and_then(|row| row.owner.as_ref());
-        let is_owners = |grant: &&Grant| Some(&grant.key.host) == owner;
+        let is_owners = |tenure: &&Tenure| Some(&tenure.key.host) == owner;
         self.grants_of(&given_up.shard, given_up.epoch)
             .max_by_key(is_owners)
     }
@@ -91,17 +91,17 @@ impl World {
     /// Whether `place` was handled and committed by whoever held `shard` under `epoch`.
     pub(crate) fn was_committed(&self, shard: &str, epoch: u64, place: &Place) -> bool {
         self.grants_of(shard, epoch)
-            .any(|grant| grant.handled.get(place).is_some_and(Option::is_some))
+            .any(|tenure| tenure.handled.get(place).is_some_and(Option::is_some))
     }
 
     fn grants_of<'a, 'b>(
         &'a self,
         shard: &'b str,
         epoch: u64,
-    ) -> impl Iterator<Item = &'a Grant> + use<'a, 'b> {
-        self.grants
+    ) -> impl Iterator<Item = &'a Tenure> + use<'a, 'b> {
+        self.tenures
             .values()
-            .filter(move |grant| grant.key.shard == shard && grant.key.epoch == epoch)
+            .filter(move |tenure| tenure.key.shard == shard && tenure.key.epoch == epoch)
     }
 
     /// Whether somebody gave it up once.
@@ -109,21 +109,21 @@ impl World {
         self.given_up.contains(&(shard.to_owned(), place.clone()))
     }
 
-    /// The grant that a delivery claims to belong to.
-    pub(crate) fn grant_of(&self, delivery: &Delivery) -> Option<&Grant> {
-        self.grants.get(&GrantKey::of(delivery))
+    /// The tenure that a delivery claims to belong to.
+    pub(crate) fn grant_of(&self, delivery: &Delivery) -> Option<&Tenure> {
+        self.tenures.get(&TenureKey::of(delivery))
     }
 
-    /// The grant under which `write` was sent, if the writer holds the row.
-    pub(crate) fn grant_of_write(&self, write: &Write) -> Option<&Grant> {
+    /// The tenure under which `write` was sent, if the writer holds the row.
+    pub(crate) fn grant_of_write(&self, write: &Write) -> Option<&Tenure> {
         let by = write.by.as_ref()?;
         let facts = self.table.rows.get(&write.key)?;
-        let key = GrantKey {
+        let key = TenureKey {
             host: by.clone(),
             shard: write.key.clone(),
             epoch: facts.epoch?,
         };
-        (facts.row.owner.as_ref() == Some(by)).then(|| self.grants.get(&key))?
+        (facts.row.owner.as_ref() == Some(by)).then(|| self.tenures.get(&key))?
     }
 
     /// Whether the lease is the writer's by name only: an earlier run of it took it.
@@ -146,27 +146,27 @@ impl World {
         })
     }
 
-    /// When the host of `grant` was told that its shard has ended, under any grant.
-    pub(crate) fn heard_end(&self, grant: &Grant) -> Option<Micros> {
-        let GrantKey { host, shard, .. } = &grant.key;
+    /// When the host of `tenure` was told that its shard has ended, under any tenure.
+    pub(crate) fn heard_end(&self, tenure: &Tenure) -> Option<Micros> {
+        let TenureKey { host, shard, .. } = &tenure.key;
         self.ends_heard
-            .get(&(host.clone(), grant.generation, shard.clone()))
+            .get(&(host.clone(), tenure.generation, shard.clone()))
             .copied()
     }
 
-    /// The records of the stream that a grant is, or was, about.
-    pub(crate) fn shard_of(&self, grant: &Grant) -> Option<&Shard> {
+    /// The records of the stream that a tenure is, or was, about.
+    pub(crate) fn shard_of(&self, tenure: &Tenure) -> Option<&Shard> {
         self.stream
             .shards
-            .get(&(grant.generation, grant.key.shard.clone()))
+            .get(&(tenure.generation, tenure.key.shard.clone()))
     }
 
     /// Before anything is judged: what `event` says of the time before it.
     pub(crate) fn meet(&mut self, event: &Event) {
         if let What::DeliveryStarted(delivery) = &event.what
-            && let Some(grant) = self.grants.get_mut(&GrantKey::of(delivery))
+            && let Some(tenure) = self.tenures.get_mut(&TenureKey::of(delivery))
         {
-            grant.meets(delivery);
+            tenure.meets(delivery);
         }
     }
 
@@ -210,7 +210,7 @@ impl World {
                 epoch,
                 instance,
             } => {
-                let key = GrantKey {
+                let key = TenureKey {
                     host: host.clone(),
                     shard: shard.clone(),
                     epoch: *epoch,
@@ -220,13 +220,13 @@ impl World {
             What::StateLoaded {
                 host, shard, epoch, ..
             } => {
-                let key = GrantKey {
+                let key = TenureKey {
                     host: host.clone(),
                     shard: shard.clone(),
                     epoch: *epoch,
                 };
-                if let Some(grant) = self.grants.get_mut(&key) {
-                    grant.saved.get_or_insert_default();
+                if let Some(tenure) = self.tenures.get_mut(&key) {
+                    tenure.saved.get_or_insert_default();
                 }
             }
             What::Emitted {
@@ -235,14 +235,14 @@ impl World {
                 epoch,
                 outputs,
             } => {
-                let key = GrantKey {
+                let key = TenureKey {
                     host: host.clone(),
                     shard: shard.clone(),
                     epoch: *epoch,
                 };
-                if let Some(grant) = self.grants.get_mut(&key) {
-                    let delivery = grant.open.and_then(|id| self.in_flight.get(&id));
-                    grant.emitted(
+                if let Some(tenure) = self.tenures.get_mut(&key) {
+                    let delivery = tenure.open.and_then(|id| self.in_flight.get(&id));
+                    tenure.emitted(
                         outputs,
                         delivery.and_then(|delivery| delivery.places.first()),
                     );
@@ -251,12 +251,12 @@ impl World {
                 }
             }
             What::Stored { output } => {
-                if let Some(grant) = self
+                if let Some(tenure) = self
                     .output_of
                     .remove(output)
-                    .and_then(|key| self.grants.get_mut(&key))
+                    .and_then(|key| self.tenures.get_mut(&key))
                 {
-                    grant.stored(*output);
+                    tenure.stored(*output);
                 }
             }
             What::Heartbeat(_)
@@ -268,16 +268,16 @@ impl World {
         }
     }
 
-    fn saved(&mut self, key: &GrantKey, instance: u64, at: Micros) {
-        let Some(grant) = self.grants.get_mut(key) else {
+    fn saved(&mut self, key: &TenureKey, instance: u64, at: Micros) {
+        let Some(tenure) = self.tenures.get_mut(key) else {
             return;
         };
         if let Some(shard) = self
             .stream
             .shards
-            .get(&(grant.generation, key.shard.clone()))
+            .get(&(tenure.generation, key.shard.clone()))
         {
-            grant.saved(shard, instance, at);
+            tenure.saved(shard, instance, at);
         }
     }
 
@@ -286,19 +286,19 @@ impl World {
             .insert((given_up.shard.clone(), given_up.at.clone()));
         let key = self
             .grant_of_given_up(given_up)
-            .map(|grant| grant.key.clone());
-        let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) else {
+            .map(|tenure| tenure.key.clone());
+        let Some(tenure) = key.and_then(|key| self.tenures.get_mut(&key)) else {
             return;
         };
-        grant.given_up(&given_up.at, at);
+        tenure.given_up(&given_up.at, at);
         let Some(shard) = self
             .stream
             .shards
-            .get_mut(&(grant.generation, given_up.shard.clone()))
+            .get_mut(&(tenure.generation, given_up.shard.clone()))
         else {
             return;
         };
-        grant.advance(shard);
+        tenure.advance(shard);
         shard.settled(std::iter::once(&given_up.at), given_up.epoch, at);
     }
 
@@ -338,7 +338,7 @@ impl World {
         match write.kind {
             WriteKind::Take { .. } => {
                 if let (Some(by), Some(after)) = (&write.by, &write.after) {
-                    let key = GrantKey {
+                    let key = TenureKey {
                         host: by.clone(),
                         shard: write.key.clone(),
                         epoch: after.counter,
@@ -349,21 +349,21 @@ impl World {
                         .get(&write.key)
                         .map(|facts| facts.checkpoint_generation);
                     let start_generation = start_generation.unwrap_or(generation);
-                    let grant = Grant::new(
+                    let tenure = Tenure::new(
                         key.clone(),
                         after.checkpoint.clone(),
                         generation,
                         start_generation,
                     );
-                    let grant = grant.by_key(self.policy.by_key);
-                    self.grants.insert(key, grant);
+                    let tenure = tenure.by_key(self.policy.by_key);
+                    self.tenures.insert(key, tenure);
                 }
             }
             // Of what an earlier run of the host took, this one knows only the name in the row.
             WriteKind::Release if !self.is_by_name(write) => {
-                let owed = self.grant_of_write(write).and_then(|grant| {
-                    let through = grant.owed(self.shard_of(grant)?)?.clone();
-                    Some((grant.generation, through))
+                let owed = self.grant_of_write(write).and_then(|tenure| {
+                    let through = tenure.owed(self.shard_of(tenure)?)?.clone();
+                    Some((tenure.generation, through))
                 });
                 if let Some((generation, through)) = owed
                     && let Some(epoch) = self
@@ -382,13 +382,13 @@ impl World {
                 self.forget_ends_above(write);
                 let facts = self.table.rows.get(&write.key);
                 let holder = facts.and_then(|facts| Some((facts.row.owner.clone()?, facts.epoch?)));
-                let key = holder.map(|(host, epoch)| GrantKey {
+                let key = holder.map(|(host, epoch)| TenureKey {
                     host,
                     shard: write.key.clone(),
                     epoch,
                 });
-                if let Some(grant) = key.and_then(|key| self.grants.get_mut(&key)) {
-                    grant.is_interfered = true;
+                if let Some(tenure) = key.and_then(|key| self.tenures.get_mut(&key)) {
+                    tenure.is_interfered = true;
                 }
             }
             // Of a lease given up, what was settled and could not be checkpointed comes again.
@@ -401,27 +401,28 @@ impl World {
         }
         let written_generation = self
             .grant_of_write(write)
-            .map_or(generation, |grant| grant.generation);
-        let key = self.grant_of_write(write).map(|grant| grant.key.clone());
-        if let (Some(grant), Some(after)) =
-            (key.and_then(|key| self.grants.get_mut(&key)), &write.after)
+            .map_or(generation, |tenure| tenure.generation);
+        let key = self.grant_of_write(write).map(|tenure| tenure.key.clone());
+        if let (Some(tenure), Some(after)) =
+            (key.and_then(|key| self.tenures.get_mut(&key)), &write.after)
             && write.kind == WriteKind::Checkpoint
         {
-            grant.written = grant.written.clone().max(after.checkpoint.clone());
+            tenure.written = tenure.written.clone().max(after.checkpoint.clone());
         }
         self.table.written(write, at, written_generation);
     }
 
     fn started(&mut self, delivery: &Delivery) {
         self.in_flight.insert(delivery.id, delivery.clone());
-        let Some(grant) = self.grants.get_mut(&GrantKey::of(delivery)) else {
+        let Some(tenure) = self.tenures.get_mut(&TenureKey::of(delivery)) else {
             return;
         };
         let generation = self.stream.generation;
-        if grant.generation != generation && self.stream.is_of_current(delivery, grant.generation) {
-            grant.move_to(generation);
+        if tenure.generation != generation && self.stream.is_of_current(delivery, tenure.generation)
+        {
+            tenure.move_to(generation);
         }
-        grant.started(delivery, &self.policy);
+        tenure.started(delivery, &self.policy);
     }
 
     fn ended(&mut self, id: u64, outcome: Outcome, failed: &[Place], at: Micros) {
@@ -432,24 +433,24 @@ impl World {
         };
         // What a host handled after it lost its lease is dropped by it: it settles nothing.
         let counts = self.is_held(&delivery);
-        let Some(grant) = self.grants.get_mut(&GrantKey::of(&delivery)) else {
+        let Some(tenure) = self.tenures.get_mut(&TenureKey::of(&delivery)) else {
             return;
         };
         let failed: BTreeSet<Place> = failed.iter().cloned().collect();
         let through = held_back.unwrap_or_else(|| delivery.places.last().cloned());
-        grant.ended(&delivery, outcome, &failed, through.as_ref(), at);
+        tenure.ended(&delivery, outcome, &failed, through.as_ref(), at);
         let Some(shard) = self
             .stream
             .shards
-            .get_mut(&(grant.generation, delivery.shard.clone()))
+            .get_mut(&(tenure.generation, delivery.shard.clone()))
         else {
             return;
         };
         let key = |place: &Place| shard.keys.get(place).cloned();
-        grant
+        tenure
             .failures
             .ended(&delivery, outcome, (&failed, &rejected), &self.policy, key);
-        grant.advance(shard);
+        tenure.advance(shard);
         if outcome == Outcome::Ok && counts {
             shard.settled(
                 delivery

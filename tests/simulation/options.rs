@@ -68,7 +68,7 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         config: Vec::new(),
         limits: None,
         keeps_state: false,
-        grants: std::sync::Arc::default(),
+        permissions: std::sync::Arc::default(),
         rollout: RolloutPolicy::off(),
     }
 }

@@ -10,11 +10,11 @@ use shardmill_invariants::history::{
 /// What is remembered of a history.
 #[derive(Default)]
 struct Seen {
-    grants: BTreeMap<(String, u64), Last>,
+    holdings: BTreeMap<(String, u64), Last>,
     produced: BTreeMap<String, BTreeSet<Place>>,
 }
 
-/// What is remembered of a grant's last delivery.
+/// What is remembered of a holding's last delivery.
 struct Last {
     delivery: Delivery,
     outcome: Option<Outcome>,
@@ -33,16 +33,16 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
                     .insert(at.clone());
             }
             What::DeliveryStarted(delivery) => {
-                let grant = (delivery.shard.clone(), delivery.epoch);
-                match seen.grants.get(&grant) {
+                let holding = (delivery.shard.clone(), delivery.epoch);
+                match seen.holdings.get(&holding) {
                     Some(last) => followed(last, delivery, &mut count),
                     None if begins_inside(delivery) => {
                         count("reached: resumed inside an aggregate");
                     }
                     None => {}
                 }
-                seen.grants.insert(
-                    grant,
+                seen.holdings.insert(
+                    holding,
                     Last {
                         delivery: delivery.clone(),
                         outcome: None,
@@ -56,7 +56,7 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
                 failed,
             } => {
                 if let Some(last) = seen
-                    .grants
+                    .holdings
                     .values_mut()
                     .find(|last| last.delivery.id == *id)
                 {

@@ -12,7 +12,7 @@ use crate::world::World;
 /// How often somebody looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Why a grant does not get on, as was shown last.
+/// Why a holding does not get on, as was shown last.
 type Seen = (u64, Option<String>);
 
 /// Writes what `host` shows into the history, for as long as it is polled.
@@ -22,7 +22,7 @@ pub async fn watch(world: Arc<World>, host: String, status: StatusBoard) {
         tokio::time::sleep(EVERY).await;
         for (shard, shown) in status.snapshot().shards {
             let (epoch, why) = (shown.epoch, why(&shown));
-            // A new grant shows nothing until it says so.
+            // A new holding shows nothing until it says so.
             let before = seen
                 .get(&shard)
                 .filter(|(of, _)| *of == epoch)

@@ -10,15 +10,15 @@ pub mod dynamodb;
 pub mod kinesis;
 pub mod metrics;
 pub mod operations;
-#[cfg(test)]
-mod replay;
-#[cfg(test)]
-mod replay_fan_out_tests;
-#[cfg(test)]
-mod replay_fault_tests;
-#[cfg(test)]
-mod replay_tests;
 mod sdk_error;
+#[cfg(test)]
+mod transport_double;
+#[cfg(test)]
+mod transport_fan_out_tests;
+#[cfg(test)]
+mod transport_fault_tests;
+#[cfg(test)]
+mod transport_tests;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
 pub use dynamodb::{

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, de};
 use shardmill_core::pipeline::Order;
-use shardmill_core::plugin::{HttpHost, PluginGrants, PluginName, SecretSource};
+use shardmill_core::plugin::{HttpHost, Permissions, PluginName, SecretSource};
 use shardmill_sinks::SinkOptions;
 
 use super::limits::LimitsFile;
 use super::names::NameCeilingsFile;
 use super::problem::{At, Problem, Under};
 use super::secrets::is_of_aws;
-use super::settings::{Config, GrantCeilings};
+use super::settings::{Config, PermissionCeilings};
 
 /// Most hosts that a plugin is granted one by one; more is a pattern.
 const HOSTS_MAX: usize = 256;
@@ -74,10 +74,10 @@ impl<'de> Deserialize<'de> for CeilingsFile {
 
 impl CeilingsFile {
     /// Problems are named by key, without the section.
-    pub(super) fn check_grants(&self) -> Result<GrantCeilings, Problem> {
+    pub(super) fn check_grants(&self) -> Result<PermissionCeilings, Problem> {
         let GrantCeilingsFile { http, env, state } = &self.grants;
         let check = || {
-            Ok(GrantCeilings {
+            Ok(PermissionCeilings {
                 http: hosts(http)?,
                 env: variables(env)?,
                 state: state.unwrap_or(true),
@@ -108,7 +108,7 @@ impl GrantsFile {
     }
 
     /// What is granted. Problems are named by key, without the section.
-    pub(super) fn check(self, order: Order, general: &Config) -> Result<PluginGrants, Problem> {
+    pub(super) fn check(self, order: Order, general: &Config) -> Result<Permissions, Problem> {
         let env = variables(&self.env)?;
         if let Some((variable, whose)) = env
             .iter()
@@ -125,7 +125,7 @@ impl GrantsFile {
                 counted before earlier ones that wait, so set failure.order = \"shard\"";
             return Err(Problem::new("state", message));
         }
-        Ok(PluginGrants {
+        Ok(Permissions {
             http: hosts(&self.http)?,
             env,
             secrets: self.secrets(general)?,

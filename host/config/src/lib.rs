@@ -47,6 +47,6 @@ pub use names::NameCeilings;
 pub use rest::Rest;
 pub use rights::{AwsPlace, Need, Resource, Statement};
 pub use settings::{
-    AwsConfig, Config, GrantCeilings, HostConfig, HttpConfig, OnRemove, PluginConfig,
+    AwsConfig, Config, HostConfig, HttpConfig, OnRemove, PermissionCeilings, PluginConfig,
     RetrievalMode, SecretConfig, StreamConfig,
 };

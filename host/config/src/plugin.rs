@@ -113,7 +113,7 @@ impl PluginFile {
         Ok(PluginConfig {
             sinks: sinks.transpose()?,
             world: world.transpose().at("world")?,
-            grants: self.grants.check(failure.order, general).under("grants")?,
+            permissions: self.grants.check(failure.order, general).under("grants")?,
             streams,
             batches: check_batches(self.batch, general)?,
             checkpoints: self.checkpoint.check(general.checkpoints),

@@ -193,7 +193,7 @@ impl Config {
                 collected.reads(stream);
                 collected.leases(&stream.application);
             }
-            if plugin.grants.state {
+            if plugin.permissions.state {
                 collected.state(plugin);
             }
             for stream in &plugin.streams {

@@ -59,7 +59,7 @@ pub struct Config {
     /// The most that a manifest may ask for.
     pub ceilings: GuestLimits,
     /// What a manifest may be granted.
-    pub grant_ceilings: GrantCeilings,
+    pub grant_ceilings: PermissionCeilings,
     /// Which streams, applications and sinks a manifest may name.
     pub name_ceilings: NameCeilings,
     /// What compiling one plugin may cost.
@@ -158,7 +158,7 @@ pub struct SecretConfig {
 
 /// What a manifest may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrantCeilings {
+pub struct PermissionCeilings {
     /// Hosts that cover those it may ask for.
     pub http: Vec<HttpHost>,
     /// Variables of the environment.

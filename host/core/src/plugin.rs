@@ -2,24 +2,24 @@
 
 mod addresses;
 mod contract;
-mod grants;
 mod http_host;
 mod http_limits;
 mod identity;
 mod limits;
+mod permissions;
 mod processor_error;
 mod tables;
 
 pub use addresses::{AddressPolicy, AddressRefusal, InvalidNetwork, Network};
 pub use contract::{CONTRACT, UnknownContract, WantedContract};
-pub use grants::{
-    DESTINATIONS_KEY, HOST_PREFIX, PluginGrants, SECRET_PREFIX, SecretSource, check_state_grant,
-};
 pub use http_host::{HttpHost, HttpScheme, InvalidHttpHost};
 pub use http_limits::HttpLimits;
 pub use identity::{
     InvalidPluginName, NameFault, PluginDigest, PluginName, is_label_of, plugin_of_label,
 };
 pub use limits::GuestLimits;
+pub use permissions::{
+    DESTINATIONS_KEY, HOST_PREFIX, Permissions, SECRET_PREFIX, SecretSource, check_state_permission,
+};
 pub use processor_error::{InstanceFate, Lack, ProcessorError};
 pub use tables::{TakenName, check_ending, coordinator_table, state_table, tables_of};

@@ -14,16 +14,16 @@ mod fleet_view;
 mod judge;
 mod policy;
 mod quarantine;
-mod standing;
 mod state;
 mod track;
 mod untaken;
+mod version_row;
 
 pub use fleet_view::{live_versions, may_start};
 pub use judge::{Judgement, Passed, Regression};
 pub use policy::{PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
 pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};
-pub use standing::{RolloutState, VersionRow};
 pub use state::{At, Blamed, Change, Fault, Role, Rollout, START_AGAIN_AFTER, Site, StartFailure};
 pub use track::{Sample, Track};
 pub use untaken::{Untaken, WhyNot, untaken};
+pub use version_row::{RolloutState, VersionRow};

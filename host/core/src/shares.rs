@@ -26,7 +26,7 @@ pub struct Ticket(u64);
 
 /// Whether a member has a guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Membership {
     /// It may always have its part, and borrow.
     Guaranteed,
     /// It only borrows: what it does with it can be done without.
@@ -50,7 +50,7 @@ pub struct Shares {
 
 #[derive(Debug)]
 struct Account {
-    standing: Standing,
+    membership: Membership,
     held: usize,
     /// It asks for nothing any more: it stays until it has given back what it holds.
     has_left: bool,
@@ -91,13 +91,13 @@ impl Shares {
 
     /// One more member; the guarantees of the others shrink, and what they hold beyond is borrowed
     /// from now on.
-    pub fn join(&mut self, standing: Standing) -> MemberId {
+    pub fn join(&mut self, membership: Membership) -> MemberId {
         let id = MemberId(self.members_made);
         self.members_made += 1;
         self.members.insert(
             id,
             Account {
-                standing,
+                membership,
                 held: 0,
                 has_left: false,
             },
@@ -311,7 +311,7 @@ impl Shares {
 
 impl Account {
     fn is_guaranteed(&self) -> bool {
-        self.standing == Standing::Guaranteed && !self.has_left
+        self.membership == Membership::Guaranteed && !self.has_left
     }
 }
 

@@ -169,8 +169,8 @@ impl Parts {
             destinations: settings.destinations(&self.destinations),
             config: settings.config.clone().into_iter().collect(),
             limits: Some(settings.limits),
-            keeps_state: settings.grants.state,
-            grants: Arc::new(settings.grants.clone()),
+            keeps_state: settings.permissions.state,
+            permissions: Arc::new(settings.permissions.clone()),
             rollout: settings.rollout,
         };
         (ports, options)

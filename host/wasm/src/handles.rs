@@ -11,7 +11,7 @@
 
 use std::any::Any;
 
-use shardmill_core::plugin::{HttpLimits, PluginGrants};
+use shardmill_core::plugin::{HttpLimits, Permissions};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p2::DynInputStream;
 use wasmtime_wasi_http::FieldMap;
@@ -77,12 +77,12 @@ pub(crate) enum Adds {
 }
 
 impl Handles {
-    pub(crate) fn new(handles_max: usize, grants: &PluginGrants, http: &HttpLimits) -> Self {
+    pub(crate) fn new(handles_max: usize, permissions: &Permissions, http: &HttpLimits) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(handles_max);
         let mut nothing = ResourceTable::new();
         nothing.set_max_capacity(0);
-        let most = Most::new(grants, http);
+        let most = Most::new(permissions, http);
         let bytes_max = HANDLES_BYTES_MAX + http.in_flight * most.sent;
         Self {
             table,
@@ -139,10 +139,10 @@ impl Handles {
 }
 
 impl Most {
-    fn new(grants: &PluginGrants, http: &HttpLimits) -> Self {
-        let fields = FIELD_FACTOR * field_bytes_max(&grants.http, http);
+    fn new(permissions: &Permissions, http: &HttpLimits) -> Self {
+        let fields = FIELD_FACTOR * field_bytes_max(&permissions.http, http);
         let body = BODY_CHUNKS * BODY_CHUNK_BYTES + CHANNEL_BYTES + fields;
-        if grants.http.is_empty() {
+        if permissions.http.is_empty() {
             // Each request is denied at once, and dropped.
             return Self {
                 fields,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::plugin::{GuestLimits, PluginGrants, ProcessorError};
+use shardmill_core::plugin::{GuestLimits, Permissions, ProcessorError};
 use shardmill_core::ports::InstanceContext;
 use tokio_util::sync::CancellationToken;
 use wasmtime::{Engine, Store};
@@ -66,7 +66,7 @@ impl InstanceState {
             metering,
         } = surroundings;
         let limiter = GuestLimiter::new(limits, share, instance_bytes)?;
-        let secrets = Secrets::read(&identity.grants.secrets)?;
+        let secrets = Secrets::read(&identity.permissions.secrets)?;
         let log = GuestLog::new(
             &identity,
             limits,
@@ -75,18 +75,18 @@ impl InstanceState {
         );
         let http = Outgoing::new(
             identity.plugin.as_str(),
-            &identity.grants,
+            &identity.permissions,
             clients,
             log.clone(),
             life,
         )?;
         let stdout = LineStream::stdout(log.clone());
         let stderr = LineStream::stderr(log.clone());
-        let handles = Handles::new(limits.handles, &identity.grants, &clients.limits());
+        let handles = Handles::new(limits.handles, &identity.permissions, &clients.limits());
         let state = Self {
             limiter,
             emit: EmitBuffer::new(&identity, limits),
-            wasi: wasi((&stdout, &stderr), &identity.grants, metering),
+            wasi: wasi((&stdout, &stderr), &identity.permissions, metering),
             http_fields: http.fields(),
             http,
             secrets,
@@ -123,12 +123,12 @@ impl InstanceState {
 /// name lookup.
 fn wasi(
     (stdout, stderr): (&LineStream, &LineStream),
-    grants: &PluginGrants,
+    permissions: &Permissions,
     metering: Metering,
 ) -> WasiCtx {
     let mut wasi = WasiCtx::builder();
     metering.prepare(&mut wasi);
-    for name in &grants.env {
+    for name in &permissions.env {
         // What is not set here is not set there, and what is not text cannot be passed on.
         if let Ok(value) = std::env::var(name) {
             wasi.env(name, value);

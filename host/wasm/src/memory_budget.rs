@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use metrics::Gauge;
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::shares::Standing;
+use shardmill_core::shares::Membership;
 use shardmill_core::shares::pool::{Member, Pool, Taken};
 use tokio::sync::watch;
 
@@ -92,7 +92,7 @@ impl MemoryBudget {
     pub(crate) fn join(&self) -> MemoryMember {
         MemoryMember {
             budget: self.clone(),
-            member: self.shared.pool.join(Standing::Guaranteed),
+            member: self.shared.pool.join(Membership::Guaranteed),
         }
     }
 

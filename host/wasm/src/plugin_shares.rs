@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use shardmill_core::plugin::{PluginName, ProcessorError};
-use shardmill_core::shares::Standing;
+use shardmill_core::shares::Membership;
 use shardmill_core::shares::pool::{Member, Pool};
 
 use crate::memory_budget::{MemoryBudget, MemoryMember};
@@ -47,7 +47,7 @@ impl Shares {
         }
         let shares = Arc::new(PluginShares {
             memory: self.memory.join(),
-            threads: self.threads.join(Standing::Guaranteed),
+            threads: self.threads.join(Membership::Guaranteed),
         });
         plugins.insert(name.clone(), Arc::downgrade(&shares));
         shares

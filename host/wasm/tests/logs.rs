@@ -11,7 +11,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use shardmill_core::plugin::{GuestLimits, PluginGrants, SecretSource};
+use shardmill_core::plugin::{GuestLimits, Permissions, SecretSource};
 use shardmill_core::ports::ProcessorFactory;
 use support::{ask, asking, batch, context, instance, plugin, runtime};
 
@@ -120,9 +120,9 @@ async fn no_secret_is_logged(captured: &Captured) {
     });
     let mut guest = asking(
         &runtime,
-        PluginGrants {
+        Permissions {
             secrets,
-            ..PluginGrants::default()
+            ..Permissions::default()
         },
         &[],
     )

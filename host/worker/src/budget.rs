@@ -1,7 +1,7 @@
 //! One byte budget for everything a host has fetched and not yet settled, of which each plugin has
 //! a share of its own.
 
-use shardmill_core::shares::Standing;
+use shardmill_core::shares::Membership;
 use shardmill_core::shares::pool::{Member, Pool, Taken};
 
 /// Bytes a `GetRecords` reply may hold (AWS limit: 10 MB); reserved before the call, since nobody
@@ -79,7 +79,7 @@ impl ByteBudget {
     /// A share that only borrows: for what plugins can do without.
     pub(crate) fn borrowing(&self) -> ByteShare {
         ByteShare {
-            member: self.pool.join(Standing::BorrowsOnly),
+            member: self.pool.join(Membership::BorrowsOnly),
         }
     }
 }

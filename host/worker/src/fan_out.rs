@@ -35,7 +35,7 @@ const GOOD_FOR: Duration = Duration::from_mins(1);
 
 /// Whether shards can be subscribed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Standing {
+enum Registration {
     /// Asked for, or being made.
     NotYet,
     /// With this consumer.
@@ -48,7 +48,7 @@ enum Standing {
 #[derive(Clone)]
 pub(crate) struct FanOutView {
     pub(crate) subscriptions: Arc<dyn Subscriptions>,
-    standing: Arc<watch::Sender<Standing>>,
+    registration: Arc<watch::Sender<Registration>>,
 }
 
 /// Sees to it that there is a consumer.
@@ -62,27 +62,27 @@ pub(crate) struct ConsumerKeeper {
 impl FanOutView {
     /// The consumer to subscribe with, unless there is none for now.
     pub(crate) fn usable(&self) -> Option<ConsumerArn> {
-        match &*self.standing.borrow() {
-            Standing::Usable(consumer) => Some(consumer.clone()),
-            Standing::NotYet | Standing::Unusable => None,
+        match &*self.registration.borrow() {
+            Registration::Usable(consumer) => Some(consumer.clone()),
+            Registration::NotYet | Registration::Unusable => None,
         }
     }
 
     /// Until there is a consumer to subscribe with.
     pub(crate) async fn until_usable(&self) {
-        let mut standing = self.standing.subscribe();
+        let mut registration = self.registration.subscribe();
         // The sender lives as long as this view.
-        let _ = standing
-            .wait_for(|standing| matches!(standing, Standing::Usable(_)))
+        let _ = registration
+            .wait_for(|registration| matches!(registration, Registration::Usable(_)))
             .await;
     }
 
     /// A reader was told that this consumer is not registered: it is asked for again.
     pub(crate) fn lost(&self, consumer: &ConsumerArn) {
-        self.standing.send_if_modified(|standing| {
-            let is_news = *standing == Standing::Usable(consumer.clone());
+        self.registration.send_if_modified(|registration| {
+            let is_news = *registration == Registration::Usable(consumer.clone());
             if is_news {
-                *standing = Standing::NotYet;
+                *registration = Registration::NotYet;
             }
             is_news
         });
@@ -98,7 +98,7 @@ impl ConsumerKeeper {
     ) -> (Self, FanOutView) {
         let view = FanOutView {
             subscriptions,
-            standing: Arc::new(watch::channel(Standing::NotYet).0),
+            registration: Arc::new(watch::channel(Registration::NotYet).0),
         };
         (
             Self {
@@ -165,10 +165,12 @@ impl ConsumerKeeper {
             unusable: None,
         };
         self.status.update(|status| status.fan_out = Some(shown));
-        let mut standing = self.view.standing.subscribe();
-        self.view.standing.send_replace(Standing::Usable(arn));
-        let _ = standing
-            .wait_for(|standing| !matches!(standing, Standing::Usable(_)))
+        let mut registration = self.view.registration.subscribe();
+        self.view
+            .registration
+            .send_replace(Registration::Usable(arn));
+        let _ = registration
+            .wait_for(|registration| !matches!(registration, Registration::Usable(_)))
             .await;
     }
 
@@ -189,7 +191,8 @@ impl ConsumerKeeper {
 
     /// Counted and logged once for each time that it becomes so; shown for as long as it is.
     fn unusable(&self, kind: &'static str, reason: String, failures: u32) {
-        let is_news = self.view.standing.send_replace(Standing::Unusable) != Standing::Unusable;
+        let is_news =
+            self.view.registration.send_replace(Registration::Unusable) != Registration::Unusable;
         if is_news {
             let plugin = self.plugin.to_string();
             ::metrics::counter!(metrics::FAN_OUT_FALLBACKS, "plugin" => plugin, "reason" => kind)

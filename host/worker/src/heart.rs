@@ -27,7 +27,7 @@ use crate::status::StatusBoard;
 /// tries fit a deadline.
 const RETRY_BASE: Duration = Duration::from_millis(100);
 
-/// What one grant may know of the host's heart. Cheap to clone.
+/// What one holding may know of the host's heart. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct HeartWatch {
     heartbeat: watch::Receiver<Heartbeat>,
@@ -42,7 +42,7 @@ pub(crate) struct Heart {
     renews_rows: Arc<AtomicBool>,
     row: WorkerRow,
     heartbeat: watch::Sender<Heartbeat>,
-    to_tell: ToTell,
+    to_tell: Announcement,
 }
 
 /// What a heart needs of the world.
@@ -55,7 +55,7 @@ pub(crate) struct HeartPorts {
 }
 
 /// What others are told with each heartbeat.
-pub(crate) struct ToTell {
+pub(crate) struct Announcement {
     pub(crate) is_draining: watch::Receiver<bool>,
     /// Why a lease's row cannot be written, if one cannot.
     pub(crate) cannot_write: watch::Receiver<Option<String>>,
@@ -100,7 +100,7 @@ impl Heart {
         renews_rows: Arc<AtomicBool>,
         row: WorkerRow,
         sent_at: Moment,
-        to_tell: ToTell,
+        to_tell: Announcement,
     ) -> (Self, HeartWatch) {
         let is_holding = !renews_rows.load(Ordering::Relaxed);
         let until = if is_holding {

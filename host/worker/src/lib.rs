@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Heart  ── one heartbeat that holds all leases of the host
-//! Worker ── pass: look, lead, plan, act ──────> Grant (one a held lease)
+//! Worker ── pass: look, lead, plan, act ──────> Holding (one a held lease)
 //!                                               ├─ Keeper    renew, checkpoint, end, release: the only writer
 //!                                               └─ Pipeline  fetch ─> batch ─> deliver ─> flush ─> settle ─> checkpoint
 //! ```
@@ -13,8 +13,8 @@ mod budget;
 mod fan_out;
 mod freezer;
 mod gone;
-mod grant;
 mod heart;
+mod holding;
 pub mod metrics;
 mod options;
 mod pace;

@@ -65,7 +65,7 @@ pub const BUFFER: &str = "shardmill_buffer_bytes";
 pub(crate) const BUFFER_GUARANTEED: &str = "shardmill_buffer_guaranteed_bytes";
 /// Bytes of the host's buffer that hold replies for plugins that are a little behind.
 pub(crate) const BUFFER_SHARED: &str = "shardmill_buffer_shared_bytes";
-/// What the gauges of a shard are set to once its grant has ended, and those of a plugin once its
+/// What the gauges of a shard are set to once its holding has ended, and those of a plugin once its
 /// worker has. The exporter cannot take a series out of its registry: whoever shows them leaves out
 /// those that have this value, which no plugin can give to a gauge of its own.
 pub const ENDED: f64 = f64::NAN;

@@ -7,7 +7,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, PolicyProblem};
 use shardmill_core::plan::Balance;
-use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName};
+use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
 use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
 use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
 
@@ -52,7 +52,7 @@ pub struct WorkerOptions {
     /// Whether the plugin's state is kept with each checkpoint.
     pub keeps_state: bool,
     /// What the plugin is given beyond computing.
-    pub grants: Arc<PluginGrants>,
+    pub permissions: Arc<Permissions>,
     /// How new versions of the plugin are taken up.
     pub rollout: RolloutPolicy,
 }

@@ -2,7 +2,7 @@
 //! it has not settled.
 //!
 //! The one way for trouble, whatever it is of: it sets the status, the gauge with its `why`, and
-//! what the row says. The shard's gauges end with its grant: one that nobody updates any more would
+//! what the row says. The shard's gauges end with its holding: one that nobody updates any more would
 //! tell of a shard that another host may serve by now.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,7 @@ struct Told {
     /// How far the tip was ahead of the last reply, in milliseconds.
     behind_ms: Option<u64>,
     held_back: u64,
-    /// The gauges that were set, by name and `why`; `None` once the grant has ended.
+    /// The gauges that were set, by name and `why`; `None` once the holding has ended.
     gauges: Option<BTreeSet<(&'static str, Option<Why>)>>,
 }
 

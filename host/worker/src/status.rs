@@ -121,7 +121,7 @@ pub struct ShardStatus {
     /// What it does just now, and for how long.
     #[serde(flatten)]
     pub stage: StageStatus,
-    /// The grant's epoch.
+    /// The epoch of the holding.
     pub epoch: u64,
     /// The version at work.
     pub plugin_digest: Option<String>,
@@ -328,7 +328,7 @@ impl ShardStatus {
         is_covered && (self.is_at_tip || self.state == ShardState::Ended)
     }
 
-    /// The same, after an earlier grant of the shard in this run, whose counts go on.
+    /// The same, after an earlier holding of the shard in this run, whose counts go on.
     pub(crate) fn after(self, earlier: Option<Self>) -> Self {
         let Some(Self {
             records,
@@ -349,7 +349,7 @@ impl ShardStatus {
         }
     }
 
-    /// A shard whose grant has just begun.
+    /// A shard whose holding has just begun.
     pub fn starting(epoch: u64, checkpoint: Checkpoint) -> Self {
         Self {
             state: ShardState::Starting,

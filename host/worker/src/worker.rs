@@ -1,4 +1,4 @@
-//! The worker: looks at the fleet, leads it if it falls to it, plans, takes, and owns the grants
+//! The worker: looks at the fleet, leads it if it falls to it, plans, takes, and owns the holdings
 //! that follow.
 
 use std::collections::HashMap;
@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::budget::ByteShare;
 use crate::fan_out::{ConsumerKeeper, FanOutView};
 use crate::freezer::Freezer;
-use crate::grant::{GrantEnd, KeeperHandle};
 use crate::heart::{HeartWatch, Replaced};
+use crate::holding::{HoldingEnd, KeeperHandle};
 use crate::metrics;
 use crate::options::{InvalidOptions, WorkerOptions};
 use crate::pipeline::{LogAllowance, PipelineEnd};
@@ -42,12 +42,12 @@ mod lead;
 mod leave;
 mod look;
 mod pass;
+mod report;
 mod second_look;
 mod serve;
 mod start;
 mod survey;
 mod take;
-mod tell;
 mod versions;
 mod writes;
 
@@ -108,7 +108,7 @@ pub struct Worker {
     held: HashMap<LeaseKey, HeldLease>,
     /// Leases this host gave up, and until when it leaves them to others.
     avoided: HashMap<LeaseKey, Moment>,
-    grants: JoinSet<GrantEnd>,
+    holdings: JoinSet<HoldingEnd>,
     /// Whether this run may have a registration in the table.
     is_registering: bool,
     heart: Option<HeartWatch>,
@@ -209,7 +209,7 @@ impl Worker {
             heeding: Heeding::default(),
             held: HashMap::new(),
             avoided: HashMap::new(),
-            grants: JoinSet::new(),
+            holdings: JoinSet::new(),
             is_registering: false,
             heart: None,
             heart_task: JoinSet::new(),
@@ -300,8 +300,8 @@ impl Worker {
                     let what = "maintains the fan-out consumer";
                     return Err(WorkerError::TaskEnded { what, reason: error.to_string() });
                 }
-                Some(ended) = self.grants.join_next() => {
-                    self.grant_ended(ended);
+                Some(ended) = self.holdings.join_next() => {
+                    self.holding_ended(ended);
                     next_pass = Instant::now();
                 }
                 Some(ended) = self.duties.surveys.next_ended() => {
@@ -351,9 +351,9 @@ impl Worker {
         }
     }
 
-    fn grant_ended(&mut self, ended: Result<GrantEnd, JoinError>) {
-        let Ok(GrantEnd { key, end }) = ended else {
-            // Only this worker aborts grants, and then it does not wait for them.
+    fn holding_ended(&mut self, ended: Result<HoldingEnd, JoinError>) {
+        let Ok(HoldingEnd { key, end }) = ended else {
+            // Only this worker aborts holdings, and then it does not wait for them.
             return;
         };
         let held = self.held.remove(&key);

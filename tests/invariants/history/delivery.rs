@@ -12,7 +12,7 @@ pub struct Delivery {
     pub host: String,
     /// Of which shard.
     pub shard: String,
-    /// The lease counter of the take that began the grant.
+    /// The lease counter of the take that began the tenure.
     pub epoch: u64,
     /// The records, as delivered.
     pub places: Vec<Place>,
@@ -32,7 +32,7 @@ pub struct Delivery {
 pub struct GivenUp {
     /// Of which shard.
     pub shard: String,
-    /// The lease counter of the take that began the grant.
+    /// The lease counter of the take that began the tenure.
     pub epoch: u64,
     /// Which.
     pub at: Place,

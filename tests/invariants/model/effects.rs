@@ -7,8 +7,8 @@ use super::judge::{judge, record};
 use super::protocol::{Action, Mutation, Protocol, is_timely};
 use super::recorder::Recorder;
 use super::state::{
-    Child, Doubt, END, Fate, Grant, HOLD_TICKS, Host, Intent, LEASE_TICKS, Life, Message, ModelRow,
-    State,
+    Child, Doubt, END, Fate, HOLD_TICKS, Host, Intent, LEASE_TICKS, Life, Message, ModelRow, State,
+    Tenure,
 };
 
 impl Protocol {
@@ -59,7 +59,10 @@ impl Protocol {
                 self.settle_doubt(state, id, owner, counter);
             }
             Action::SendAgain(id) => {
-                let doubt = state.hosts[id].grant.as_ref().and_then(|grant| grant.doubt);
+                let doubt = state.hosts[id]
+                    .tenure
+                    .as_ref()
+                    .and_then(|tenure| tenure.doubt);
                 if let Some(Doubt { intent, age }) = doubt {
                     Self::send(state, id, intent, age, log);
                 }
@@ -67,9 +70,9 @@ impl Protocol {
             Action::Deliver(id) => deliver(state, id, false, log),
             Action::SaidEnd(id) => {
                 state.hosts[id]
-                    .grant
+                    .tenure
                     .iter_mut()
-                    .for_each(|grant| grant.said_end = true);
+                    .for_each(|tenure| tenure.said_end = true);
                 log.said_end(id);
             }
             Action::CreateChild(id, child) => {
@@ -106,17 +109,17 @@ impl Protocol {
             if let Some(call) = &mut host.call {
                 call.age = (call.age + 1).min(HOLD_TICKS);
             }
-            let Some(grant) = &mut host.grant else {
+            let Some(tenure) = &mut host.tenure else {
                 continue;
             };
-            grant.left = grant.left.saturating_sub(1);
-            if let Some(doubt) = &mut grant.doubt {
+            tenure.left = tenure.left.saturating_sub(1);
+            if let Some(doubt) = &mut tenure.doubt {
                 doubt.age = (doubt.age + 1).min(HOLD_TICKS);
             }
         }
         for id in 0..state.hosts.len() {
             let host = &state.hosts[id];
-            let is_over = host.grant.as_ref().is_some_and(|grant| grant.left == 0);
+            let is_over = host.tenure.as_ref().is_some_and(|tenure| tenure.left == 0);
             if is_over && host.life == Life::Up && !self.outlives(host) {
                 lose(state, id, log);
             }
@@ -131,12 +134,12 @@ impl Protocol {
 
     fn send(state: &mut State, id: usize, intent: Intent, age: u8, log: &mut Recorder) {
         let host = &mut state.hosts[id];
-        let (expected, epoch, settled, said_end) = match (&host.grant, &host.seen) {
-            (Some(grant), _) => (
-                (Some(id as u8), grant.counter),
-                grant.epoch,
-                grant.settled,
-                grant.said_end,
+        let (expected, epoch, settled, said_end) = match (&host.tenure, &host.seen) {
+            (Some(tenure), _) => (
+                (Some(id as u8), tenure.counter),
+                tenure.epoch,
+                tenure.settled,
+                tenure.said_end,
             ),
             (None, Some((seen, _))) => ((seen.owner, seen.counter), 0, 0, false),
             (None, None) => return,
@@ -226,10 +229,10 @@ impl Protocol {
             (Fate::Applied, intent) => self.held(state, id, intent, call.age),
             (Fate::Travelling, _) | (Fate::Refused(..), Intent::Take) => {}
             (Fate::Refused(owner, counter), intent) => {
-                let grant = state.hosts[id].grant.as_mut();
+                let tenure = state.hosts[id].tenure.as_mut();
                 // The same verdict as on a read: the write may have arrived earlier.
-                if let Some(grant) = grant {
-                    grant.doubt.get_or_insert(Doubt {
+                if let Some(tenure) = tenure {
+                    tenure.doubt.get_or_insert(Doubt {
                         intent,
                         age: call.age,
                     });
@@ -248,7 +251,7 @@ impl Protocol {
         let left = self.left(age);
         let start = seen.checkpoint;
         let (epoch, doubt, said_end, is_draining) = (counter, None, false, false);
-        let grant = Grant {
+        let tenure = Tenure {
             counter,
             epoch,
             settled: start,
@@ -258,24 +261,26 @@ impl Protocol {
             said_end,
             is_draining,
         };
-        host.grant = (left > 0).then_some(grant);
+        host.tenure = (left > 0).then_some(tenure);
     }
 
     /// A write of the holder is known to be applied; it was first sent `age` ticks ago.
     fn held(&self, state: &mut State, id: usize, intent: Intent, age: u8) {
         let left = self.left(age);
         let host = &mut state.hosts[id];
-        let Some(grant) = &mut host.grant else { return };
+        let Some(tenure) = &mut host.tenure else {
+            return;
+        };
         // The first of several equal ones is the one that counts.
-        let left = grant
+        let left = tenure
             .doubt
             .take()
             .map_or(left, |doubt| self.left(doubt.age.max(age)));
-        grant.counter += 1;
-        grant.left = left.max(grant.left);
+        tenure.counter += 1;
+        tenure.left = left.max(tenure.left);
         match intent {
-            Intent::Checkpoint(to) => grant.written = to,
-            Intent::End | Intent::Release => host.grant = None,
+            Intent::Checkpoint(to) => tenure.written = to,
+            Intent::End | Intent::Release => host.tenure = None,
             Intent::Renew | Intent::Take => {}
         }
     }
@@ -302,8 +307,8 @@ impl Protocol {
             intent: call.intent,
             age: call.age,
         };
-        if let (Some(grant), true) = (&mut host.grant, call.intent != Intent::Take) {
-            grant.doubt.get_or_insert(doubt);
+        if let (Some(tenure), true) = (&mut host.tenure, call.intent != Intent::Take) {
+            tenure.doubt.get_or_insert(doubt);
         }
         if call.fate == Fate::Travelling {
             log.ghost_sent_at[id] = log.call_sent_at[id];
@@ -313,15 +318,15 @@ impl Protocol {
 
     /// What a row says of a write without an answer.
     fn settle_doubt(&self, state: &mut State, id: usize, owner: Option<u8>, counter: u8) {
-        let Some(grant) = &mut state.hosts[id].grant else {
+        let Some(tenure) = &mut state.hosts[id].tenure else {
             return;
         };
-        let Some(doubt) = grant.doubt else { return };
+        let Some(doubt) = tenure.doubt else { return };
         let is_mine = owner == Some(id as u8);
-        if is_mine && counter == grant.counter + 1 {
+        if is_mine && counter == tenure.counter + 1 {
             self.held(state, id, doubt.intent, doubt.age);
-        } else if !(is_mine && counter == grant.counter) {
-            state.hosts[id].grant = None;
+        } else if !(is_mine && counter == tenure.counter) {
+            state.hosts[id].tenure = None;
         }
         // Otherwise it was not applied, yet: it is sent again, unchanged.
     }
@@ -332,12 +337,12 @@ impl Protocol {
                 state.budget.crashes -= 1;
                 lose(state, id, log);
                 let ghost = state.hosts[id].ghost.take();
-                let (seen, grant, call) = (None, None, None);
+                let (seen, tenure, call) = (None, None, None);
                 state.hosts[id] = Host {
                     life: Life::Down,
                     seen,
                     is_starting: true,
-                    grant,
+                    tenure,
                     call,
                     ghost,
                 };
@@ -350,9 +355,9 @@ impl Protocol {
             Action::Pause(id) => {
                 state.budget.pauses -= 1;
                 let is_past_check = state.hosts[id]
-                    .grant
+                    .tenure
                     .as_ref()
-                    .is_some_and(|grant| self.may_deliver(grant));
+                    .is_some_and(|tenure| self.may_deliver(tenure));
                 state.hosts[id].life = Life::Paused { is_past_check };
                 log.host(id, HostChange::Paused);
             }
@@ -367,9 +372,9 @@ impl Protocol {
                     deliver(state, id, true, log);
                 }
                 let is_over = state.hosts[id]
-                    .grant
+                    .tenure
                     .as_ref()
-                    .is_some_and(|grant| grant.left == 0);
+                    .is_some_and(|tenure| tenure.left == 0);
                 if is_over && !self.outlives(&state.hosts[id]) {
                     lose(state, id, log);
                 }
@@ -381,8 +386,8 @@ impl Protocol {
 
 fn scan(state: &mut State, id: usize) {
     let host = &mut state.hosts[id];
-    if let Some(grant) = &mut host.grant {
-        grant.is_draining |= state.row.claimant.is_some();
+    if let Some(tenure) = &mut host.tenure {
+        tenure.is_draining |= state.row.claimant.is_some();
         return;
     }
     let unmoved = match &host.seen {
@@ -405,10 +410,10 @@ fn scan(state: &mut State, id: usize) {
     ));
 }
 
-/// The grant is over; a write on its way may still arrive.
+/// The tenure is over; a write on its way may still arrive.
 fn lose(state: &mut State, id: usize, log: &mut Recorder) {
     let host = &mut state.hosts[id];
-    host.grant = None;
+    host.tenure = None;
     if let Some(call) = host.call.take()
         && call.fate == Fate::Travelling
     {
@@ -418,20 +423,20 @@ fn lose(state: &mut State, id: usize, log: &mut Recorder) {
 }
 
 fn deliver(state: &mut State, id: usize, is_excused: bool, log: &mut Recorder) {
-    let Some(grant) = &mut state.hosts[id].grant else {
+    let Some(tenure) = &mut state.hosts[id].tenure else {
         return;
     };
-    grant.settled += 1;
-    log.delivered(id, 0, grant.epoch, grant.settled);
-    let is_held = (state.row.owner, state.row.epoch) == (Some(id as u8), grant.epoch);
+    tenure.settled += 1;
+    log.delivered(id, 0, tenure.epoch, tenure.settled);
+    let is_held = (state.row.owner, state.row.epoch) == (Some(id as u8), tenure.epoch);
     if is_excused {
         return;
     }
-    state.broken = if grant.doubt.is_some() {
+    state.broken = if tenure.doubt.is_some() {
         Some(Invariant::S11)
     } else if !is_held {
         Some(Invariant::S10)
     } else {
-        (grant.settled <= state.row.given_back).then_some(Invariant::S9)
+        (tenure.settled <= state.row.given_back).then_some(Invariant::S9)
     };
 }

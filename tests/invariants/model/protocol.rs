@@ -5,8 +5,8 @@ use stateright::{Model, Property};
 
 use super::recorder::Recorder;
 use super::state::{
-    Budget, Child, END, Fate, Grant, HOLD_TICKS, HOSTS, Host, Intent, LEASE_TICKS, Life, ModelRow,
-    State,
+    Budget, Child, END, Fate, HOLD_TICKS, HOSTS, Host, Intent, LEASE_TICKS, Life, ModelRow, State,
+    Tenure,
 };
 
 /// The model: its size, and what is wrong with it.
@@ -126,7 +126,7 @@ impl Protocol {
             life: Life::Up,
             seen: None,
             is_starting: true,
-            grant: None,
+            tenure: None,
             call: None,
             ghost: None,
         };
@@ -147,10 +147,10 @@ impl Protocol {
         let host = &state.hosts[id];
         match host.life {
             Life::Up => {
-                if state.budget.crashes > 0 && (host.grant.is_some() || host.call.is_some()) {
+                if state.budget.crashes > 0 && (host.tenure.is_some() || host.call.is_some()) {
                     actions.push(Action::Crash(id));
                 }
-                if state.budget.pauses > 0 && host.grant.is_some() {
+                if state.budget.pauses > 0 && host.tenure.is_some() {
                     actions.push(Action::Pause(id));
                 }
             }
@@ -179,8 +179,8 @@ impl Protocol {
                 actions.push(Action::GiveUp(id));
             }
         }
-        match &host.grant {
-            Some(grant) => self.holders_moves(state, id, grant, actions),
+        match &host.tenure {
+            Some(tenure) => self.holders_moves(state, id, tenure, actions),
             None if host.call.is_none() => self.takers_moves(state, id, actions),
             None => {}
         }
@@ -239,23 +239,23 @@ impl Protocol {
         }
     }
 
-    fn holders_moves(&self, state: &State, id: usize, grant: &Grant, actions: &mut Vec<Action>) {
+    fn holders_moves(&self, state: &State, id: usize, tenure: &Tenure, actions: &mut Vec<Action>) {
         let is_idle = state.hosts[id].call.is_none();
-        if self.may_deliver(grant) {
+        if self.may_deliver(tenure) {
             actions.push(Action::Deliver(id));
         }
-        if is_idle && grant.doubt.is_some() {
+        if is_idle && tenure.doubt.is_some() {
             actions.extend([Action::Read(id), Action::SendAgain(id)]);
             return;
         }
-        if state.row.claimant.is_some() && !grant.is_draining {
+        if state.row.claimant.is_some() && !tenure.is_draining {
             actions.push(Action::Scan(id));
         }
-        let is_done = grant.settled == self.records && !grant.is_draining;
-        if is_done && !grant.said_end {
+        let is_done = tenure.settled == self.records && !tenure.is_draining;
+        if is_done && !tenure.said_end {
             actions.push(Action::SaidEnd(id));
         }
-        if is_done && grant.said_end {
+        if is_done && tenure.said_end {
             let absent = state
                 .children
                 .iter()
@@ -266,35 +266,35 @@ impl Protocol {
             return;
         }
         let mut send = |intent| actions.push(Action::Send(id, intent));
-        if grant.left < HOLD_TICKS {
+        if tenure.left < HOLD_TICKS {
             send(Intent::Renew);
         }
-        if grant.settled > grant.written {
-            send(Intent::Checkpoint(grant.settled));
+        if tenure.settled > tenure.written {
+            send(Intent::Checkpoint(tenure.settled));
         }
-        if self.is(Mutation::CheckpointBeforeSettling) && grant.settled < self.records {
-            send(Intent::Checkpoint(grant.settled + 1));
+        if self.is(Mutation::CheckpointBeforeSettling) && tenure.settled < self.records {
+            send(Intent::Checkpoint(tenure.settled + 1));
         }
-        if self.is(Mutation::CheckpointGoesBack) && grant.written > 1 {
-            send(Intent::Checkpoint(grant.written - 1));
+        if self.is(Mutation::CheckpointGoesBack) && tenure.written > 1 {
+            send(Intent::Checkpoint(tenure.written - 1));
         }
         let has_children =
             !state.children.contains(&Child::Absent) || self.is(Mutation::EndWithoutChildren);
-        if is_done && (grant.said_end || self.is(Mutation::EndWithoutWord)) && has_children {
+        if is_done && (tenure.said_end || self.is(Mutation::EndWithoutWord)) && has_children {
             send(Intent::End);
         }
         let is_written =
-            grant.settled <= grant.written || self.is(Mutation::HandOverWithoutCheckpoint);
-        if grant.is_draining && is_written {
+            tenure.settled <= tenure.written || self.is(Mutation::HandOverWithoutCheckpoint);
+        if tenure.is_draining && is_written {
             send(Intent::Release);
         }
     }
 
-    pub(crate) fn may_deliver(&self, grant: &Grant) -> bool {
-        (grant.doubt.is_none() || self.is(Mutation::ContinueAfterUnknown))
-            && !grant.is_draining
-            && grant.settled < self.records
-            && (grant.left > 0 || self.is(Mutation::DeliverPastDeadline))
+    pub(crate) fn may_deliver(&self, tenure: &Tenure) -> bool {
+        (tenure.doubt.is_none() || self.is(Mutation::ContinueAfterUnknown))
+            && !tenure.is_draining
+            && tenure.settled < self.records
+            && (tenure.left > 0 || self.is(Mutation::DeliverPastDeadline))
     }
 }
 
@@ -310,7 +310,7 @@ pub(crate) fn is_timely(state: &State) -> bool {
                 .seen
                 .as_ref()
                 .is_some_and(|(seen, _)| is_same(seen, &state.row));
-            host.call.is_none() && (host.grant.is_some() || knows)
+            host.call.is_none() && (host.tenure.is_some() || knows)
         })
 }
 

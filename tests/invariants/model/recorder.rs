@@ -30,7 +30,7 @@ pub(crate) struct Recorder {
     /// The row of a history with one shard, whose counter is never forgotten here.
     pub(crate) row_counter: u64,
     row_owner: Option<usize>,
-    /// The epoch of the holder's grant: of its last take that was applied.
+    /// The epoch of the holder's tenure: of its last take that was applied.
     held_under: u64,
     delivered_under: u64,
     records: u64,
@@ -216,7 +216,7 @@ impl Recorder {
         }));
     }
 
-    /// One more record, and its delivery under the last grant.
+    /// One more record, and its delivery under the last tenure.
     pub(crate) fn next_delivered(&mut self, host: usize) {
         if !self.is_on {
             return;
@@ -230,7 +230,7 @@ impl Recorder {
             key,
             arrived_at,
         });
-        // A new grant begins where the row says, which was never moved.
+        // A new tenure begins where the row says, which was never moved.
         let is_first =
             std::mem::replace(&mut self.delivered_under, self.held_under) != self.held_under;
         let from = if is_first { 1 } else { self.records };

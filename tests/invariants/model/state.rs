@@ -67,7 +67,7 @@ pub(crate) struct Host {
     pub(crate) seen: Option<(ModelRow, u8)>,
     /// Only the first scan of a process may take back what is under its own name.
     pub(crate) is_starting: bool,
-    pub(crate) grant: Option<Grant>,
+    pub(crate) tenure: Option<Tenure>,
     /// The call that it waits for.
     pub(crate) call: Option<Message>,
     /// A write that it gave up waiting for, and that may still arrive.
@@ -86,7 +86,7 @@ pub(crate) enum Life {
 
 /// What a host believes of its lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Grant {
+pub(crate) struct Tenure {
     pub(crate) counter: u8,
     pub(crate) epoch: u8,
     pub(crate) settled: u8,

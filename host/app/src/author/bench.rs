@@ -154,7 +154,7 @@ fn context(
         destinations: destinations.into_iter().collect(),
         limits: Some(settings.limits),
         config: settings.config.clone().into_iter().collect(),
-        grants: Arc::new(settings.grants.clone()),
+        permissions: Arc::new(settings.permissions.clone()),
     })
 }
 

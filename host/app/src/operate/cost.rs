@@ -104,7 +104,10 @@ fn load(args: &CostArgs, plugin: &PluginConfig) -> Load {
         shards: args.shards,
         records: args.records_per_second,
         record_bytes: f64::from(args.bytes),
-        state_bytes: plugin.grants.state.then_some(f64::from(args.state_bytes)),
+        state_bytes: plugin
+            .permissions
+            .state
+            .then_some(f64::from(args.state_bytes)),
     }
 }
 

@@ -218,9 +218,9 @@ impl Replay {
                 .unwrap_or(&self.options.destinations)
                 .clone(),
             limits: self.options.limits.get(source.plugin.as_str()).copied(),
-            grants: self
+            permissions: self
                 .options
-                .grants
+                .permissions
                 .get(source.plugin.as_str())
                 .cloned()
                 .unwrap_or_default(),

@@ -122,9 +122,9 @@ async fn run(
             .iter()
             .map(|(name, own)| (name.clone(), own.destinations(&names)))
             .collect(),
-        grants: settings
+        permissions: settings
             .iter()
-            .map(|(name, own)| (name.clone(), Arc::new(own.grants.clone())))
+            .map(|(name, own)| (name.clone(), Arc::new(own.permissions.clone())))
             .collect(),
         limits: settings
             .iter()

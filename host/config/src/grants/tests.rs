@@ -17,18 +17,18 @@ fn plugin(config: &str, manifest: &str) -> Result<PluginConfig, String> {
     config.of_plugin(&PluginName::new("alerts").unwrap(), manifest.as_ref())
 }
 
-fn grants(config: &str, manifest: &str) -> Result<PluginGrants, String> {
-    plugin(config, manifest).map(|plugin| plugin.grants)
+fn grants(config: &str, manifest: &str) -> Result<Permissions, String> {
+    plugin(config, manifest).map(|plugin| plugin.permissions)
 }
 
 const SECRET: &str = "[secrets.api]\nenv = \"API_TOKEN\"\n";
 
 #[test]
 fn nothing_is_granted_unless_it_is_asked_for() {
-    assert_eq!(grants("", "").unwrap(), PluginGrants::default());
+    assert_eq!(grants("", "").unwrap(), Permissions::default());
     let generous = "[ceilings.grants]\nhttp = [\"*\"]\nenv = [\"TZ\"]\n[secrets.api]\nenv = \
         \"API\"\nplugins = [\"alerts\"]";
-    assert_eq!(grants(generous, "").unwrap(), PluginGrants::default());
+    assert_eq!(grants(generous, "").unwrap(), Permissions::default());
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn the_manifest_in_the_documentation_has_every_key_and_works() {
                   [ceilings]\napplications = [\"orders\"]\nstreams = [\"orders\"]\n\
                   [ceilings.grants]\nhttp = [\"*.example.org\"]\nenv = [\"TZ\"]";
     let settings = plugin(config, sample).unwrap();
-    assert!(!settings.grants.http.is_empty() && !settings.grants.secrets.is_empty());
+    assert!(!settings.permissions.http.is_empty() && !settings.permissions.secrets.is_empty());
     let defaults = (
         BatchLimits::default(),
         CheckpointPolicy::default(),

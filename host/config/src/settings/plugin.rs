@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
-use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, WantedContract, tables_of};
+use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, WantedContract, tables_of};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::{BatchLimits, Retrieval};
@@ -33,7 +33,7 @@ pub struct PluginConfig {
     /// The version of the contract that its component must be built for.
     pub world: Option<WantedContract>,
     /// What it is given beyond computing.
-    pub grants: PluginGrants,
+    pub permissions: Permissions,
 }
 
 /// One stream of a plugin.

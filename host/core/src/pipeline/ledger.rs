@@ -16,7 +16,7 @@ const RUNS_MAX: usize = 1_000;
 /// the first are forgotten, and come twice.
 const GIVEN_UP_MAX: usize = 10_000;
 
-/// What is known of the records handed out since a grant began.
+/// What is known of the records handed out since a holding began.
 ///
 /// A checkpoint covers everything before it, so it stays below the lowest record that is open
 /// (failed, or waiting behind one that did) or held back. All else up to the last record handed out

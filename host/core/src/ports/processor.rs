@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::PortFuture;
 use crate::lease::{LeaseCounter, WorkerId};
-use crate::plugin::{GuestLimits, Lack, PluginDigest, PluginGrants, PluginName, ProcessorError};
+use crate::plugin::{GuestLimits, Lack, Permissions, PluginDigest, PluginName, ProcessorError};
 use crate::stream::{Batch, Emitted, ShardId, StreamName};
 
 /// One version of a plugin, validated and compiled: makes instances.
@@ -32,7 +32,7 @@ pub trait ProcessorFactory: Send + Sync {
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>>;
 }
 
-/// One instance, serving one shard under one grant. Called by one task, one call at a time.
+/// One instance, serving one shard under one holding of its lease. Called by one task, one call at a time.
 pub trait RecordProcessor: Send {
     /// Delivers a batch. After an error whose fate is dead, the instance must be dropped.
     ///
@@ -88,7 +88,7 @@ pub struct InstanceContext {
     pub shard: ShardId,
     /// This host.
     pub worker: WorkerId,
-    /// The grant's epoch: the lease counter at the take. Rises with every change of hands.
+    /// The epoch of the holding: the lease counter at the take. Rises with every change of hands.
     pub epoch: LeaseCounter,
     /// Names of the sinks that `emit` may use.
     pub destinations: Vec<String>,
@@ -97,7 +97,7 @@ pub struct InstanceContext {
     /// What the instance may use; `None` is what the engine gives any.
     pub limits: Option<GuestLimits>,
     /// What it is given beyond that.
-    pub grants: Arc<PluginGrants>,
+    pub permissions: Arc<Permissions>,
 }
 
 /// What a successful call of `process` gives back.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::standing::RolloutState;
+use super::version_row::RolloutState;
 use crate::fleet::WorkerRow;
 use crate::hash;
 use crate::lease::WorkerId;

@@ -6,14 +6,14 @@ use std::fmt;
 use super::judge::{Passed, Regression};
 use super::policy::RolloutPolicy;
 use super::quarantine::Quarantine;
-use super::standing::VersionRow;
 use super::track::Track;
+use super::version_row::VersionRow;
 use crate::lease::WorkerId;
 use crate::plugin::{PluginDigest, PluginName};
 use crate::stream::ShardId;
 use crate::time::Moment;
 
-mod tell;
+mod rows;
 mod trial;
 
 pub use trial::START_AGAIN_AFTER;

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::standing::RolloutState;
+use super::version_row::RolloutState;
 use crate::fleet::FleetRows;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::{MemberId, Shares, Standing, Ticket};
+use super::{MemberId, Membership, Shares, Ticket};
 
 /// So many units, shared by its members. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -74,8 +74,8 @@ impl Pool {
     }
 
     /// One more member.
-    pub fn join(&self, standing: Standing) -> Member {
-        let id = self.shared.lock().shares.join(standing);
+    pub fn join(&self, membership: Membership) -> Member {
+        let id = self.shared.lock().shares.join(membership);
         Member {
             joined: Arc::new(Joined {
                 id,
@@ -92,7 +92,7 @@ impl Pool {
         if guarantee < units {
             return Err(guarantee);
         }
-        let id = state.shares.join(Standing::Guaranteed);
+        let id = state.shares.join(Membership::Guaranteed);
         drop(state);
         Ok(Member {
             joined: Arc::new(Joined {

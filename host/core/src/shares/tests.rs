@@ -8,7 +8,7 @@ use super::pool::Pool;
 use super::*;
 
 fn joined<const N: usize>(shares: &mut Shares) -> [MemberId; N] {
-    std::array::from_fn(|_| shares.join(Standing::Guaranteed))
+    std::array::from_fn(|_| shares.join(Membership::Guaranteed))
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn half_is_guaranteed_in_equal_parts_but_never_less_than_the_floor_while_there_i
     let guarantee = |members| {
         let mut shares = Shares::new(256, 20);
         for _ in 0..members {
-            shares.join(Standing::Guaranteed);
+            shares.join(Membership::Guaranteed);
         }
         assert_eq!(
             shares.guarantee_with_one_more(),
@@ -73,7 +73,7 @@ fn one_that_joins_late_gets_its_guarantee_before_anybody_borrows_again() {
 fn a_large_wish_is_not_passed_by_smaller_ones_that_want_the_same() {
     let mut shares = Shares::new(100, 10);
     let [a, b, c] = joined(&mut shares);
-    let only_borrows = shares.join(Standing::BorrowsOnly);
+    let only_borrows = shares.join(Membership::BorrowsOnly);
     assert!(shares.take(a, 60));
     assert!(shares.take(c, 16));
     let large = shares.ask(b, 40);
@@ -114,7 +114,7 @@ fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 #[test]
 fn a_wait_that_is_given_up_keeps_nothing_even_if_it_was_just_granted() {
     let pool = Pool::new(10, 1);
-    let member = pool.join(Standing::Guaranteed);
+    let member = pool.join(Membership::Guaranteed);
     let all = member.try_take(10).unwrap();
     {
         let mut waits = pin!(member.take(4));
@@ -132,7 +132,7 @@ fn a_wait_that_is_given_up_keeps_nothing_even_if_it_was_just_granted() {
 #[test]
 fn what_was_taken_is_split_and_merged_and_nothing_of_it_is_lost() {
     let pool = Pool::new(20, 1);
-    let member = pool.join(Standing::Guaranteed);
+    let member = pool.join(Membership::Guaranteed);
     let mut whole = member.try_take(10).unwrap();
     let part = whole.split(4);
     let rest = whole.split(100);
@@ -192,14 +192,14 @@ proptest! {
         acts in prop::collection::vec(act(), 1..200),
     ) {
         let mut shares = Shares::new(100, 12);
-        let mut members = vec![shares.join(Standing::Guaranteed), shares.join(Standing::Guaranteed)];
+        let mut members = vec![shares.join(Membership::Guaranteed), shares.join(Membership::Guaranteed)];
         let mut tickets: BTreeMap<Ticket, (MemberId, usize)> = BTreeMap::new();
         for act in acts {
             let member = |who: usize| members[who % members.len()];
             match act {
                 Act::Join(is_guaranteed) if members.len() < 8 => {
-                    let standing = if is_guaranteed { Standing::Guaranteed } else { Standing::BorrowsOnly };
-                    members.push(shares.join(standing));
+                    let membership = if is_guaranteed { Membership::Guaranteed } else { Membership::BorrowsOnly };
+                    members.push(shares.join(membership));
                 }
                 Act::Leave(who) if members.len() > 2 => {
                     let id = member(who);

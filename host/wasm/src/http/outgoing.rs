@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::uri::Scheme;
 use reqwest::{Client, Method, Url};
-use shardmill_core::plugin::{HttpHost, HttpLimits, HttpScheme, PluginGrants, ProcessorError};
+use shardmill_core::plugin::{HttpHost, HttpLimits, HttpScheme, Permissions, ProcessorError};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,7 @@ impl Outgoing {
     /// Blocks while certificates are read, the first time that a port is granted.
     pub(crate) fn new(
         plugin: &str,
-        grants: &PluginGrants,
+        permissions: &Permissions,
         clients: &HttpClients,
         log: GuestLog,
         life: CancellationToken,
@@ -90,8 +90,8 @@ impl Outgoing {
         let limits = addresses.options().limits;
         Ok(Self {
             plugin: plugin.to_owned(),
-            hosts: grants.http.clone(),
-            clients: clients.of_ports(grants.http.iter().map(HttpHost::port).collect())?,
+            hosts: permissions.http.clone(),
+            clients: clients.of_ports(permissions.http.iter().map(HttpHost::port).collect())?,
             call: Call::new(Duration::ZERO, &limits, &life),
             life,
             addresses,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use shardmill_core::plugin::{GuestLimits, PluginGrants, ProcessorError, SecretSource};
+use shardmill_core::plugin::{GuestLimits, Permissions, ProcessorError, SecretSource};
 use shardmill_core::ports::RecordProcessor;
 use shardmill_wasm::Runtime;
 
@@ -20,11 +20,11 @@ fn ample() -> Runtime {
     })
 }
 
-fn secret_in(path: &Path) -> PluginGrants {
+fn secret_in(path: &Path) -> Permissions {
     let secrets = BTreeMap::from([("api".to_owned(), SecretSource::File(path.to_owned()))]);
-    PluginGrants {
+    Permissions {
         secrets,
-        ..PluginGrants::default()
+        ..Permissions::default()
     }
 }
 
@@ -63,9 +63,7 @@ impl Vault {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_sees_the_variables_that_it_was_granted_and_no_others() {
     let runtime = ample();
-    let mut plain = asking(&runtime, PluginGrants::default(), &[])
-        .await
-        .unwrap();
+    let mut plain = asking(&runtime, Permissions::default(), &[]).await.unwrap();
     assert_eq!(ask(&mut *plain, "environment").await.unwrap(), "");
     let env = BTreeSet::from([
         "CARGO_PKG_NAME".to_owned(),
@@ -73,9 +71,9 @@ async fn a_plugin_sees_the_variables_that_it_was_granted_and_no_others() {
     ]);
     let mut granted = asking(
         &runtime,
-        PluginGrants {
+        Permissions {
             env,
-            ..PluginGrants::default()
+            ..Permissions::default()
         },
         &[],
     )
@@ -100,7 +98,7 @@ async fn a_secret_is_read_by_its_name_and_not_listed() {
         "(none)"
     );
     assert_eq!(ask(&mut *granted, "all").await.unwrap(), "colour=red");
-    let mut plain = asking(&vault.runtime, PluginGrants::default(), &[])
+    let mut plain = asking(&vault.runtime, Permissions::default(), &[])
         .await
         .unwrap();
     assert_eq!(ask(&mut *plain, "get secret.api").await.unwrap(), "(none)");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shardmill_core::plugin::{
-    AddressPolicy, GuestLimits, HttpHost, HttpLimits, Network, PluginGrants, ProcessorError,
+    AddressPolicy, GuestLimits, HttpHost, HttpLimits, Network, Permissions, ProcessorError,
 };
 use shardmill_core::ports::RecordProcessor;
 use shardmill_wasm::{Endpoint, HttpOptions, Runtime, RuntimeOptions};
@@ -41,14 +41,14 @@ fn runtime(http: HttpOptions) -> Runtime {
     .unwrap()
 }
 
-fn hosts(entries: &[String]) -> PluginGrants {
+fn hosts(entries: &[String]) -> Permissions {
     let http = entries
         .iter()
         .map(|entry| HttpHost::parse(entry).unwrap())
         .collect();
-    PluginGrants {
+    Permissions {
         http,
-        ..PluginGrants::default()
+        ..Permissions::default()
     }
 }
 
@@ -101,9 +101,7 @@ async fn a_granted_host_is_reached_and_told_who_it_is_meant_to_be() {
 async fn a_plugin_without_a_grant_links_and_every_request_is_denied() {
     let web = Web::start().await;
     let runtime = runtime(options(HttpLimits::default()));
-    let mut client = asking(&runtime, PluginGrants::default(), &[])
-        .await
-        .unwrap();
+    let mut client = asking(&runtime, Permissions::default(), &[]).await.unwrap();
     assert_eq!(
         get(&mut *client, &web.url("/hello")).await,
         "error ErrorCode::HttpRequestDenied"

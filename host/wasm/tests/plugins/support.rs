@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
-use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName, ProcessorError};
+use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, ProcessorError};
 use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor};
 use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, StreamName};
 use shardmill_wasm::{Plugin, Runtime, RuntimeOptions};
@@ -66,7 +66,7 @@ pub fn context(config: &[(&str, &str)]) -> Arc<InstanceContext> {
         epoch: LeaseCounter(7),
         destinations: vec!["stdout".to_owned()],
         limits: None,
-        grants: Arc::default(),
+        permissions: Arc::default(),
         config: config
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -105,11 +105,11 @@ pub async fn instance(
 /// An instance of the guest that asks for what can be granted.
 pub async fn asking(
     runtime: &Runtime,
-    grants: PluginGrants,
+    permissions: Permissions,
     config: &[(&str, &str)],
 ) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
     let context = InstanceContext {
-        grants: Arc::new(grants),
+        permissions: Arc::new(permissions),
         ..InstanceContext::clone(&context(config))
     };
     plugin(runtime, "asking")

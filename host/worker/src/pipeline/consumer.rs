@@ -29,7 +29,7 @@ use super::trial::Trial;
 use crate::budget::ByteShare;
 use crate::fan_out::FanOutView;
 use crate::freezer::Freezer;
-use crate::grant::{Gate, KeeperHandle, Stopped};
+use crate::holding::{Gate, KeeperHandle, Stopped};
 use crate::metrics;
 use crate::options::WorkerOptions;
 use crate::rollout::RolloutView;
@@ -79,7 +79,7 @@ pub(crate) enum PipelineEnd {
     Failed(String),
 }
 
-/// Serves one shard under one grant.
+/// Serves one shard under one holding.
 pub(crate) struct Consumer {
     pub(super) ports: ConsumerPorts,
     pub(super) options: Arc<WorkerOptions>,
@@ -105,7 +105,7 @@ pub(crate) struct Consumer {
     pub(super) reading: Reading,
 }
 
-/// How far this grant has come.
+/// How far this holding has come.
 pub(super) struct Headway {
     /// The checkpoint in the row.
     pub(super) written: Checkpoint,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::consumer::Consumer;
 use super::trial::HeldAgainst;
-use crate::grant::Stopped;
+use crate::holding::Stopped;
 use crate::metrics;
 use crate::signs::Stage;
 

@@ -9,7 +9,7 @@ use shardmill_core::stream::Record;
 
 use super::consumer::Consumer;
 use super::retries::Halt;
-use crate::grant::Stopped;
+use crate::holding::Stopped;
 use crate::metrics;
 use crate::signs::Stage;
 use crate::status::{ShardState, Why};

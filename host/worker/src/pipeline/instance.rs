@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError, check_state_grant};
+use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError, check_state_permission};
 use shardmill_core::ports::{
     CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
 };
@@ -45,7 +45,7 @@ impl Instance {
         self.version.digest()
     }
 
-    /// The grant that it serves, which tells apart the hosts that have had the shard.
+    /// The holding that it serves, which tells apart the hosts that have had the shard.
     pub(super) fn epoch(&self) -> u64 {
         self.context.epoch.0
     }
@@ -78,9 +78,9 @@ impl Instance {
         Ok(())
     }
 
-    /// Whether the active version and the grant of state fit each other.
+    /// Whether the active version and the permission to keep state fit each other.
     pub(super) fn fits(&self) -> Result<(), ProcessorError> {
-        check_state_grant(self.keeps_state, self.version.saves_state())
+        check_state_permission(self.keeps_state, self.version.saves_state())
     }
 
     /// The same place in the world for another version; the one at work is not touched.

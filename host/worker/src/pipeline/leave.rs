@@ -1,4 +1,4 @@
-//! The end of a grant that is not the shard's: drained, or given up.
+//! The end of a holding that is not the shard's: drained, or given up.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
 use super::consumer::{Consumer, PipelineEnd};
-use crate::grant::{Refused, Stopped};
+use crate::holding::{Refused, Stopped};
 use crate::status::ShardState;
 
 impl Consumer {

@@ -10,7 +10,7 @@ use shardmill_core::ports::{DeadLetter, DeadLetters, Origin, PortFuture, Sink, S
 use shardmill_core::stream::{Emitted, Position, ShardId};
 use tokio::time::Instant;
 
-use crate::grant::{Gate, Stopped};
+use crate::holding::{Gate, Stopped};
 use crate::signs::{Signs, Stage};
 use crate::status::Why;
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::buffer::Buffer;
 use super::consumer::Consumer;
 use super::fetch::{CHUNKS_MAX, Chunk, HeldUp, ShardReader, Start};
-use crate::grant::Stopped;
+use crate::holding::Stopped;
 
 /// From here on a shard whose records fail lets go of what it read ahead: longer than ordinary
 /// hiccups.
@@ -164,7 +164,7 @@ impl Consumer {
     fn read_after(&mut self, checkpoint: &Checkpoint) {
         self.reading.task = JoinSet::new();
         self.reading.is_shut = false;
-        // A finished lease is never granted; should it happen all the same, there is nothing to
+        // A finished lease is never taken; should it happen all the same, there is nothing to
         // read.
         let Some(from) = checkpoint.read_from(&self.ports.start) else {
             return;

@@ -12,7 +12,7 @@ use super::parked::Parked;
 /// Should the first of very many be forgotten, a batch is cut there again.
 const ENDS_MAX: usize = 1_000;
 
-/// Records of one grant that failed. Nothing of it is written down: another grant counts anew.
+/// Records of one holding that failed. Nothing of it is written down: another holding counts anew.
 #[derive(Default)]
 pub(super) struct Retries {
     /// Kept through a rewind, so that a record whose failing makes records repeat is given up in

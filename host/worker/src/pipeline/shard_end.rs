@@ -6,7 +6,7 @@ use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Shard, ShardId};
 
 use super::consumer::Consumer;
-use crate::grant::Stopped;
+use crate::holding::Stopped;
 use crate::status::ShardState;
 
 /// Listings that must agree that a closed shard has no children, before that is believed:

@@ -9,7 +9,7 @@ use shardmill_core::plugin::ProcessorError;
 use shardmill_core::stream::LeaseKey;
 
 use super::consumer::Consumer;
-use crate::grant::Stopped;
+use crate::holding::Stopped;
 use crate::metrics;
 
 /// What became of saving.

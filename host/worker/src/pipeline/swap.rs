@@ -10,7 +10,7 @@ use shardmill_core::ports::{CloseReason, ProcessorFactory};
 use super::consumer::Consumer;
 use super::state::Saving;
 use super::trial::start_failure;
-use crate::grant::Stopped;
+use crate::holding::Stopped;
 use crate::metrics;
 use crate::rollout::Assigned;
 use crate::signs::Stage;

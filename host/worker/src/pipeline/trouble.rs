@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::consumer::Consumer;
-use crate::grant::Stopped;
+use crate::holding::Stopped;
 use crate::metrics;
 use crate::signs::Stage;
 use crate::status::Why;

@@ -64,7 +64,7 @@ fn signs() -> Signs {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_gauges_of_a_shard_end_with_its_grant_whoever_sets_them_afterwards() {
+async fn the_gauges_of_a_shard_end_with_its_holding_whoever_sets_them_afterwards() {
     let kept = Kept::default();
     ::metrics::with_local_recorder(&kept, || {
         let signs = signs();

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::take::Sent;
 use super::{HeldLease, Worker};
-use crate::grant::{Gate, Grant, Keeper, Overseer, Taken, Troubles};
 use crate::heart::HeartWatch;
+use crate::holding::{Gate, Holding, Keeper, Overseer, Taken, Troubles};
 use crate::metrics;
 use crate::pipeline::{Consumer, ConsumerPorts};
 use crate::signs::Signs;
@@ -72,7 +72,7 @@ impl Worker {
             (gate, handle),
             lease.checkpoint,
         );
-        let grant = Grant {
+        let holding = Holding {
             key: lease.key.clone(),
             keeper,
             consumer,
@@ -80,7 +80,8 @@ impl Worker {
             freezer: ports.freezer.clone(),
             signs: owner,
         };
-        self.grants.spawn(ports.freezer.clone().guard(grant.run()));
+        self.holdings
+            .spawn(ports.freezer.clone().guard(holding.run()));
         self.held.insert(lease.key, held);
         self.count_leases();
     }
@@ -117,7 +118,7 @@ impl Worker {
             destinations: options.destinations.clone(),
             limits: options.limits,
             config: options.config.clone(),
-            grants: Arc::clone(&options.grants),
+            permissions: Arc::clone(&options.permissions),
         })
     }
 

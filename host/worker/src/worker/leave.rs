@@ -6,7 +6,7 @@ use shardmill_core::ports::Progress;
 use shardmill_core::stream::FanOutConsumer;
 
 use super::Worker;
-use crate::grant::GrantEnd;
+use crate::holding::HoldingEnd;
 use crate::pipeline::PipelineEnd;
 
 impl Worker {
@@ -38,7 +38,7 @@ impl Worker {
         let _ = tokio::time::timeout(SIGN_OFF_MAX, self.resign()).await;
         let has_drained = tokio::time::timeout(limit, self.drained()).await.is_ok();
         if !has_drained {
-            let left = self.grants.len();
+            let left = self.holdings.len();
             tracing::warn!(
                 left,
                 ?limit,
@@ -46,7 +46,7 @@ impl Worker {
             );
         }
         // Signing off says that nothing is held any more, so nothing may run any more.
-        self.grants.shutdown().await;
+        self.holdings.shutdown().await;
         let has_released = tokio::time::timeout(RELEASE_MAX, self.release_strays())
             .await
             .unwrap_or(false);
@@ -56,11 +56,11 @@ impl Worker {
     }
 
     async fn drained(&mut self) {
-        while let Some(ended) = self.grants.join_next().await {
+        while let Some(ended) = self.holdings.join_next().await {
             let mut ended = Some(ended);
             // Those that ended at the same time are announced together.
             while let Some(one) = ended {
-                if let Ok(GrantEnd { key, end }) = one {
+                if let Ok(HoldingEnd { key, end }) = one {
                     tracing::info!(lease = %key, ?end, "drained");
                     if let PipelineEnd::Unreleased(reason) = &end {
                         self.writes.note_unreleased(key.clone(), reason.clone());
@@ -69,7 +69,7 @@ impl Worker {
                         self.heeding.follow_lost(key, self.ports.clock.now());
                     }
                 }
-                ended = self.grants.try_join_next();
+                ended = self.holdings.try_join_next();
             }
             self.has_news = true;
             self.announce_news().await;

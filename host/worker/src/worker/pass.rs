@@ -38,7 +38,7 @@ impl Worker {
     /// Looks at the fleet, decides, acts.
     ///
     /// `stop` cuts the looking short, and the acting between two waves of writes: a take that was
-    /// sent is followed by its grant, so that the lease is given back on the way out.
+    /// sent is followed by its holding, so that the lease is given back on the way out.
     pub(super) async fn pass(&mut self, stop: &CancellationToken) -> Result<Passed, PassError> {
         self.announce_news().await;
         if self.only_heeds() {

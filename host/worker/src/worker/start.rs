@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::look::refuse_multi_stream;
 use super::{PassError, Worker, WorkerError};
-use crate::heart::{Heart, HeartPorts, ToTell};
+use crate::heart::{Announcement, Heart, HeartPorts};
 
 /// Which stream it is that has the name now; `None` if there is none.
 pub(super) type IdentityAnswer = Result<Option<StreamIdentity>, ReadError>;
@@ -210,8 +210,8 @@ impl Worker {
         }
     }
 
-    fn to_tell(&self) -> ToTell {
-        ToTell {
+    fn to_tell(&self) -> Announcement {
+        Announcement {
             is_draining: self.is_draining.subscribe(),
             cannot_write: self.cannot_write.subscribe(),
             cannot_look: self.cannot_look.subscribe(),

@@ -9,7 +9,7 @@ use shardmill_core::lease::{
 use shardmill_core::stream::{HashKeyRange, Shard, ShardId};
 use shardmill_core::time::Moment;
 
-use super::state::{Grant, Heart, Name, Row};
+use super::state::{Heart, Name, Row, Tenure};
 
 /// The holder's or the watcher's clock at this moment: each step is looked at by itself.
 pub(super) const NOW: Duration = Duration::from_secs(1_000);
@@ -100,11 +100,11 @@ impl Rebuilt {
 }
 
 /// Ticks until the holder must let its lease go.
-pub(super) fn deadline(heart: &Heart, grant: Grant) -> u8 {
+pub(super) fn deadline(heart: &Heart, tenure: Tenure) -> u8 {
     let rebuilt = Rebuilt::new(heart);
     rebuilt.ticks_left(
-        grant.left,
-        rebuilt.generations[usize::from(grant.generations)],
+        tenure.left,
+        rebuilt.generations[usize::from(tenure.generations)],
     )
 }
 

@@ -5,8 +5,8 @@ use stateright::{Model, Property};
 use super::super::recorder::Recorder;
 use super::decided;
 use super::state::{
-    BeatCall, Broken, Budget, Fate, Grant, HOLD_TICKS, Heart, Holder, Name, REAP_TICKS, Row,
-    RowCall, SeenWorker, State, Watcher,
+    BeatCall, Broken, Budget, Fate, HOLD_TICKS, Heart, Holder, Name, REAP_TICKS, Row, RowCall,
+    SeenWorker, State, Tenure, Watcher,
 };
 
 pub(super) const RULE: &str = "no promise of the heartbeat is broken";
@@ -91,7 +91,7 @@ impl Model for Heartbeats {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let is_over = state.row.owner == Some(Name::Watcher)
-            && state.holder.grant.is_none()
+            && state.holder.tenure.is_none()
             && state
                 .holder
                 .call
@@ -123,7 +123,8 @@ impl Model for Heartbeats {
             Property::sometimes(
                 "a lease outlives its row's deadline by the heart",
                 |_, state: &State| {
-                    state.may_deliver() && state.holder.grant.is_some_and(|grant| grant.left == 0)
+                    state.may_deliver()
+                        && state.holder.tenure.is_some_and(|tenure| tenure.left == 0)
                 },
             ),
             Property::sometimes(
@@ -136,14 +137,14 @@ impl Model for Heartbeats {
                     let was_cut = state.budget.coordinator_cuts == 0 && !state.is_coordinator_cut;
                     was_cut
                         && state.may_deliver()
-                        && state.holder.grant.is_some_and(|grant| grant.left == 0)
+                        && state.holder.tenure.is_some_and(|tenure| tenure.left == 0)
                 },
             ),
             Property::sometimes(
                 "a lease is held by the generation before",
                 |_, state: &State| {
-                    let is_behind = |grant: Grant| grant.generations == 1 && grant.left == 0;
-                    state.may_deliver() && state.holder.grant.is_some_and(is_behind)
+                    let is_behind = |tenure: Tenure| tenure.generations == 1 && tenure.left == 0;
+                    state.may_deliver() && state.holder.tenure.is_some_and(is_behind)
                 },
             ),
             Property::sometimes("a silent host's row is removed", |_, state: &State| {
@@ -176,7 +177,7 @@ impl Heartbeats {
             worker: Some(1),
             holder: Holder {
                 heart,
-                grant: None,
+                tenure: None,
                 call: None,
                 ghost: None,
             },
@@ -205,7 +206,7 @@ impl Heartbeats {
             holder, watcher, ..
         } = state;
         let has_beaten = holder.heart.left == HOLD_TICKS || state.is_coordinator_cut;
-        let is_in_doubt = holder.grant.is_some_and(|grant| grant.doubt.is_some());
+        let is_in_doubt = holder.tenure.is_some_and(|tenure| tenure.doubt.is_some());
         let has_written = state.is_table_cut || !is_in_doubt && !self.must_renew(state);
         let mut looked = watcher.clone();
         looked.look_at_fleet(state.worker, self.is(Mutation::VanishedIsDead));
@@ -231,11 +232,11 @@ impl Heartbeats {
     }
 
     fn must_renew(&self, state: &State) -> bool {
-        let Some(grant) = state.holder.grant else {
+        let Some(tenure) = state.holder.tenure else {
             return false;
         };
-        let is_late = decided::deadline(&state.holder.heart, grant) < HOLD_TICKS.div_ceil(2);
-        let is_behind = grant.generations > 0 && !self.is(Mutation::NeverHeldAgain);
+        let is_late = decided::deadline(&state.holder.heart, tenure) < HOLD_TICKS.div_ceil(2);
+        let is_behind = tenure.generations > 0 && !self.is(Mutation::NeverHeldAgain);
         is_late || is_behind
     }
 
@@ -270,7 +271,7 @@ impl Heartbeats {
         if holder.ghost.is_some() {
             actions.push(Action::GhostWriteArrives);
         }
-        match (&holder.call, &holder.grant) {
+        match (&holder.call, &holder.tenure) {
             (Some(_), _) if state.is_table_cut => actions.push(Action::WriteGivenUp),
             (Some(RowCall { fate, .. }), _) => {
                 let is_travelling = *fate == Fate::Travelling;
@@ -289,13 +290,13 @@ impl Heartbeats {
             (None, None) if state.row.owner != Some(Name::Watcher) && !state.is_coordinator_cut => {
                 actions.push(Action::SendTake);
             }
-            (None, Some(grant)) if grant.doubt.is_some() => {
+            (None, Some(tenure)) if tenure.doubt.is_some() => {
                 actions.extend([Action::ReadRow, Action::SendAgain]);
             }
-            (None, Some(grant)) => {
+            (None, Some(tenure)) => {
                 if self.must_renew(state) {
                     actions.push(Action::SendRenewal);
-                } else if grant.left < HOLD_TICKS && state.budget.checkpoints > 0 {
+                } else if tenure.left < HOLD_TICKS && state.budget.checkpoints > 0 {
                     actions.push(Action::SendCheckpoint);
                 }
             }
@@ -351,8 +352,8 @@ impl Heartbeats {
 impl State {
     /// Whether the holder's gate is open.
     pub(super) fn may_deliver(&self) -> bool {
-        let Holder { heart, grant, .. } = &self.holder;
-        grant.is_some_and(|grant| grant.doubt.is_none() && decided::deadline(heart, grant) > 0)
+        let Holder { heart, tenure, .. } = &self.holder;
+        tenure.is_some_and(|tenure| tenure.doubt.is_none() && decided::deadline(heart, tenure) > 0)
     }
 
     pub(super) fn break_promise(&mut self, broken: Broken) {

@@ -80,7 +80,7 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Holder {
     pub(crate) heart: Heart,
-    pub(crate) grant: Option<Grant>,
+    pub(crate) tenure: Option<Tenure>,
     /// The write to the lease's row that it waits for, and one that it gave up and that may still
     /// arrive.
     pub(crate) call: Option<RowCall>,
@@ -137,7 +137,7 @@ pub(crate) enum Fate {
 
 /// What the holder believes of its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Grant {
+pub(crate) struct Tenure {
     /// The counter that it wrote last.
     pub(crate) counter: u8,
     /// Ticks for which that write holds it.
@@ -225,7 +225,7 @@ impl State {
             ..
         } = self;
         let mut counters = vec![&mut row.counter];
-        counters.extend(holder.grant.as_mut().map(|grant| &mut grant.counter));
+        counters.extend(holder.tenure.as_mut().map(|tenure| &mut tenure.counter));
         for call in [&mut holder.call, &mut holder.ghost].into_iter().flatten() {
             counters.push(&mut call.expected);
             if let Fate::Refused(Some(met)) = &mut call.fate {

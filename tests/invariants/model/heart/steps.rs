@@ -7,8 +7,8 @@ use super::super::recorder::Recorder;
 use super::decided;
 use super::protocol::{Action, Heartbeats, Mutation};
 use super::state::{
-    BeatCall, Broken, Fate, Grant, HOLD_TICKS, LEASE_TICKS, Name, REAP_TICKS, Row, RowCall,
-    SeenWorker, Since, State,
+    BeatCall, Broken, Fate, HOLD_TICKS, LEASE_TICKS, Name, REAP_TICKS, Row, RowCall, SeenWorker,
+    Since, State, Tenure,
 };
 
 /// The hosts by their numbers in a history.
@@ -43,7 +43,7 @@ impl Heartbeats {
             }
             Action::SendRenewal => {
                 let is_held_by_heart = state.holder.heart.left >= HOLD_TICKS.div_ceil(2)
-                    && state.holder.grant.is_some_and(|g| g.written == 0);
+                    && state.holder.tenure.is_some_and(|g| g.written == 0);
                 if is_held_by_heart {
                     state.break_promise(Broken::NeedlessRenewal);
                 }
@@ -66,8 +66,8 @@ impl Heartbeats {
                 log.called(HOLDER, None, CallResult::Ok, log.now);
                 let doubt = state
                     .holder
-                    .grant
-                    .and_then(|grant| Some((grant.counter, grant.doubt?)));
+                    .tenure
+                    .and_then(|tenure| Some((tenure.counter, tenure.doubt?)));
                 if let Some((counter, since)) = doubt {
                     self.judge(state, counter, since, state.row);
                 }
@@ -84,7 +84,7 @@ impl Heartbeats {
             }
             Action::Take | Action::TakeArrives => self.take_over(state, action, log),
             Action::Reap => {
-                state.was_removed |= state.holder.grant.is_none();
+                state.was_removed |= state.holder.tenure.is_none();
                 // On the row as it was seen: one that has moved stays.
                 let is_as_seen = |seen: SeenWorker, beat: u8| matches!(seen, SeenWorker::There { beat: seen, .. } if seen == beat);
                 state.worker = state
@@ -114,9 +114,9 @@ impl Heartbeats {
         if let Some(call) = &mut holder.call {
             call.since.tick();
         }
-        if let Some(grant) = &mut holder.grant {
-            grant.left = grant.left.saturating_sub(1);
-            if let Some(since) = &mut grant.doubt {
+        if let Some(tenure) = &mut holder.tenure {
+            tenure.left = tenure.left.saturating_sub(1);
+            if let Some(since) = &mut tenure.doubt {
                 since.tick();
             }
         }
@@ -131,8 +131,8 @@ impl Heartbeats {
             SeenWorker::Left { ticks } => *ticks -= 1,
             SeenWorker::Unknown => {}
         }
-        let is_over = |grant: Grant| decided::deadline(&state.holder.heart, grant) == 0;
-        if state.holder.grant.is_some_and(is_over) {
+        let is_over = |tenure: Tenure| decided::deadline(&state.holder.heart, tenure) == 0;
+        if state.holder.tenure.is_some_and(is_over) {
             lose(state, log);
         }
     }
@@ -264,28 +264,28 @@ impl Heartbeats {
         } else {
             sent_in
         };
-        let grant = Grant {
+        let tenure = Tenure {
             counter: call.expected + 1,
             left,
             generations,
             written: sent_in,
             doubt: None,
         };
-        let is_held = decided::deadline(&state.holder.heart, grant) > 0;
-        state.holder.grant = is_held.then_some(grant);
+        let is_held = decided::deadline(&state.holder.heart, tenure) > 0;
+        state.holder.tenure = is_held.then_some(tenure);
     }
 
     /// A write of the holder is known to be applied; it was first sent at `since`.
     fn written(&self, state: &mut State, since: Since) {
-        let Some(grant) = &mut state.holder.grant else {
+        let Some(tenure) = &mut state.holder.tenure else {
             return;
         };
-        grant.counter += 1;
-        grant.left = HOLD_TICKS - since.age;
-        grant.doubt = None;
-        grant.written = since.generations;
+        tenure.counter += 1;
+        tenure.left = HOLD_TICKS - since.age;
+        tenure.doubt = None;
+        tenure.written = since.generations;
         if !self.is(Mutation::NeverHeldAgain) {
-            grant.generations = since.generations;
+            tenure.generations = since.generations;
         }
     }
 
@@ -295,11 +295,11 @@ impl Heartbeats {
             ConflictVerdict::AppliedEarlier => self.written(state, since),
             // It is sent again, unchanged.
             ConflictVerdict::NotApplied => {
-                if let Some(grant) = &mut state.holder.grant {
-                    grant.doubt = Some(since);
+                if let Some(tenure) = &mut state.holder.tenure {
+                    tenure.doubt = Some(since);
                 }
             }
-            ConflictVerdict::Lost(_) => state.holder.grant = None,
+            ConflictVerdict::Lost(_) => state.holder.tenure = None,
         }
     }
 
@@ -361,10 +361,10 @@ impl RowCall {
 /// Everything belongs to a generation before from here on.
 fn begin_generation(state: &mut State) {
     let age = |generations: &mut u8| *generations = (*generations + 1).min(GENERATIONS_MAX);
-    if let Some(grant) = &mut state.holder.grant {
-        age(&mut grant.generations);
-        age(&mut grant.written);
-        if let Some(since) = &mut grant.doubt {
+    if let Some(tenure) = &mut state.holder.tenure {
+        age(&mut tenure.generations);
+        age(&mut tenure.written);
+        if let Some(since) = &mut tenure.doubt {
             age(&mut since.generations);
         }
     }
@@ -377,11 +377,11 @@ fn send(state: &mut State, action: Action, log: &mut Recorder) {
     let holder = &mut state.holder;
     let is_take = action == Action::SendTake;
     let expected = holder
-        .grant
-        .map_or(state.row.counter, |grant| grant.counter);
+        .tenure
+        .map_or(state.row.counter, |tenure| tenure.counter);
     let since = holder
-        .grant
-        .and_then(|grant| grant.doubt)
+        .tenure
+        .and_then(|tenure| tenure.doubt)
         .unwrap_or(Since::NOW);
     holder.call = Some(RowCall {
         is_take,
@@ -426,8 +426,8 @@ fn given_up(state: &mut State, log: &mut Recorder) {
         log.call_sent_at[HOLDER],
     );
     haunt(state, call, log);
-    if let Some(grant) = state.holder.grant.as_mut().filter(|_| !call.is_take) {
-        grant.doubt.get_or_insert(call.since);
+    if let Some(tenure) = state.holder.tenure.as_mut().filter(|_| !call.is_take) {
+        tenure.doubt.get_or_insert(call.since);
     }
 }
 
@@ -443,7 +443,7 @@ fn haunt(state: &mut State, call: RowCall, log: &mut Recorder) {
 }
 
 fn lose(state: &mut State, log: &mut Recorder) {
-    state.holder.grant = None;
+    state.holder.tenure = None;
     if let Some(call) = state.holder.call.take() {
         haunt(state, call, log);
     }

@@ -1,7 +1,7 @@
 //! What the host would refuse, asked of the code that refuses it there.
 
 use shardmill_config::Config;
-use shardmill_core::plugin::check_state_grant;
+use shardmill_core::plugin::check_state_permission;
 use shardmill_serve::component::Found;
 use shardmill_wasm::Inspection;
 use shardmill_wasm::folder::Refusal;
@@ -36,7 +36,7 @@ pub(super) fn refusals(
                     .refuse_other_contract(inspection.contract.as_deref())
                     .err(),
             );
-            let fits = check_state_grant(plugin.grants.state, inspection.saves_state);
+            let fits = check_state_permission(plugin.permissions.state, inspection.saves_state);
             found.extend(fits.err().map(|error| error.to_string()));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
-use shardmill_core::plugin::{GuestLimits, PluginGrants, PluginName};
+use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
 use shardmill_core::ports::{Clock, PortFuture, ProcessorFactory, Sink};
 use shardmill_worker::BatchLimits;
 
@@ -32,7 +32,7 @@ pub(crate) struct ReplayOptions {
     /// What instances of each plugin may use.
     pub(crate) limits: HashMap<String, GuestLimits>,
     /// What each plugin is given beyond that.
-    pub(crate) grants: HashMap<String, Arc<PluginGrants>>,
+    pub(crate) permissions: HashMap<String, Arc<Permissions>>,
     /// The sinks that a plugin may emit to, where it does not get all.
     pub(crate) own_destinations: HashMap<String, Vec<String>>,
 }

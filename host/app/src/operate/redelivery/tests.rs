@@ -274,7 +274,7 @@ impl Case {
             destinations: vec!["out".into()],
             config: HashMap::new(),
             limits: HashMap::new(),
-            grants: HashMap::new(),
+            permissions: HashMap::new(),
             own_destinations: HashMap::new(),
         };
         let ports = ReplayPorts {

@@ -108,7 +108,7 @@ impl Needed {
                 streams.insert(one.stream);
                 applications.push(Application {
                     name: one.application,
-                    keeps_state: plugin.grants.state,
+                    keeps_state: plugin.permissions.state,
                 });
             }
         }

@@ -8,8 +8,8 @@ use shardmill_wire::CborWriter;
 
 use super::speech::{Wire, WireSetting};
 use crate::kinesis::convert;
-use crate::replay::Replay;
-use crate::replay_fault_tests::{event, frame};
+use crate::transport_double::TransportDouble;
+use crate::transport_fault_tests::{event, frame};
 use crate::{KinesisFanOut, KinesisReader, PutEntry, PutOutcome, PutTarget, Putter};
 
 const GOOD: &str = r#"{"Records":[{"SequenceNumber":"7","Data":"eA==","PartitionKey":"k",
@@ -23,13 +23,13 @@ fn stream() -> StreamName {
     StreamName::new("orders").unwrap()
 }
 
-fn reader(replay: &Replay, wire: &Wire) -> KinesisReader {
-    KinesisReader::new(replay.kinesis(), stream()).speaking(wire.clone())
+fn reader(transport: &TransportDouble, wire: &Wire) -> KinesisReader {
+    KinesisReader::new(transport.kinesis(), stream()).speaking(wire.clone())
 }
 
-async fn fetch(replay: &Replay, wire: &Wire) -> Result<Fetched, ReadError> {
+async fn fetch(transport: &TransportDouble, wire: &Wire) -> Result<Fetched, ReadError> {
     let iterator = ShardIterator("i".to_owned());
-    reader(replay, wire).fetch(&iterator, 10).await
+    reader(transport, wire).fetch(&iterator, 10).await
 }
 
 /// `GOOD`, as Kinesis writes it.
@@ -72,7 +72,7 @@ fn error_in_cbor(code: &str) -> Vec<u8> {
 
 /// What the SDK makes of a reply by itself.
 async fn by_sdk(body: &[u8]) -> Result<Fetched, ReadError> {
-    let client = Replay::of_bytes([(200, body.to_vec())]).kinesis();
+    let client = TransportDouble::of_bytes([(200, body.to_vec())]).kinesis();
     let reply = client.get_records().shard_iterator("i").send().await;
     let reply = reply.map_err(convert::unreadable)?;
     let records = reply.records.into_iter().map(convert::record);
@@ -142,7 +142,7 @@ fn block_on<T>(task: impl Future<Output = T>) -> T {
 fn agrees_with_sdk(body: Vec<u8>) -> Result<(), TestCaseError> {
     let sdk = block_on(by_sdk(&body));
     let wire = Wire::new(WireSetting::Json);
-    let ours = block_on(fetch(&Replay::of_bytes([(200, body)]), &wire));
+    let ours = block_on(fetch(&TransportDouble::of_bytes([(200, body)]), &wire));
     match (ours, sdk) {
         (Ok(ours), Ok(sdk)) => prop_assert_eq!(ours, sdk),
         // Refused by the reader for saying nothing.
@@ -177,13 +177,17 @@ proptest! {
 #[tokio::test]
 async fn a_reply_says_the_same_in_cbor_as_in_json() {
     let wire = Wire::default();
-    let replay = Replay::of_bytes([(200, good_cbor())]);
-    let cbor = fetch(&replay, &wire).await.unwrap();
-    let json = fetch(&Replay::new([(200, GOOD)]), &Wire::new(WireSetting::Json)).await;
+    let transport = TransportDouble::of_bytes([(200, good_cbor())]);
+    let cbor = fetch(&transport, &wire).await.unwrap();
+    let json = fetch(
+        &TransportDouble::new([(200, GOOD)]),
+        &Wire::new(WireSetting::Json),
+    )
+    .await;
     assert_eq!(cbor, json.unwrap());
     assert_eq!(cbor.records[0].arrival_ms, 1_441_215_410_867);
     assert_eq!(wire.to_string(), "cbor");
-    let asked = &replay.requests()[0];
+    let asked = &transport.requests()[0];
     assert!(
         asked.contains("ShardIterator") && !asked.starts_with('{'),
         "{asked}"
@@ -198,15 +202,15 @@ async fn cbor_that_is_refused_is_given_up_at_once_and_for_good_and_the_call_succ
         ((415, ""), "415, no code"),
         ((404, "<html>no such thing</html>"), "404, no code"),
     ] {
-        let replay = Replay::new([refusal, (200, GOOD), (200, GOOD)]);
+        let transport = TransportDouble::new([refusal, (200, GOOD), (200, GOOD)]);
         let wire = Wire::default();
-        assert_eq!(fetch(&replay, &wire).await.unwrap().records.len(), 1);
+        assert_eq!(fetch(&transport, &wire).await.unwrap().records.len(), 1);
         assert_eq!(
             wire.to_string(),
             format!("json, since CBOR was refused: {reason}")
         );
-        fetch(&replay, &wire).await.unwrap();
-        let requests = replay.requests();
+        fetch(&transport, &wire).await.unwrap();
+        let requests = transport.requests();
         let in_json: Vec<_> = requests
             .iter()
             .map(|request| request.starts_with('{'))
@@ -218,16 +222,18 @@ async fn cbor_that_is_refused_is_given_up_at_once_and_for_good_and_the_call_succ
 #[tokio::test]
 async fn a_reply_in_cbor_that_cannot_be_read_is_asked_for_again_in_json() {
     let cut = good_cbor()[..20].to_vec();
-    let replay = Replay::of_bytes([(200, cut), (200, GOOD.into())]);
+    let transport = TransportDouble::of_bytes([(200, cut), (200, GOOD.into())]);
     let wire = Wire::default();
-    assert_eq!(fetch(&replay, &wire).await.unwrap().records.len(), 1);
+    assert_eq!(fetch(&transport, &wire).await.unwrap().records.len(), 1);
     assert!(wire.to_string().starts_with("json, since"), "{wire}");
 }
 
 #[tokio::test]
 async fn who_answers_cbor_with_json_is_spoken_to_in_json() {
     let wire = Wire::default();
-    let fetched = fetch(&Replay::new([(200, GOOD)]), &wire).await.unwrap();
+    let fetched = fetch(&TransportDouble::new([(200, GOOD)]), &wire)
+        .await
+        .unwrap();
     assert_eq!(fetched.records.len(), 1);
     assert!(wire.to_string().contains("answered in JSON"), "{wire}");
 }
@@ -241,7 +247,7 @@ async fn an_error_of_kinesis_is_no_refusal_of_its_format_in_whichever_it_is_writ
         (400, in_json.into_bytes()),
     ] {
         let wire = Wire::default();
-        let error = fetch(&Replay::of_bytes([(status, body)]), &wire).await;
+        let error = fetch(&TransportDouble::of_bytes([(status, body)]), &wire).await;
         let ReadError::Throttled { message } = error.unwrap_err() else {
             panic!("not throttled");
         };
@@ -250,10 +256,10 @@ async fn an_error_of_kinesis_is_no_refusal_of_its_format_in_whichever_it_is_writ
     }
     let wire = Wire::default();
     let expired = error_in_cbor("ExpiredIteratorException");
-    let error = fetch(&Replay::of_bytes([(400, expired)]), &wire).await;
+    let error = fetch(&TransportDouble::of_bytes([(400, expired)]), &wire).await;
     assert_eq!(error, Err(ReadError::ExpiredIterator));
     for outage in [(500, "{}"), (503, "<html>")] {
-        let error = fetch(&Replay::new([outage]), &wire).await;
+        let error = fetch(&TransportDouble::new([outage]), &wire).await;
         assert!(
             matches!(error, Err(ReadError::Unavailable { .. })),
             "{error:?}"
@@ -265,16 +271,16 @@ async fn an_error_of_kinesis_is_no_refusal_of_its_format_in_whichever_it_is_writ
 #[tokio::test]
 async fn a_format_that_was_chosen_is_never_given_up() {
     let wire = Wire::new(WireSetting::Cbor);
-    let replay = Replay::new([NOT_KNOWN, (200, GOOD)]);
-    assert!(fetch(&replay, &wire).await.is_err());
+    let transport = TransportDouble::new([NOT_KNOWN, (200, GOOD)]);
+    assert!(fetch(&transport, &wire).await.is_err());
     assert_eq!(
-        (wire.to_string().as_str(), replay.requests().len()),
+        (wire.to_string().as_str(), transport.requests().len()),
         ("cbor", 1)
     );
     let wire = Wire::new(WireSetting::Json);
-    let replay = Replay::new([(200, GOOD)]);
-    fetch(&replay, &wire).await.unwrap();
-    assert!(replay.requests()[0].starts_with('{'));
+    let transport = TransportDouble::new([(200, GOOD)]);
+    fetch(&transport, &wire).await.unwrap();
+    assert!(transport.requests()[0].starts_with('{'));
 }
 
 #[tokio::test]
@@ -295,9 +301,9 @@ async fn records_are_put_and_their_results_read_in_cbor() {
     results.end();
     results.end();
     results.end();
-    let replay = Replay::of_bytes([(200, results.finish())]);
+    let transport = TransportDouble::of_bytes([(200, results.finish())]);
     let target = PutTarget::Name(stream());
-    let putter = Putter::new(replay.kinesis(), target).speaking(Wire::default());
+    let putter = Putter::new(transport.kinesis(), target).speaking(Wire::default());
     let entry = |data: &'static str| PutEntry {
         partition_key: "key".to_owned(),
         explicit_hash_key: Some(5),
@@ -308,7 +314,7 @@ async fn records_are_put_and_their_results_read_in_cbor() {
     assert!(
         matches!(&outcomes[1], PutOutcome::Refused { message } if message == "InternalFailure")
     );
-    let asked = &replay.requests()[0];
+    let asked = &transport.requests()[0];
     assert!(
         asked.contains("raw data") && asked.contains("ExplicitHashKey"),
         "not in base64: {asked}"
@@ -326,13 +332,13 @@ async fn a_put_is_repeated_in_json_if_it_was_refused_and_never_if_it_may_be_stor
     let unreadable = (200, vec![0xBF, 0x00]);
     let refused = (NOT_KNOWN.0, NOT_KNOWN.1.into());
     for (first, requests) in [(refused, 2), (unreadable, 1)] {
-        let replay = Replay::of_bytes([first, (200, STORED.into())]);
+        let transport = TransportDouble::of_bytes([first, (200, STORED.into())]);
         let wire = Wire::default();
         let target = PutTarget::Name(stream());
-        let putter = Putter::new(replay.kinesis(), target).speaking(wire.clone());
+        let putter = Putter::new(transport.kinesis(), target).speaking(wire.clone());
         let outcomes = putter.put(std::slice::from_ref(&entry)).await;
         assert_eq!(
-            (outcomes.is_ok(), replay.requests().len()),
+            (outcomes.is_ok(), transport.requests().len()),
             (requests == 2, requests)
         );
         assert!(wire.to_string().starts_with("json, since"), "{wire}");
@@ -366,9 +372,9 @@ async fn events_come_in_either_format_and_so_do_the_exceptions_that_end_them() {
         frame(&exception, error_in_cbor("ResourceInUseException")),
     ]
     .concat();
-    let replay = Replay::of_bytes([(200, body)])
+    let transport = TransportDouble::of_bytes([(200, body)])
         .with_header("content-type", "application/vnd.amazon.eventstream");
-    let fan_out = KinesisFanOut::new(replay.kinesis(), stream())
+    let fan_out = KinesisFanOut::new(transport.kinesis(), stream())
         .on_shared_connections()
         .speaking(Wire::default());
     let arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders/consumer/billing:1";

@@ -16,7 +16,7 @@ use crate::rollout::track::Sample;
 /// instance.
 const LOOP_DEATHS: u32 = 3;
 /// How long to wait before an instance that could not be made is made again: what is missing
-/// (memory of the host, a grant) comes back by itself, or by somebody's hand.
+/// (memory of the host, a permission) comes back by itself, or by somebody's hand.
 pub const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Instances of a version that are not made in time before that is held against it: a host that
 /// catches up on all its shards has been seen to take five times as long for one.

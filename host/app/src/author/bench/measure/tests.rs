@@ -87,7 +87,7 @@ fn bench() -> Bench {
         destinations: Vec::new(),
         limits: None,
         config: Vec::new(),
-        grants: Arc::default(),
+        permissions: Arc::default(),
     };
     let limits = BatchLimits {
         records: 100,

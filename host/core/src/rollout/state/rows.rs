@@ -3,7 +3,7 @@
 use super::{Active, Candidate, Phase, Rollout};
 use crate::plugin::PluginDigest;
 use crate::rollout::quarantine::{Quarantined, REASON_CHARS_MAX};
-use crate::rollout::standing::{RolloutState, VersionRow};
+use crate::rollout::version_row::{RolloutState, VersionRow};
 
 impl Rollout {
     /// What runs, first; then what is tried, or why the newest version is not.

@@ -12,7 +12,7 @@ use shardmill_core::stream::{
     ConsumerArn, LeaseKey, Position, ReadFrom, SequenceNumber, ShardId, StreamName,
 };
 
-use crate::replay::Replay;
+use crate::transport_double::TransportDouble;
 use crate::{AwsClients, KinesisFanOut, KinesisReader, LeaseTable};
 
 const NOTHING_NEW: (u16, &str) = (
@@ -25,12 +25,12 @@ fn stream() -> StreamName {
     StreamName::new("orders").unwrap()
 }
 
-fn reader(replay: &Replay) -> KinesisReader {
-    KinesisReader::new(replay.kinesis(), stream())
+fn reader(transport: &TransportDouble) -> KinesisReader {
+    KinesisReader::new(transport.kinesis(), stream())
 }
 
-async fn fetch(replay: &Replay) -> Result<Fetched, ReadError> {
-    reader(replay)
+async fn fetch(transport: &TransportDouble) -> Result<Fetched, ReadError> {
+    reader(transport)
         .fetch(&ShardIterator("i".to_owned()), 10)
         .await
 }
@@ -98,8 +98,9 @@ async fn a_reply_that_is_not_kinesis_own_is_unavailable_whatever_its_status() {
         ),
         (400, r#"{"message":"no type at all"}"#),
     ] {
-        let replay = Replay::new([(status, body)]).with_header("content-type", "text/html");
-        let fetched = fetch(&replay).await;
+        let transport =
+            TransportDouble::new([(status, body)]).with_header("content-type", "text/html");
+        let fetched = fetch(&transport).await;
         assert!(
             matches!(fetched, Err(ReadError::Unavailable { .. })),
             "{status} {body}: {fetched:?}"
@@ -111,12 +112,12 @@ async fn a_reply_that_is_not_kinesis_own_is_unavailable_whatever_its_status() {
 async fn a_reply_cut_off_anywhere_is_never_a_reply_and_never_an_end() {
     let whole = r#"{"Records":[{"SequenceNumber":"1","Data":"eA==","PartitionKey":"k"}],"MillisBehindLatest":0}"#;
     assert!(
-        fetch(&Replay::new([(200, whole)]))
+        fetch(&TransportDouble::new([(200, whole)]))
             .await
             .is_ok_and(|fetched| fetched.next.is_none())
     );
     for end in 0..whole.len() {
-        let fetched = fetch(&Replay::new([(200, &whole[..end])])).await;
+        let fetched = fetch(&TransportDouble::new([(200, &whole[..end])])).await;
         assert!(
             matches!(fetched, Err(ReadError::Unavailable { .. })),
             "{}: {fetched:?}",
@@ -127,14 +128,15 @@ async fn a_reply_cut_off_anywhere_is_never_a_reply_and_never_an_end() {
 
 #[tokio::test]
 async fn a_good_reply_is_read_whatever_its_content_type_says() {
-    let replay = Replay::new([NOTHING_NEW, AN_END]).with_header("content-type", "text/plain");
+    let transport =
+        TransportDouble::new([NOTHING_NEW, AN_END]).with_header("content-type", "text/plain");
     assert!(
-        fetch(&replay)
+        fetch(&transport)
             .await
             .is_ok_and(|fetched| fetched.next.is_some())
     );
     assert!(
-        fetch(&replay)
+        fetch(&transport)
             .await
             .is_ok_and(|fetched| fetched.next.is_none()),
         "Kinesis' word that the shard has ended"
@@ -167,13 +169,14 @@ async fn the_errors_of_kinesis_have_their_meaning_on_the_wire() {
         let body = format!(r#"{{"__type":"{code}","message":"why"}}"#);
         let named =
             format!(r#"{{"__type":"com.amazonaws.kinesis.v20131202#{code}","message":"why"}}"#);
-        let replays = [
-            Replay::new([(400, &body)]),
-            Replay::new([(400, &named)]),
-            Replay::new([(400, r#"{"message":"why"}"#)]).with_header("x-amzn-errortype", code),
+        let doubles = [
+            TransportDouble::new([(400, &body)]),
+            TransportDouble::new([(400, &named)]),
+            TransportDouble::new([(400, r#"{"message":"why"}"#)])
+                .with_header("x-amzn-errortype", code),
         ];
-        for replay in replays {
-            let error = fetch(&replay).await.unwrap_err();
+        for transport in doubles {
+            let error = fetch(&transport).await.unwrap_err();
             assert_eq!(kind(&error), expected, "{error}");
             assert!(
                 expected == "expired" || error.to_string().contains("why"),
@@ -186,14 +189,16 @@ async fn the_errors_of_kinesis_have_their_meaning_on_the_wire() {
 #[tokio::test]
 async fn an_empty_reply_is_no_shard_list_no_iterator_and_no_stream() {
     for body in ["", "{}", r#"{"Shards":[]}"#] {
-        let listed = reader(&Replay::new([(200, body)])).list_shards().await;
+        let listed = reader(&TransportDouble::new([(200, body)]))
+            .list_shards()
+            .await;
         assert!(
             matches!(listed, Err(ReadError::Unavailable { .. })),
             "{listed:?}"
         );
     }
     let shard = ShardId::new("shardId-000000000000").unwrap();
-    let iterator = reader(&Replay::new([(200, "")]))
+    let iterator = reader(&TransportDouble::new([(200, "")]))
         .iterator(&shard, &ReadFrom::TrimHorizon)
         .await;
     assert!(
@@ -201,7 +206,9 @@ async fn an_empty_reply_is_no_shard_list_no_iterator_and_no_stream() {
         "{iterator:?}"
     );
     // A creation time of 1970 would be another stream, and stop every host.
-    let identity = reader(&Replay::new([(200, "{}")])).identity().await;
+    let identity = reader(&TransportDouble::new([(200, "{}")]))
+        .identity()
+        .await;
     assert!(
         matches!(identity, Err(ReadError::Unavailable { .. })),
         "{identity:?}"
@@ -242,7 +249,7 @@ async fn a_shard_list_that_contradicts_itself_is_refused_whole() {
         ),
     ] {
         let body = format!(r#"{{"Shards":[{}]}}"#, shards.join(","));
-        let error = reader(&Replay::new([(200, &body)]))
+        let error = reader(&TransportDouble::new([(200, &body)]))
             .list_shards()
             .await
             .unwrap_err();
@@ -263,7 +270,7 @@ async fn bytes_keys_and_times_of_a_record_come_as_they_are_or_not_at_all() {
             {{"SequenceNumber":"11","Data":"eA==","PartitionKey":"k","ApproximateArrivalTimestamp":-5.0}},
             {{"SequenceNumber":"12","Data":"eA==","PartitionKey":"k","ApproximateArrivalTimestamp":253402300799.0}}]}}"#
     );
-    let fetched = fetch(&Replay::new([(200, &body)])).await.unwrap();
+    let fetched = fetch(&TransportDouble::new([(200, &body)])).await.unwrap();
     let [strange, empty, early, late] = &fetched.records[..] else {
         panic!("{fetched:?}")
     };
@@ -298,9 +305,9 @@ async fn a_clock_that_is_far_wrong_is_corrected_by_what_kinesis_answers() {
         403,
         r#"{"__type":"InvalidSignatureException","message":"Signature expired"}"#,
     );
-    let replay = Replay::new([refused, NOTHING_NEW, NOTHING_NEW])
+    let transport = TransportDouble::new([refused, NOTHING_NEW, NOTHING_NEW])
         .with_header("date", "Thu, 01 Jan 2099 12:00:00 GMT");
-    let AwsClients { kinesis, .. } = replay.clients(keys());
+    let AwsClients { kinesis, .. } = transport.clients(keys());
     let reader = KinesisReader::new(kinesis, stream());
     for _ in 0..2 {
         reader
@@ -308,7 +315,7 @@ async fn a_clock_that_is_far_wrong_is_corrected_by_what_kinesis_answers() {
             .await
             .unwrap();
     }
-    let signed_at = replay.signed_at();
+    let signed_at = transport.signed_at();
     let is_corrected: Vec<_> = signed_at
         .iter()
         .map(|date| date.starts_with("20990101T"))
@@ -327,11 +334,11 @@ async fn a_signature_that_stays_refused_is_an_outage_and_proves_that_no_write_wa
         r#"{"__type":"InvalidSignatureException","message":"Signature expired"}"#,
     );
     assert_eq!(
-        kind(&fetch(&Replay::new([refused])).await.unwrap_err()),
+        kind(&fetch(&TransportDouble::new([refused])).await.unwrap_err()),
         "refused"
     );
-    let replay = Replay::new([refused]);
-    let written = LeaseTable::new(replay.dynamodb(), "app")
+    let transport = TransportDouble::new([refused]);
+    let written = LeaseTable::new(transport.dynamodb(), "app")
         .renew(&token(), &Progress::default())
         .await;
     assert!(
@@ -342,10 +349,10 @@ async fn a_signature_that_stays_refused_is_an_outage_and_proves_that_no_write_wa
 
 #[tokio::test]
 async fn without_credentials_nothing_is_sent_and_the_reason_is_told() {
-    let replay = Replay::new([]);
+    let transport = TransportDouble::new([]);
     let AwsClients {
         kinesis, dynamodb, ..
-    } = replay.clients(SharedCredentialsProvider::new(NoCredentials));
+    } = transport.clients(SharedCredentialsProvider::new(NoCredentials));
     let fetched = KinesisReader::new(kinesis, stream())
         .fetch(&ShardIterator("i".to_owned()), 10)
         .await;
@@ -364,7 +371,7 @@ async fn without_credentials_nothing_is_sent_and_the_reason_is_told() {
         ),
         "{written:?}"
     );
-    assert_eq!(replay.requests().len(), 0);
+    assert_eq!(transport.requests().len(), 0);
 }
 
 fn token() -> LeaseToken {
@@ -425,9 +432,9 @@ pub(crate) fn event(kind: &str, payload: &str) -> Vec<u8> {
 
 /// What a subscription gives until it ends, as Kinesis does after five minutes, or breaks off.
 async fn subscribed(body: Vec<u8>) -> (usize, Result<(), SubscribeError>) {
-    let replay = Replay::of_bytes([(200, body)])
+    let transport = TransportDouble::of_bytes([(200, body)])
         .with_header("content-type", "application/vnd.amazon.eventstream");
-    let fan_out = KinesisFanOut::new(replay.kinesis(), stream()).on_shared_connections();
+    let fan_out = KinesisFanOut::new(transport.kinesis(), stream()).on_shared_connections();
     let arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders/consumer/billing:1";
     let (arn, shard) = (
         ConsumerArn::new(arn).unwrap(),

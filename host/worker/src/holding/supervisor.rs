@@ -1,4 +1,4 @@
-//! Runs a grant's two tasks and says how it ended.
+//! Runs a holding's two tasks and says how it ended.
 
 use shardmill_core::lease::LossReason;
 use shardmill_core::stream::LeaseKey;
@@ -10,28 +10,28 @@ use crate::pipeline::{Consumer, PipelineEnd};
 use crate::signs::SignsOwner;
 use crate::status::{ShardState, StatusBoard};
 
-/// How a grant ended.
+/// How a holding ended.
 #[derive(Debug)]
-pub(crate) struct GrantEnd {
+pub(crate) struct HoldingEnd {
     pub(crate) key: LeaseKey,
     pub(crate) end: PipelineEnd,
 }
 
 /// One worker's holding of one lease, from a successful take on.
-pub(crate) struct Grant {
+pub(crate) struct Holding {
     pub(crate) key: LeaseKey,
     pub(crate) keeper: Keeper,
     pub(crate) consumer: Consumer,
     pub(crate) status: StatusBoard,
     pub(crate) freezer: Freezer,
-    /// Ends the shard's gauges with the grant.
+    /// Ends the shard's gauges with the holding.
     pub(crate) signs: SignsOwner,
 }
 
-impl Grant {
+impl Holding {
     /// Runs keeper and pipeline until the pipeline is over. Dropping the future aborts both, as a
     /// crash would.
-    pub(crate) async fn run(self) -> GrantEnd {
+    pub(crate) async fn run(self) -> HoldingEnd {
         let Self {
             key,
             keeper,
@@ -59,6 +59,6 @@ impl Grant {
             }
         };
         status.update_shard(&shard, |status| status.state = state);
-        GrantEnd { key, end }
+        HoldingEnd { key, end }
     }
 }

@@ -1,6 +1,5 @@
 //! What a plugin is given beyond computing on records. Nothing, unless its manifest asks for it and
-//! the host allows it. (A worker's holding of a lease is called a grant too; this is the other one,
-//! of manifests.)
+//! the host allows it. The section of a manifest is `[grants]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,7 +18,7 @@ pub const HOST_PREFIX: &str = "shardmill.";
 
 /// What one plugin is given. The default is nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PluginGrants {
+pub struct Permissions {
     /// Where it may send HTTP requests.
     pub http: Vec<HttpHost>,
     /// Environment variables of the host that it sees, by name. One that is not set is not set for
@@ -41,9 +40,9 @@ pub enum SecretSource {
     Variable(String),
 }
 
-/// Refuses a version that does not fit the grant of state: state that it does not know of would be
+/// Refuses a version that does not fit the permission to keep state: state that it does not know of would be
 /// lost by it, and state that nobody stores would be lost at the next crash.
-pub fn check_state_grant(is_granted: bool, saves_state: bool) -> Result<(), ProcessorError> {
+pub fn check_state_permission(is_granted: bool, saves_state: bool) -> Result<(), ProcessorError> {
     let message = match (is_granted, saves_state) {
         (true, false) => {
             "is kept for this plugin (grants.state), but this version exports no save and load: \
@@ -75,10 +74,10 @@ mod tests {
 
     #[test]
     fn state_is_granted_to_versions_that_save_it_and_to_no_others() {
-        assert_eq!(check_state_grant(true, true), Ok(()));
-        assert_eq!(check_state_grant(false, false), Ok(()));
+        assert_eq!(check_state_permission(true, true), Ok(()));
+        assert_eq!(check_state_permission(false, false), Ok(()));
         let refused = |is_granted, saves| {
-            check_state_grant(is_granted, saves)
+            check_state_permission(is_granted, saves)
                 .unwrap_err()
                 .to_string()
         };

@@ -25,7 +25,7 @@ type Reply = (u16, Vec<u8>);
 
 /// Replies in order; none left is a cut connection.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Replay {
+pub(crate) struct TransportDouble {
     replies: Arc<Mutex<VecDeque<Reply>>>,
     requests: Arc<Mutex<Vec<String>>>,
     signed_at: Arc<Mutex<Vec<String>>>,
@@ -33,7 +33,7 @@ pub(crate) struct Replay {
     header: Option<(&'static str, String)>,
 }
 
-impl Replay {
+impl TransportDouble {
     pub(crate) fn new<const N: usize>(replies: [(u16, &str); N]) -> Self {
         Self::of_bytes(replies.map(|(status, body)| (status, body.into())))
     }
@@ -99,7 +99,7 @@ impl Replay {
     }
 }
 
-impl HttpConnector for Replay {
+impl HttpConnector for TransportDouble {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let body = request
             .body()
@@ -140,7 +140,7 @@ impl HttpConnector for Replay {
     }
 }
 
-impl HttpClient for Replay {
+impl HttpClient for TransportDouble {
     fn http_connector(
         &self,
         _: &HttpConnectorSettings,

@@ -6,9 +6,9 @@ use super::Shard;
 use crate::history::{Checkpoint, Delivery, Micros, Outcome, Output, Place};
 use crate::policy::{Failures, Policy};
 
-/// What names a grant.
+/// What names a tenure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct GrantKey {
+pub(crate) struct TenureKey {
     pub(crate) host: String,
     pub(crate) shard: String,
     pub(crate) epoch: u64,
@@ -16,8 +16,8 @@ pub(crate) struct GrantKey {
 
 /// One host's hold on one lease.
 #[derive(Debug)]
-pub(crate) struct Grant {
-    pub(crate) key: GrantKey,
+pub(crate) struct Tenure {
+    pub(crate) key: TenureKey,
     /// The checkpoint in the row when it was granted.
     pub(crate) start: Checkpoint,
     /// The stream whose records it delivers.
@@ -47,7 +47,7 @@ pub(crate) struct Grant {
     pub(crate) settled_through: Option<Place>,
     /// Set if the plugin keeps state.
     pub(super) saved: Option<Saved>,
-    /// The checkpoint as this grant left it in the row.
+    /// The checkpoint as this tenure left it in the row.
     pub(crate) written: Checkpoint,
     pub(crate) has_delivered: bool,
     /// An operator wrote to the row meanwhile: the holder may not know yet that its lease is gone.
@@ -58,7 +58,7 @@ pub(crate) struct Grant {
     pub(crate) last: Option<Last>,
 }
 
-/// What a plugin that keeps state has saved in a grant.
+/// What a plugin that keeps state has saved in a tenure.
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
     /// Everything up to here was committed when it was saved last, and known to be.
@@ -74,13 +74,13 @@ struct Unstored {
     batch: Place,
 }
 
-/// What is remembered of the last delivery of a grant.
+/// What is remembered of the last delivery of a tenure.
 #[derive(Debug)]
 pub(crate) struct Last {
     instance: u64,
 }
 
-impl GrantKey {
+impl TenureKey {
     pub(crate) fn of(delivery: &Delivery) -> Self {
         Self {
             host: delivery.host.clone(),
@@ -90,9 +90,9 @@ impl GrantKey {
     }
 }
 
-impl Grant {
+impl Tenure {
     pub(super) fn new(
-        key: GrantKey,
+        key: TenureKey,
         start: Checkpoint,
         generation: usize,
         start_generation: usize,
@@ -302,7 +302,7 @@ impl Grant {
         }
     }
 
-    /// A sink has stored an output, perhaps not of this grant.
+    /// A sink has stored an output, perhaps not of this tenure.
     pub(super) fn stored(&mut self, output: u64) {
         self.unstored.remove(&output);
     }
@@ -369,7 +369,7 @@ impl Grant {
         self.settled_through = through.or(self.settled_through.take());
     }
 
-    /// The stream was recreated and this grant reads the new one.
+    /// The stream was recreated and this tenure reads the new one.
     pub(super) fn move_to(&mut self, generation: usize) {
         self.generation = generation;
         self.handled.clear();

@@ -17,9 +17,9 @@ use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
 use tokio::sync::{mpsc, watch};
 
+use super::gate::LeaseState;
 use super::handle::{Command, KeeperHandle};
 use super::rate::Rate;
-use super::standing::LeaseState;
 use super::trouble::Troubles;
 use crate::heart::HeartWatch;
 use crate::options::LeaseOptions;

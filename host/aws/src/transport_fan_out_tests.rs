@@ -6,7 +6,7 @@ use shardmill_core::stream::{
 };
 
 use crate::KinesisFanOut;
-use crate::replay::Replay;
+use crate::transport_double::TransportDouble;
 
 const ARN: &str = "arn:aws:kinesis:us-east-1:000000000000:stream/orders/consumer/billing:1";
 const STREAM: (u16, &str) = (
@@ -28,8 +28,9 @@ const LIMIT: (u16, &str) = (
     r#"{"__type":"LimitExceededException","message":"no more"}"#,
 );
 
-fn fan_out(replay: &Replay) -> KinesisFanOut {
-    KinesisFanOut::new(replay.kinesis(), StreamName::new("orders").unwrap()).on_shared_connections()
+fn fan_out(transport: &TransportDouble) -> KinesisFanOut {
+    KinesisFanOut::new(transport.kinesis(), StreamName::new("orders").unwrap())
+        .on_shared_connections()
 }
 
 fn consumer(member: &str, status: &str) -> String {
@@ -49,12 +50,13 @@ fn arn() -> ConsumerArn {
 
 #[tokio::test]
 async fn a_named_consumer_is_registered_only_if_it_is_not_there() {
-    let there = Replay::new([STREAM, (200, &consumer("ConsumerDescription", "ACTIVE"))]);
+    let there = TransportDouble::new([STREAM, (200, &consumer("ConsumerDescription", "ACTIVE"))]);
     assert_eq!(
         fan_out(&there).ensure_consumer(&named()).await,
         Ok(ConsumerState::Active(arn()))
     );
-    let missing = Replay::new([STREAM, NOT_FOUND, (200, &consumer("Consumer", "CREATING"))]);
+    let missing =
+        TransportDouble::new([STREAM, NOT_FOUND, (200, &consumer("Consumer", "CREATING"))]);
     assert_eq!(
         fan_out(&missing).ensure_consumer(&named()).await,
         Ok(ConsumerState::Creating)
@@ -65,7 +67,7 @@ async fn a_named_consumer_is_registered_only_if_it_is_not_there() {
         missing.requests()
     );
     // An error that does not say that it is missing registers nothing.
-    let unknown = Replay::new([STREAM, (500, r#"{"__type":"InternalFailureException"}"#)]);
+    let unknown = TransportDouble::new([STREAM, (500, r#"{"__type":"InternalFailureException"}"#)]);
     assert!(matches!(
         fan_out(&unknown).ensure_consumer(&named()).await,
         Err(SubscribeError::Unavailable { .. })
@@ -75,17 +77,17 @@ async fn a_named_consumer_is_registered_only_if_it_is_not_there() {
 
 #[tokio::test]
 async fn of_hosts_that_register_at_once_one_does_and_the_others_wait() {
-    let replay = Replay::new([STREAM, NOT_FOUND, IN_USE]);
+    let transport = TransportDouble::new([STREAM, NOT_FOUND, IN_USE]);
     assert_eq!(
-        fan_out(&replay).ensure_consumer(&named()).await,
+        fan_out(&transport).ensure_consumer(&named()).await,
         Ok(ConsumerState::Creating)
     );
 }
 
 #[tokio::test]
 async fn a_stream_with_all_the_consumers_it_may_have_says_what_to_do() {
-    let replay = Replay::new([STREAM, NOT_FOUND, LIMIT]);
-    let error = fan_out(&replay)
+    let transport = TransportDouble::new([STREAM, NOT_FOUND, LIMIT]);
+    let error = fan_out(&transport)
         .ensure_consumer(&named())
         .await
         .unwrap_err();
@@ -98,8 +100,8 @@ async fn a_stream_with_all_the_consumers_it_may_have_says_what_to_do() {
 
 #[tokio::test]
 async fn a_given_consumer_is_looked_for_and_never_registered() {
-    let replay = Replay::new([NOT_FOUND]);
-    let error = fan_out(&replay)
+    let transport = TransportDouble::new([NOT_FOUND]);
+    let error = fan_out(&transport)
         .ensure_consumer(&FanOutConsumer::Given(arn()))
         .await
         .unwrap_err();
@@ -107,7 +109,7 @@ async fn a_given_consumer_is_looked_for_and_never_registered() {
         matches!(error, SubscribeError::ConsumerNotFound { .. }),
         "{error}"
     );
-    assert_eq!(replay.requests().len(), 1);
+    assert_eq!(transport.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -116,13 +118,13 @@ async fn a_subscription_that_finds_something_missing_tells_a_consumer_from_a_sha
     let from = ReadFrom::AtSequenceNumber(SequenceNumber::parse("42").unwrap());
     let active = consumer("ConsumerDescription", "ACTIVE");
     let deleting = consumer("ConsumerDescription", "DELETING");
-    for (replay, is_consumer) in [
-        (Replay::new([NOT_FOUND, NOT_FOUND]), true),
-        (Replay::new([NOT_FOUND, (200, &deleting)]), true),
-        (Replay::new([NOT_FOUND, (200, &active)]), false),
-        (Replay::new([NOT_FOUND]), false),
+    for (transport, is_consumer) in [
+        (TransportDouble::new([NOT_FOUND, NOT_FOUND]), true),
+        (TransportDouble::new([NOT_FOUND, (200, &deleting)]), true),
+        (TransportDouble::new([NOT_FOUND, (200, &active)]), false),
+        (TransportDouble::new([NOT_FOUND]), false),
     ] {
-        let Err(error) = fan_out(&replay).subscribe(&arn(), &shard, &from).await else {
+        let Err(error) = fan_out(&transport).subscribe(&arn(), &shard, &from).await else {
             panic!("a subscription")
         };
         assert_eq!(
@@ -135,7 +137,7 @@ async fn a_subscription_that_finds_something_missing_tells_a_consumer_from_a_sha
             !is_consumer,
             "{error}"
         );
-        let request = &replay.requests()[0];
+        let request = &transport.requests()[0];
         assert!(
             request.contains("AT_SEQUENCE_NUMBER") && request.contains("42"),
             "{request}"
@@ -147,8 +149,8 @@ async fn a_subscription_that_finds_something_missing_tells_a_consumer_from_a_sha
 async fn a_subscription_refused_for_another_ones_sake_is_told_from_a_throttled_one() {
     let shard = ShardId::new("shardId-000000000000").unwrap();
     let subscribe = async |reply| {
-        let replay = Replay::new([reply]);
-        fan_out(&replay)
+        let transport = TransportDouble::new([reply]);
+        fan_out(&transport)
             .subscribe(&arn(), &shard, &ReadFrom::Latest)
             .await
             .err()

@@ -1,14 +1,14 @@
 //! One held lease: its keeper and its pipeline, from take to release, end or loss.
 
+mod gate;
 mod handle;
 mod keeper;
 mod rate;
-mod standing;
 mod supervisor;
 mod trouble;
 
+pub(crate) use gate::{Gate, Stopped};
 pub(crate) use handle::{KeeperHandle, Refused};
 pub(crate) use keeper::{Keeper, Overseer, Taken};
-pub(crate) use standing::{Gate, Stopped};
-pub(crate) use supervisor::{Grant, GrantEnd};
+pub(crate) use supervisor::{Holding, HoldingEnd};
 pub(crate) use trouble::Troubles;

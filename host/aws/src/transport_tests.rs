@@ -10,7 +10,7 @@ use shardmill_core::ports::{
 };
 use shardmill_core::stream::{LeaseKey, SequenceNumber, StreamName};
 
-use crate::replay::Replay;
+use crate::transport_double::TransportDouble;
 use crate::{KinesisReader, LeaseTable, PutEntry, StreamWriter};
 
 const EXPIRED_TOKEN: (u16, &str) = (
@@ -32,13 +32,13 @@ fn stream() -> StreamName {
     StreamName::new("orders").unwrap()
 }
 
-fn reader(replay: &Replay) -> KinesisReader {
-    KinesisReader::new(replay.kinesis(), stream())
+fn reader(transport: &TransportDouble) -> KinesisReader {
+    KinesisReader::new(transport.kinesis(), stream())
 }
 
-fn writer(replay: &Replay) -> StreamWriter {
+fn writer(transport: &TransportDouble) -> StreamWriter {
     let at_once = Backoff::new(Duration::from_nanos(1), Duration::from_nanos(1)).unwrap();
-    StreamWriter::new(replay.kinesis(), stream()).with_backoff(at_once)
+    StreamWriter::new(transport.kinesis(), stream()).with_backoff(at_once)
 }
 
 fn entries(keys: &[&str]) -> Vec<PutEntry> {
@@ -61,14 +61,14 @@ fn token() -> LeaseToken {
 
 #[tokio::test]
 async fn a_listing_whose_token_expired_starts_over_and_repeats_no_shard() {
-    let replay = Replay::new([FIRST_PAGE, EXPIRED_TOKEN, FIRST_PAGE, LAST_PAGE]);
-    let shards = reader(&replay).list_shards().await.unwrap();
+    let transport = TransportDouble::new([FIRST_PAGE, EXPIRED_TOKEN, FIRST_PAGE, LAST_PAGE]);
+    let shards = reader(&transport).list_shards().await.unwrap();
     let found: Vec<_> = shards
         .iter()
         .map(|shard| (shard.id.as_str(), shard.is_open()))
         .collect();
     assert_eq!(found, [("s-1", true), ("s-2", false)]);
-    let requests = replay.requests();
+    let requests = transport.requests();
     assert!(
         requests[1].contains("NextToken") && !requests[1].contains("StreamName"),
         "{}",
@@ -79,7 +79,7 @@ async fn a_listing_whose_token_expired_starts_over_and_repeats_no_shard() {
 
 #[tokio::test]
 async fn a_listing_that_keeps_expiring_or_fails_half_way_gives_no_shards_at_all() {
-    let replay = Replay::new([
+    let transport = TransportDouble::new([
         FIRST_PAGE,
         EXPIRED_TOKEN,
         FIRST_PAGE,
@@ -88,29 +88,30 @@ async fn a_listing_that_keeps_expiring_or_fails_half_way_gives_no_shards_at_all(
         EXPIRED_TOKEN,
     ]);
     assert!(matches!(
-        reader(&replay).list_shards().await,
+        reader(&transport).list_shards().await,
         Err(ReadError::Unavailable { .. })
     ));
-    let replay = Replay::new([FIRST_PAGE, (400, r#"{"__type":"LimitExceededException"}"#)]);
+    let transport =
+        TransportDouble::new([FIRST_PAGE, (400, r#"{"__type":"LimitExceededException"}"#)]);
     assert!(matches!(
-        reader(&replay).list_shards().await,
+        reader(&transport).list_shards().await,
         Err(ReadError::Throttled { .. })
     ));
 }
 
 #[tokio::test]
 async fn replies_that_cannot_be_read_and_cut_connections_are_never_the_end_of_a_shard() {
-    for replay in [
-        Replay::new([]),
-        Replay::new([(500, "{}")]),
-        Replay::new([(503, "<html>")]),
-        Replay::new([(200, r#"{"Records":["#)]),
-        Replay::new([(
+    for transport in [
+        TransportDouble::new([]),
+        TransportDouble::new([(500, "{}")]),
+        TransportDouble::new([(503, "<html>")]),
+        TransportDouble::new([(200, r#"{"Records":["#)]),
+        TransportDouble::new([(
             200,
             r#"{"Records":[{"SequenceNumber":"x","Data":"","PartitionKey":"k"}]}"#,
         )]),
     ] {
-        let fetched = reader(&replay)
+        let fetched = reader(&transport)
             .fetch(&ShardIterator("i".to_owned()), 10)
             .await;
         assert!(
@@ -134,9 +135,9 @@ async fn only_the_refused_part_of_a_batch_is_sent_again_and_in_order() {
         stored(2),
         stored(3)
     );
-    let replay = Replay::new([(200, &first), (200, &second)]);
+    let transport = TransportDouble::new([(200, &first), (200, &second)]);
     let progress = Mutex::new(Vec::new());
-    let report = writer(&replay)
+    let report = writer(&transport)
         .put_all(entries(&["a", "b", "c"]), |records, bytes| {
             progress.lock().unwrap().push((records, bytes));
         })
@@ -152,7 +153,7 @@ async fn only_the_refused_part_of_a_batch_is_sent_again_and_in_order() {
         ["3"]
     );
     assert_eq!(*progress.lock().unwrap(), [(1, 6), (3, 18)]);
-    let again = &replay.requests()[1];
+    let again = &transport.requests()[1];
     assert!(
         !again.contains(r#""a""#) && again.find(r#""b""#) < again.find(r#""c""#),
         "{again}"
@@ -163,12 +164,12 @@ async fn only_the_refused_part_of_a_batch_is_sent_again_and_in_order() {
 async fn a_writer_that_gets_nowhere_gives_up_and_says_what_was_stored() {
     let stored =
         r#"{"Records":[{"ShardId":"s-1","SequenceNumber":"1"},{"ErrorCode":"InternalFailure"}]}"#;
-    let error = writer(&Replay::new([(200, stored)]))
+    let error = writer(&TransportDouble::new([(200, stored)]))
         .put_all(entries(&["a", "b"]), |_, _| {})
         .await
         .unwrap_err();
     assert_eq!((error.stored.records, error.attempts), (1, 20));
-    let denied = Replay::new([(400, r#"{"__type":"AccessDeniedException"}"#)]);
+    let denied = TransportDouble::new([(400, r#"{"__type":"AccessDeniedException"}"#)]);
     let error = writer(&denied)
         .put_all(entries(&["a"]), |_, _| {})
         .await
@@ -182,8 +183,8 @@ async fn a_lost_race_gives_the_row_that_won() {
     let failed = r#"{"__type":"ConditionalCheckFailedException","message":"The conditional request failed",
         "Item":{"leaseKey":{"S":"s-1"},"leaseOwner":{"S":"other"},"leaseCounter":{"N":"5"},
         "checkpoint":{"S":"LATEST"}}}"#;
-    let replay = Replay::new([(400, failed)]);
-    let written = LeaseTable::new(replay.dynamodb(), "app")
+    let transport = TransportDouble::new([(400, failed)]);
+    let written = LeaseTable::new(transport.dynamodb(), "app")
         .renew(&token(), &Progress::default())
         .await
         .unwrap();
@@ -194,18 +195,18 @@ async fn a_lost_race_gives_the_row_that_won() {
         (row.owner, row.counter),
         (WorkerId::new("other"), LeaseCounter(5))
     );
-    assert!(replay.requests()[0].contains(r#""ReturnValuesOnConditionCheckFailure":"ALL_OLD""#));
+    assert!(transport.requests()[0].contains(r#""ReturnValuesOnConditionCheckFailure":"ALL_OLD""#));
 }
 
 #[tokio::test]
 async fn a_write_without_a_clear_answer_is_unknown_never_lost_and_never_applied() {
-    for replay in [
-        Replay::new([]),
-        Replay::new([(500, r#"{"__type":"InternalServerError"}"#)]),
-        Replay::new([(400, r#"{"__type":"TransactionConflictException"}"#)]),
-        Replay::new([(503, "<html>")]),
+    for transport in [
+        TransportDouble::new([]),
+        TransportDouble::new([(500, r#"{"__type":"InternalServerError"}"#)]),
+        TransportDouble::new([(400, r#"{"__type":"TransactionConflictException"}"#)]),
+        TransportDouble::new([(503, "<html>")]),
     ] {
-        let written = LeaseTable::new(replay.dynamodb(), "app")
+        let written = LeaseTable::new(transport.dynamodb(), "app")
             .release(&token(), &Progress::default())
             .await;
         assert!(
