@@ -7,6 +7,8 @@
 mod attacks;
 #[path = "tidy/deploy.rs"]
 mod deploy;
+#[path = "tidy/features.rs"]
+mod features;
 #[path = "tidy/modules.rs"]
 mod modules;
 #[path = "tidy/predecessors.rs"]
