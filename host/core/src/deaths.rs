@@ -93,7 +93,7 @@ pub fn told(deaths: &[Death]) -> String {
 
 impl Stage {
     /// A word for programs.
-    pub fn word(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::Load => "load",
             Self::Start => "start",
@@ -105,7 +105,7 @@ impl Stage {
     pub fn of_word(word: &str) -> Option<Self> {
         [Self::Load, Self::Start, Self::Call]
             .into_iter()
-            .find(|stage| stage.word() == word)
+            .find(|stage| stage.code() == word)
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
             soon after one, in process 7, which began with it at 1970-01-01T00:00:02Z";
         assert_eq!(text, expected);
         assert!(told(&[death(true, 1)]).starts_with("the host died once "));
-        assert_eq!(Stage::of_word(Stage::Start.word()), Some(Stage::Start));
+        assert_eq!(Stage::of_word(Stage::Start.code()), Some(Stage::Start));
         assert_eq!(Stage::of_word("sleep"), None);
     }
 }

@@ -92,7 +92,7 @@ impl Damage {
     ];
 
     /// The word used in metrics.
-    pub fn as_str(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::Checksum => "checksum",
             Self::Encoding => "encoding",

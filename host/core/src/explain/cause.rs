@@ -88,9 +88,9 @@ pub enum Cause {
 
 impl Cause {
     /// A word for programs.
-    pub fn word(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
-            Self::Planned(reason) => reason.word(),
+            Self::Planned(reason) => reason.code(),
             Self::NotListed => "not-listed",
             Self::Finished => "finished",
             Self::Stuck { .. } => "stuck",

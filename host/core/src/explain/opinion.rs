@@ -80,7 +80,7 @@ fn intent(shard: &ShardId, view: &FleetView<'_>, limits: &PlanLimits) -> Intent 
         .find(|step| step.key().shard_id() == *shard)
     {
         return Intent::Do {
-            verb: step.verb(),
+            verb: step.code(),
             reason: step.reason().clone(),
         };
     }

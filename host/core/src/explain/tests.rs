@@ -97,7 +97,7 @@ impl Scene {
             .unwrap()
             .causes
             .iter()
-            .map(Cause::word)
+            .map(Cause::code)
             .collect()
     }
 
@@ -271,7 +271,7 @@ fn a_child_waits_for_its_lineage_up_to_the_one_that_is_in_trouble() {
         (
             up.depth,
             up.place.lease.key.shard_id(),
-            up.place.causes[0].word(),
+            up.place.causes[0].code(),
         )
     };
     let told: Vec<_> = lineage.iter().map(of).collect();
@@ -299,7 +299,7 @@ fn assert_cause_is_the_planners(scene: &Scene, n: u32, kind: &str) {
     let [Cause::Planned(cause)] = &explanation.causes[..] else {
         panic!("{:?}", explanation.causes)
     };
-    assert_eq!(cause.word(), kind);
+    assert_eq!(cause.code(), kind);
     let (me, rows) = (worker("joins"), scene.leases.iter());
     let (observer, alive) = (LeaseObserver::default(), BTreeSet::new());
     let outlook = Outlook {

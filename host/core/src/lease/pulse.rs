@@ -75,7 +75,7 @@ impl Pulse {
     }
 
     /// A word for programs.
-    pub fn word(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::Beats => "live",
             Self::Unwatched { .. } => "unwatched",
@@ -151,12 +151,12 @@ mod tests {
             (9_001, "dead", "dead"),
         ] {
             assert_eq!(
-                pulse(silent_ms, true).word(),
+                pulse(silent_ms, true).code(),
                 when_written,
                 "{silent_ms} ms after a write"
             );
             assert_eq!(
-                pulse(silent_ms, false).word(),
+                pulse(silent_ms, false).code(),
                 when_only_seen,
                 "{silent_ms} ms after the first look"
             );
@@ -178,7 +178,7 @@ mod tests {
             silent: secs(100_000),
             has_written: false,
         };
-        assert_eq!(Pulse::of(&watched).word(), "unwatched");
+        assert_eq!(Pulse::of(&watched).code(), "unwatched");
     }
 
     #[test]

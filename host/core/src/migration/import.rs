@@ -80,7 +80,7 @@ impl ImportStep {
     }
 
     /// A word for programs.
-    pub fn word(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
             Self::Move { .. } => "move",

@@ -124,7 +124,7 @@ impl Cause {
     ];
 
     /// The word used in metrics.
-    pub fn as_str(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::Rejected => "rejected",
             Self::Attempts => "attempts",
@@ -378,7 +378,7 @@ impl Court<'_> {
             (None, None) => in_a_row(&rulings, |tried| tried.deliveries),
         };
         let failure = Failure {
-            kind: error.kind(),
+            kind: error.code(),
             reason: message,
             in_a_row,
             retry_after: None,

@@ -58,7 +58,7 @@ pub struct Renewals {
 
 impl SubscriptionEnd {
     /// The reason, as the metric has it.
-    pub fn as_str(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::Expired => "expired",
             Self::Cut => "cut",
@@ -264,7 +264,7 @@ mod tests {
             SubscriptionEnd::ConsumerGone,
             SubscriptionEnd::Failed,
         ]
-        .map(SubscriptionEnd::as_str)
+        .map(SubscriptionEnd::code)
         .into();
         let documented = [
             "expired",

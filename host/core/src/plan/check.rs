@@ -71,7 +71,7 @@ impl<'a> Scene<'a> {
                 (!self.row(key)?.is_mine).then_some("though it is not read here")
             }
         };
-        broken.map(|how| format!("would {} {} {how}", step.verb(), step.key()))
+        broken.map(|how| format!("would {} {} {how}", step.code(), step.key()))
     }
 
     fn row(&self, key: &LeaseKey) -> Option<&'a ObservedLease> {

@@ -28,7 +28,7 @@ pub enum NoRow {
 
 impl NoRow {
     /// A word for programs; it never changes.
-    pub fn word(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::WasFinished { .. } => "was-finished",
             Self::AncestorUnfinished { .. } => "ancestor-unfinished",

@@ -128,14 +128,14 @@ mod tests {
         };
         let found = preview(&view, &limits);
         assert_eq!(
-            found.now.steps.iter().map(Step::verb).collect::<Vec<_>>(),
+            found.now.steps.iter().map(Step::code).collect::<Vec<_>>(),
             ["create", "create"]
         );
         let then = found.then.unwrap();
         let taken: Vec<_> = then
             .steps
             .iter()
-            .map(|step| (step.verb(), step.key().shard_id()))
+            .map(|step| (step.code(), step.key().shard_id()))
             .collect();
         assert_eq!(taken, [("take", id(0))]);
         let held_back = [(
@@ -210,7 +210,7 @@ mod tests {
             .now
             .steps
             .iter()
-            .map(|step| (step.verb(), step.key().shard_id()))
+            .map(|step| (step.code(), step.key().shard_id()))
             .collect();
         assert_eq!(
             steps,

@@ -97,7 +97,7 @@ impl Step {
     }
 
     /// What is done, in a word.
-    pub fn verb(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::Create { .. } => "create",
             Self::Delete { .. } => "delete",
@@ -214,7 +214,7 @@ impl Reason {
 
 impl Reason {
     /// A word for programs; it never changes.
-    pub fn word(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::NewShard => "new-shard",
             Self::ChildWithoutLease => "child-without-lease",

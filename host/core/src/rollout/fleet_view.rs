@@ -51,7 +51,7 @@ pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], shar
         .collect();
     let is_among_first = first.iter().any(|row| row.worker == *me);
     let runs_it = |row: &&WorkerRow| {
-        let active = RolloutState::Active.word();
+        let active = RolloutState::Active.code();
         row.versions
             .first()
             .is_some_and(|running| running.digest == *digest && running.state == active)

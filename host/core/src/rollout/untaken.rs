@@ -55,7 +55,7 @@ pub fn untaken(fleet: &FleetRows) -> Vec<Untaken> {
         .collect();
     let mut refused: BTreeMap<String, Untaken> = BTreeMap::new();
     let told = fleet.workers.iter().flat_map(|worker| &worker.versions);
-    let is_refused = RolloutState::Refused.word();
+    let is_refused = RolloutState::Refused.code();
     for row in told.filter(|row| row.state == is_refused && !known.contains(row.digest.as_str())) {
         refused
             .entry(row.digest.as_str().to_owned())
@@ -78,8 +78,8 @@ pub fn untaken(fleet: &FleetRows) -> Vec<Untaken> {
 impl Untaken {
     fn find_hosts(&mut self, fleet: &FleetRows) {
         let not_taken = [
-            RolloutState::Refused.word(),
-            RolloutState::Quarantined.word(),
+            RolloutState::Refused.code(),
+            RolloutState::Quarantined.code(),
         ];
         for worker in &fleet.workers {
             let mut rows = worker.versions.iter();

@@ -149,7 +149,7 @@ impl<'a> Report<'a> {
 impl Why {
     fn of(cause: &Cause) -> Self {
         Self {
-            kind: cause.word(),
+            kind: cause.code(),
             text: cause.to_string(),
         }
     }
@@ -187,7 +187,7 @@ impl<'a> OwnerReport<'a> {
         Self {
             worker: holder.worker.as_str(),
             run: holder.run.as_ref().map(Incarnation::as_str),
-            life: holder.pulse.word(),
+            life: holder.pulse.code(),
             state: holder.to_string(),
             silent_ms: millis(holder.silent),
         }

@@ -208,7 +208,7 @@ fn heeded(errand: &Errand, row: &Lease, is_mine: bool) -> &'static str {
             has_room: true,
         },
     ) {
-        Heeded::Do(step) => step.verb(),
+        Heeded::Do(step) => step.code(),
         Heeded::Wait => "wait",
         Heeded::Over => "over",
     }
@@ -271,7 +271,7 @@ fn a_lease_that_names_a_host_which_does_not_serve_it_is_served_or_given_back() {
         taken_at.map(LeaseCounter),
         at_hand,
     ) {
-        Heeded::Do(step) => step.verb(),
+        Heeded::Do(step) => step.code(),
         Heeded::Wait => "wait",
         Heeded::Over => "over",
     };
@@ -331,7 +331,7 @@ fn a_lease_that_names_a_host_which_does_not_serve_it_is_served_or_given_back() {
     let Heeded::Do(step) = heed(&free, Some(&own), full) else {
         panic!("its heart holds what nobody reads")
     };
-    assert_eq!(step.verb(), "release");
+    assert_eq!(step.code(), "release");
 }
 
 #[test]
