@@ -223,7 +223,7 @@ fn death(path: &Path) -> Option<Death> {
     };
     Some(Death {
         stage: said("stage")
-            .and_then(Stage::of_word)
+            .and_then(Stage::of_code)
             .unwrap_or(Stage::Load),
         was_alone: said("alone") == Some("true"),
         process: said("process")
