@@ -179,41 +179,9 @@ fn judge_unlisted(
     }
 }
 
-/// Open shards without a row that the next leader would make one for.
+/// Open shards without a row that the next leader would create one for.
 fn judge_without_lease(table: &LeaseTableFacts, stream: &StreamFacts, findings: &mut Findings) {
-    let Some(asker) = WorkerId::new("doctor") else {
-        return;
-    };
-    let (observer, alive) = (LeaseObserver::default(), BTreeSet::new());
-    let (lease_duration, now) = (Duration::ZERO, Moment::default());
-    let outlook = Outlook {
-        me: &asker,
-        observer: &observer,
-        alive: &alive,
-        lease_duration,
-        now,
-    };
-    let leases = outlook.leases_if_running(table.leases.iter().map(|facts| &facts.lease));
-    let is_bootstrapped = table.fleet.is_bootstrapped_given(!leases.is_empty());
-    let view = FleetView {
-        me: &asker,
-        leases: &leases,
-        workers: &[],
-        shards: None,
-        is_bootstrapped,
-    };
-    let gone = GoneShards::default();
-    let list = ShardList {
-        shards: &stream.shards,
-        gone: &gone,
-        before_start: None,
-    };
-    let missing = missing_rows(&view, &list, &ANY_LIMITS);
-    let without: Vec<&ShardId> = missing
-        .iter()
-        .filter(|(shard, start)| shard.is_open() && start.is_ok())
-        .map(|(shard, _)| &shard.id)
-        .collect();
+    let without = open_without_lease(table, stream);
     if !without.is_empty() {
         findings.add(
             Severity::Warning,
@@ -225,6 +193,37 @@ fn judge_without_lease(table: &LeaseTableFacts, stream: &StreamFacts, findings: 
             "the next host that lists the shards creates the rows",
         );
     }
+}
+
+fn open_without_lease(table: &LeaseTableFacts, stream: &StreamFacts) -> Vec<ShardId> {
+    let Some(asker) = WorkerId::new("doctor") else {
+        return Vec::new();
+    };
+    let outlook = Outlook {
+        me: &asker,
+        observer: &LeaseObserver::default(),
+        alive: &BTreeSet::new(),
+        lease_duration: Duration::ZERO,
+        now: Moment::default(),
+    };
+    let leases = outlook.leases_if_running(table.leases.iter().map(|facts| &facts.lease));
+    let view = FleetView {
+        me: &asker,
+        leases: &leases,
+        workers: &[],
+        shards: None,
+        is_bootstrapped: table.fleet.is_bootstrapped_given(!leases.is_empty()),
+    };
+    let list = ShardList {
+        shards: &stream.shards,
+        gone: &GoneShards::default(),
+        before_start: None,
+    };
+    missing_rows(&view, &list, &ANY_LIMITS)
+        .into_iter()
+        .filter(|(shard, start)| shard.is_open() && start.is_ok())
+        .map(|(shard, _)| shard.id.clone())
+        .collect()
 }
 
 fn judge_holes(

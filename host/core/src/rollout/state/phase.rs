@@ -75,33 +75,11 @@ impl Phase {
 
     /// The phase that follows; `None` where the event changes nothing and gives the shard no part.
     pub(super) fn after(&self, event: Event<'_>) -> Option<Self> {
-        let canary_on_none = Self::Canary { site: None };
+        let on_no_shard = Self::Canary { site: None };
         match (self, event) {
             (Self::Waiting, Event::TurnCame { now }) => Some(Self::probing(now, None)),
-            (
-                Self::Probing {
-                    by,
-                    not_before,
-                    trouble,
-                },
-                Event::Asked { by: site, now, .. },
-            ) if by.as_ref().unwrap_or(site) == site && now >= *not_before => Some(Self::Probing {
-                by: Some(site.clone()),
-                not_before: *not_before,
-                trouble: trouble.clone(),
-            }),
-            (
-                Self::Canary { site: None },
-                Event::Asked {
-                    by, may_try: true, ..
-                },
-            ) => Some(Self::Canary {
-                site: Some(by.clone()),
-            }),
-            (Self::Canary { site: Some(site) }, Event::Asked { by, .. }) if site == by => {
-                Some(self.clone())
-            }
-            (_, Event::ProbeStarted) => Some(canary_on_none),
+            (_, Event::Asked { by, may_try, now }) => self.asked(by, may_try, now),
+            (_, Event::ProbeStarted) => Some(on_no_shard),
             (
                 _,
                 Event::ProbeIsMadeAgain {
@@ -114,27 +92,43 @@ impl Phase {
                 fault,
             }),
             (Self::Verifying { site, .. }, Event::BeforeFailedToo { on }) if site == on => {
-                Some(canary_on_none)
+                Some(on_no_shard)
             }
-            (
-                Self::Probing {
-                    by: Some(site),
-                    not_before,
-                    trouble,
-                },
-                Event::GivenUp { by },
-            ) if site == by => Some(Self::probing(*not_before, trouble.clone())),
-            (
-                Self::Canary { site: Some(site) } | Self::Verifying { site, .. },
-                Event::GivenUp { by },
-            ) if site == by => Some(canary_on_none),
-            (
-                _,
-                Event::TurnCame { .. }
-                | Event::Asked { .. }
-                | Event::BeforeFailedToo { .. }
-                | Event::GivenUp { .. },
-            ) => None,
+            (_, Event::GivenUp { by }) => self.given_up(by),
+            (_, Event::TurnCame { .. } | Event::BeforeFailedToo { .. }) => None,
+        }
+    }
+
+    fn asked(&self, by: &Site, may_try: bool, now: Moment) -> Option<Self> {
+        match self {
+            Self::Probing {
+                by: prober,
+                not_before,
+                trouble,
+            } if prober.as_ref().unwrap_or(by) == by && now >= *not_before => Some(Self::Probing {
+                by: Some(by.clone()),
+                not_before: *not_before,
+                trouble: trouble.clone(),
+            }),
+            Self::Canary { site: None } if may_try => Some(Self::Canary {
+                site: Some(by.clone()),
+            }),
+            Self::Canary { site: Some(site) } if site == by => Some(self.clone()),
+            _ => None,
+        }
+    }
+
+    fn given_up(&self, by: &Site) -> Option<Self> {
+        match self {
+            Self::Probing {
+                by: Some(site),
+                not_before,
+                trouble,
+            } if site == by => Some(Self::probing(*not_before, trouble.clone())),
+            Self::Canary { site: Some(site) } | Self::Verifying { site, .. } if site == by => {
+                Some(Self::Canary { site: None })
+            }
+            _ => None,
         }
     }
 }
