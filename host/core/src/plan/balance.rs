@@ -120,6 +120,7 @@ struct Movable<'a> {
 }
 
 /// The poorest worker that has room, and the richest, each with what it holds.
+#[derive(Clone, Copy)]
 struct Pair<'a> {
     poor: (u64, &'a WorkerId),
     rich: (u64, &'a WorkerId),
