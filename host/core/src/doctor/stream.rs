@@ -146,16 +146,10 @@ fn judge_unlisted(
     shards: &BTreeMap<&ShardId, &Shard>,
     findings: &mut Findings,
 ) {
-    let unlisted = |is_finished: bool| {
-        let leases = table.leases.iter().map(|facts| &facts.lease);
-        leases
-            .filter(move |lease| {
-                lease.is_finished() == is_finished && !shards.contains_key(&lease.key.shard_id())
-            })
-            .map(|lease| &lease.key)
-            .collect::<Vec<_>>()
-    };
-    let unfinished = unlisted(false);
+    let leases = table.leases.iter().map(|facts| &facts.lease);
+    let unlisted = leases.filter(|lease| !shards.contains_key(&lease.key.shard_id()));
+    let (finished, unfinished): (Vec<&Lease>, Vec<&Lease>) =
+        unlisted.partition(|lease| lease.is_finished());
     if !unfinished.is_empty() {
         findings.add(
             Severity::Warning,
@@ -163,17 +157,16 @@ fn judge_unlisted(
             format!(
                 "{} unfinished, and not in the stream's shard list: most likely they expired with \
                     their records",
-                some_of("lease", unfinished)
+                some_of("lease", unfinished.iter().map(|lease| &lease.key))
             ),
             "the leader removes such rows once it is certain, so that they do not block the \
                 shards after them",
         );
     }
-    let finished = unlisted(true);
     if !finished.is_empty() {
         let what = format!(
             "{} finished, and not in the stream's shard list",
-            some_of("lease", finished)
+            some_of("lease", finished.iter().map(|lease| &lease.key))
         );
         findings.add(Severity::Note, Topic::ShardsGone, what, "");
     }

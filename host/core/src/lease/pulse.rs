@@ -19,7 +19,14 @@ pub struct Watched {
     pub has_written: bool,
 }
 
-/// What follows from that. Only [`Pulse::Expired`] allows anybody to treat the owner as dead.
+/// Whether an owner lives. Only [`Pulse::Expired`] allows a host to treat the owner as dead.
+///
+/// | silent for | ever seen to write | then |
+/// |---|---|---|
+/// | more than the lease duration | any | expired |
+/// | more than 0.47 of it | any | silent |
+/// | less | yes | beats |
+/// | less | no | unwatched |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pulse {
     /// It was seen to write, not longer ago than it may take to write again.
@@ -63,8 +70,8 @@ impl Pulse {
         }
     }
 
-    /// Whether the owner may live: nobody is dead who was not watched for longer than its lease
-    /// duration.
+    /// Whether the owner may live: an owner is dead only after it was watched for longer than its
+    /// lease duration.
     pub fn may_live(self) -> bool {
         !matches!(self, Self::Expired { .. })
     }
@@ -74,7 +81,7 @@ impl Pulse {
         matches!(self, Self::Silent { .. } | Self::Expired { .. })
     }
 
-    /// A word for programs.
+    /// The stable name for programs.
     pub fn code(self) -> &'static str {
         match self {
             Self::Beats => "live",
