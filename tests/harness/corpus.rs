@@ -74,7 +74,7 @@ pub enum Expected {
     Fails {
         /// Which.
         call: Call,
-        /// [`ProcessorError::kind`](shardmill_core::plugin::ProcessorError::kind).
+        /// [`ProcessorError::code`](shardmill_core::plugin::ProcessorError::code).
         kind: &'static str,
         /// What the error says.
         says: &'static str,

@@ -1,34 +1,37 @@
-//! What a host may do with a version that it died of, or may have died of. Before a version is
-//! loaded or called for the first time it is marked, and the mark goes once it did well: one that
-//! nobody holds any more was left by a process that died.
+//! What a host may do with a version that it died of, or may have died of.
 //!
-//! ```text
-//!   deaths of a version:   none ──> with others    some ──> alone    two, one of them alone ──> not, until somebody says so
-//! ```
+//! Before a version is loaded or called for the first time it is marked, and the mark is removed
+//! once the version has worked for a while: it is proven. A mark without a live process was left by
+//! one that died.
+//!
+//! | deaths with a version unproven | the version may be tried |
+//! |---|---|
+//! | none | beside others |
+//! | some | as the only unproven one |
+//! | two or more, and it was the only unproven one in at least one of them | not until an operator releases it |
 //!
 //! A process that is killed by a person, by the system for want of memory, or with its machine,
-//! leaves the same marks. So one death is a suspicion and no more, and what has done well for a
-//! while is not marked any more.
+//! leaves the same marks. So one death is only a suspicion.
 
 mod proven;
-mod trials;
+mod unproven;
 
 use std::fmt;
 use std::time::Duration;
 
 pub use proven::{PROVEN_MAX, Proven};
-pub use trials::{Entry, Over, Trials};
+pub use unproven::{Entry, Unmark, Unproven};
 
 use crate::stream::Utc;
 
-/// How long a version is on trial before no death of the host counts as its own. A minute: what is
+/// How long a version must work before no death of the host counts against it. A minute: what is
 /// wrong with code or with its memory shows within its first batches, and machines do not lose
 /// power twice in the first minutes of one version.
 pub(crate) const PROVEN_AFTER: Duration = Duration::from_mins(1);
-/// Deaths that quarantine a version, if it was alone on trial in one of them at least.
+/// Deaths that quarantine a version, if it was the only unproven one in at least one of them.
 pub(crate) const DEATHS_MAX: usize = 2;
 
-/// How what is told of deaths begins.
+/// The start of every text about deaths.
 pub(crate) const DIED: &str = "the host died ";
 
 /// What a host was doing with a version.
@@ -42,32 +45,32 @@ pub enum Stage {
     Call,
 }
 
-/// What a process left behind that died with a version on trial.
+/// What a process left behind that died with a version unproven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Death {
     /// How far the version had come.
     pub stage: Stage,
-    /// Whether no other version was on trial in that process.
+    /// Whether no other version was unproven in that process.
     pub was_alone: bool,
-    /// The process.
+    /// Its process id.
     pub process: u32,
-    /// When the trial began, in milliseconds since the Unix epoch, on that host's wall clock. For
-    /// people.
+    /// When the version was marked, in milliseconds since the Unix epoch, on that host's wall
+    /// clock. For people.
     pub at_ms: u64,
 }
 
-/// What follows for a version.
+/// How a version may be tried, after its deaths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ruling {
     /// It may be tried beside others.
     Together,
-    /// It may be tried with no other version on trial: should the host die, it is known of which.
+    /// It may be tried as the only unproven version: should the host die, it is known of which.
     Alone,
-    /// It may not be tried.
+    /// It may not be tried, until an operator releases it.
     Quarantined,
 }
 
-/// What follows from the deaths of one version.
+/// Judges a version by its deaths, as the table above does.
 pub fn ruling(deaths: &[Death]) -> Ruling {
     let was_alone = deaths.iter().any(|death| death.was_alone);
     match deaths.len() {
@@ -77,7 +80,7 @@ pub fn ruling(deaths: &[Death]) -> Ruling {
     }
 }
 
-/// The deaths in words; nothing is to be told of none.
+/// A reason in words, for a quarantine. `deaths` must not be empty for it to be true.
 pub fn told(deaths: &[Death]) -> String {
     let times = match deaths.len() {
         1 => "once".to_owned(),
@@ -92,8 +95,8 @@ pub fn told(deaths: &[Death]) -> String {
 }
 
 impl Stage {
-    /// A word for programs.
-    pub fn word(self) -> &'static str {
+    /// The stage's stable name, in marks.
+    pub fn code(self) -> &'static str {
         match self {
             Self::Load => "load",
             Self::Start => "start",
@@ -101,11 +104,11 @@ impl Stage {
         }
     }
 
-    /// The stage of that word.
-    pub fn of_word(word: &str) -> Option<Self> {
+    /// The stage of that name.
+    pub fn of_code(code: &str) -> Option<Self> {
         [Self::Load, Self::Start, Self::Call]
             .into_iter()
-            .find(|stage| stage.word() == word)
+            .find(|stage| stage.code() == code)
     }
 }
 
@@ -159,7 +162,7 @@ mod tests {
             soon after one, in process 7, which began with it at 1970-01-01T00:00:02Z";
         assert_eq!(text, expected);
         assert!(told(&[death(true, 1)]).starts_with("the host died once "));
-        assert_eq!(Stage::of_word(Stage::Start.word()), Some(Stage::Start));
-        assert_eq!(Stage::of_word("sleep"), None);
+        assert_eq!(Stage::of_code(Stage::Start.code()), Some(Stage::Start));
+        assert_eq!(Stage::of_code("sleep"), None);
     }
 }

@@ -1,45 +1,44 @@
-//! Why a shard moves, or does not: what the rows tell, and what each live worker would do about it.
+//! Why a shard moves, or does not: what the rows show, and what each live worker would do about it.
 //! Pure, as the plan is.
 
 mod cause;
 mod evidence;
 mod holder;
+mod lease_status;
 mod opinion;
-mod place;
-
-use std::collections::{BTreeMap, BTreeSet};
+mod relatives;
 
 pub use cause::Cause;
 pub use evidence::Evidence;
 pub use holder::{Claim, Holder};
+pub use lease_status::LeaseStatus;
 pub use opinion::{Intent, Opinion};
-pub use place::Place;
+pub use relatives::{Ancestor, Relation, Relative};
+
+use std::time::Duration;
+
+use relatives::Rows;
 
 use crate::lease::{Lease, Standing};
-use crate::plan::{FleetView, ObservedLease, ReadingOrder, Reason, missing_rows};
-use crate::stream::{InvalidName, Shard, ShardId};
-
-/// Ancestors that are told of: a stream resharded every hour has hundreds in a week, and the
-/// nearest ones matter.
-const LINEAGE_MAX: usize = 32;
+use crate::plan::{FleetView, ObservedLease, Reason, missing_rows};
+use crate::stream::{InvalidName, ShardId};
 
 /// All that is known of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// Which.
+    /// The shard that was asked about.
     pub shard: ShardId,
-    /// What Kinesis says of it, if it was asked.
+    /// What Kinesis says of it; `None` if it was not asked.
     pub listed: Option<Listed>,
-    /// Where it stands; `None` if it has no row.
-    pub place: Option<Place>,
-    /// Why it does not move, the weightiest first; empty if nothing is in its way as far as the
-    /// tables tell.
+    /// The state of its lease; `None` if it has no row.
+    pub status: Option<LeaseStatus>,
+    /// Why it does not move, the weightiest first; empty if the tables show nothing in its way.
     pub causes: Vec<Cause>,
     /// The shards that it waits for, nearest first.
     pub lineage: Vec<Ancestor>,
-    /// What each live worker would do about it.
+    /// What each live worker would do about it, in order of worker id.
     pub opinions: Vec<Opinion>,
-    /// Shards beside it: parents, children, and others on the same hash keys.
+    /// Its parents, its children, and others on the same hash keys.
     pub relatives: Vec<Relative>,
 }
 
@@ -54,42 +53,11 @@ pub enum Listed {
     No,
 }
 
-/// A shard that must end first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ancestor {
-    /// How many generations up: 1 is a parent.
-    pub depth: usize,
-    /// Where it stands.
-    pub place: Place,
-}
-
-/// A shard beside another one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Relative {
-    /// How.
-    pub relation: Relation,
-    /// Which.
-    pub shard: ShardId,
-    /// Where it stands; `None` if it has no row.
-    pub place: Option<Place>,
-}
-
-/// How a shard is related to another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Relation {
-    /// It must end first.
-    Parent,
-    /// It follows.
-    Child,
-    /// Neither, but it covers some of the same hash keys.
-    SameHashKeys,
-}
-
 /// The shard that people mean: its id, or only the number in it.
 ///
 /// # Errors
 ///
-/// If it is no shard id.
+/// If the text is neither.
 pub fn shard_named(text: &str) -> Result<ShardId, InvalidName> {
     if !text.is_empty() && text.len() <= 12 && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return ShardId::new(format!("shardId-{text:0>12}"));
@@ -101,149 +69,58 @@ pub fn shard_named(text: &str) -> Result<ShardId, InvalidName> {
 pub fn explain(shard: &ShardId, evidence: &Evidence<'_>) -> Option<Explanation> {
     let rows = Rows::of(evidence);
     let row = rows.by_shard.get(shard).copied();
-    let in_stream = rows.in_stream.get(shard).copied();
-    let unreadable = evidence.unreadable(shard);
-    if row.is_none() && in_stream.is_none() && unreadable.is_none() {
+    let is_listed = rows.in_stream.contains_key(shard);
+    if row.is_none() && !is_listed && evidence.unreadable(shard).is_none() {
         return None;
     }
-    let place = row.map(|row| evidence.place(row, &rows));
-    let causes = match (&place, unreadable) {
-        (Some(place), _) => place.causes.clone(),
-        (None, Some(problem)) => vec![Cause::Unreadable {
-            problem: problem.to_owned(),
-        }],
-        (None, None) => vec![evidence.missing(shard)],
+    let status = row.map(|row| evidence.status(row, &rows));
+    let causes = match &status {
+        Some(status) => status.causes.clone(),
+        None => vec![evidence.why_no_row(shard)],
     };
-    let opinions = if row.is_some_and(|row| !row.is_finished())
-        && !causes.iter().any(Cause::is_for_nobody_to_mend)
-    {
-        opinion::of_live_workers(shard, evidence)
-    } else {
-        Vec::new()
-    };
-    let listed = evidence.shards.map(|_| match in_stream {
-        Some(shard) if shard.is_open() => Listed::Open,
-        Some(_) => Listed::Closed,
-        None => Listed::No,
-    });
-    let lineage = rows.lineage(&causes, evidence);
-    let relatives = rows.relatives(shard, evidence);
     Some(Explanation {
         shard: shard.clone(),
-        listed,
-        place,
+        listed: evidence.listed(shard),
+        lineage: rows.lineage(&causes, evidence),
+        opinions: opinions(shard, row, &causes, evidence),
+        relatives: rows.relatives(shard, evidence),
+        status,
         causes,
-        lineage,
-        opinions,
-        relatives,
     })
 }
 
-/// Rows and shards by id.
-struct Rows<'a> {
-    by_shard: BTreeMap<ShardId, &'a Lease>,
-    in_stream: BTreeMap<&'a ShardId, &'a Shard>,
-    order: ReadingOrder<'a>,
-}
-
-impl<'a> Rows<'a> {
-    fn of(evidence: &Evidence<'a>) -> Self {
-        let shards = evidence.shards.map(|list| list.shards).unwrap_or_default();
-        Self {
-            by_shard: evidence
-                .leases
-                .iter()
-                .map(|lease| (lease.key.shard_id(), lease))
-                .collect(),
-            in_stream: shards.iter().map(|shard| (&shard.id, shard)).collect(),
-            order: ReadingOrder::of(evidence.leases.iter(), evidence.is_bootstrapped),
-        }
-    }
-
-    /// The shards that the causes name as to end first, and those that these wait for in turn.
-    fn lineage(&self, causes: &[Cause], evidence: &Evidence<'_>) -> Vec<Ancestor> {
-        let waits_for = |causes: &[Cause]| -> Vec<ShardId> {
-            causes.iter().flat_map(Cause::waits_for).cloned().collect()
-        };
-        let (mut found, mut visited) = (Vec::new(), BTreeSet::new());
-        let mut generation = waits_for(causes);
-        let mut depth = 1;
-        while !generation.is_empty() && found.len() < LINEAGE_MAX {
-            let mut next = Vec::new();
-            for id in generation {
-                // Each shard once, so that rows with a cycle of parents end too.
-                let Some(row) = self
-                    .by_shard
-                    .get(&id)
-                    .filter(|_| visited.insert(id.clone()))
-                else {
-                    continue;
-                };
-                let place = evidence.place(row, self);
-                next.extend(waits_for(&place.causes));
-                found.push(Ancestor { depth, place });
-            }
-            generation = next;
-            depth += 1;
-        }
-        found
-    }
-
-    fn relatives(&self, shard: &ShardId, evidence: &Evidence<'_>) -> Vec<Relative> {
-        let row = self.by_shard.get(shard);
-        let listed = self.in_stream.get(shard);
-        let parents = row
-            .map(|row| &row.parents)
-            .or(listed.map(|shard| &shard.parents));
-        let parents: BTreeSet<ShardId> = parents.into_iter().flatten().cloned().collect();
-        let mut children: BTreeSet<ShardId> = row
-            .into_iter()
-            .flat_map(|row| row.children.iter().cloned())
-            .collect();
-        children.extend(
-            self.in_stream
-                .values()
-                .filter(|child| child.parents.contains(shard))
-                .map(|c| c.id.clone()),
-        );
-        children.extend(
-            self.by_shard
-                .values()
-                .filter(|c| c.parents.contains(shard))
-                .map(|c| c.key.shard_id()),
-        );
-        let range = row
-            .and_then(|row| row.hash_range)
-            .or(listed.map(|shard| shard.hash_range));
-        let beside = self.by_shard.iter().filter(|(id, lease)| {
-            let is_kin = *id == shard || parents.contains(id) || children.contains(id);
-            !is_kin
-                && !lease.is_finished()
-                && range
-                    .zip(lease.hash_range)
-                    .is_some_and(|(a, b)| a.overlaps(b))
-        });
-        let mut relatives: Vec<(Relation, ShardId)> = beside
-            .map(|(id, _)| (Relation::SameHashKeys, id.clone()))
-            .collect();
-        relatives.extend(parents.into_iter().map(|id| (Relation::Parent, id)));
-        relatives.extend(children.into_iter().map(|id| (Relation::Child, id)));
-        relatives.sort();
-        let place = |id: &ShardId| self.by_shard.get(id).map(|row| evidence.place(row, self));
-        relatives
-            .into_iter()
-            .map(|(relation, shard)| Relative {
-                relation,
-                place: place(&shard),
-                shard,
-            })
-            .collect()
+/// None of a shard that no worker could do anything about.
+fn opinions(
+    shard: &ShardId,
+    row: Option<&Lease>,
+    causes: &[Cause],
+    evidence: &Evidence<'_>,
+) -> Vec<Opinion> {
+    let is_unfinished = row.is_some_and(|row| !row.is_finished());
+    if is_unfinished && !causes.iter().any(Cause::is_beyond_workers) {
+        opinion::of_live_workers(shard, evidence)
+    } else {
+        Vec::new()
     }
 }
 
 impl Evidence<'_> {
-    /// Why a shard that Kinesis lists has no row.
-    fn missing(&self, shard: &ShardId) -> Cause {
+    fn listed(&self, shard: &ShardId) -> Option<Listed> {
+        let mut shards = self.shards?.shards.iter();
+        Some(match shards.find(|listed| listed.id == *shard) {
+            Some(listed) if listed.is_open() => Listed::Open,
+            Some(_) => Listed::Closed,
+            None => Listed::No,
+        })
+    }
+
+    /// Why a shard that Kinesis lists, or that has a damaged row, has no row to go by.
+    fn why_no_row(&self, shard: &ShardId) -> Cause {
+        if let Some(problem) = self.unreadable(shard) {
+            return Cause::Unreadable {
+                problem: problem.to_owned(),
+            };
+        }
         let Some(list) = &self.shards else {
             return Cause::NoRow { why: None };
         };
@@ -255,33 +132,31 @@ impl Evidence<'_> {
             shards: Some(*list),
             is_bootstrapped: self.is_bootstrapped,
         };
-        let found = missing_rows(&view, list, &self.limits)
-            .into_iter()
-            .find(|(missing, _)| missing.id == *shard);
-        match found.map(|(_, start)| start) {
-            Some(Ok((checkpoint, reason))) => Cause::RowToCome {
+        let mut missing = missing_rows(&view, list, &self.limits).into_iter();
+        match missing.find(|(missing, _)| missing.id == *shard) {
+            Some((_, Ok((checkpoint, reason)))) => Cause::RowToCome {
                 checkpoint,
                 reason,
                 leader: self.live_leader().cloned(),
             },
-            Some(Err(why)) => Cause::NoRow { why: Some(why) },
+            Some((_, Err(why))) => Cause::NoRow { why: Some(why) },
             None => Cause::NoRow { why: None },
         }
     }
 
-    /// Where the shard of `row` stands, and what is in its way.
-    fn place(&self, row: &Lease, rows: &Rows<'_>) -> Place {
+    /// The state of the lease in `row`, and what is in its way.
+    fn status(&self, row: &Lease, rows: &Rows<'_>) -> LeaseStatus {
         let holder = self.holder(row);
         let observed = self
             .outlook(self.asker, &self.alive())
             .lease(row, false, false);
-        Place {
+        LeaseStatus {
             causes: self.causes(&observed, holder.as_ref(), rows),
             claim: self.claim(row, observed.is_claim_fresh),
             has_advanced: self.has_advanced(row),
             held_for: row
                 .held_since_ms
-                .map(|since| std::time::Duration::from_millis(self.wall_ms.saturating_sub(since))),
+                .map(|since| Duration::from_millis(self.wall_ms.saturating_sub(since))),
             standing: observed.standing,
             holder,
             lease: row.clone(),
@@ -298,33 +173,13 @@ impl Evidence<'_> {
         let mut causes: Vec<Cause> = self.unlisted(row, rows).into_iter().collect();
         if row.is_finished() {
             causes.push(Cause::Finished);
-            return causes;
-        }
-        if let (Some(holder), Standing::Held) = (holder, observed.standing) {
-            causes.extend(Cause::of_holder(holder));
-            causes.extend(row.stuck.clone().map(|text| Cause::Stuck { text }));
-            causes.extend(match observed.asked_for(self.asker) {
-                Some(reason) => Some(Cause::Planned(reason)),
-                None => row.claimant.clone().map(|by| Cause::ClaimVoid { by }),
-            });
-            return causes;
-        }
-        if let Some(reason) = rows.order.waits_for(row) {
+        } else if let (Some(holder), Standing::Held) = (holder, observed.standing) {
+            causes.extend(self.causes_while_held(observed, holder));
+        } else if let Some(reason) = rows.order.waits_for(row) {
             causes.push(Cause::Planned(reason));
-            return causes;
+        } else {
+            causes.extend(self.causes_while_untaken(observed, holder));
         }
-        causes.push(match (holder, observed.kept_for(self.asker)) {
-            (Some(holder), _) => Cause::OwnerDead {
-                owner: holder.worker.clone(),
-                silent: holder.silent,
-            },
-            (None, Some(reason)) => Cause::Planned(reason),
-            (None, None) => Cause::Free,
-        });
-        if !self.is_anybody_alive() {
-            causes.push(Cause::NobodyAlive);
-        }
-        causes.extend(row.stuck.clone().map(|text| Cause::GivenUp { text }));
         causes
     }
 
@@ -340,6 +195,43 @@ impl Evidence<'_> {
             return Some(Cause::Planned(Reason::GoneAfterNextListing));
         }
         (!rows.in_stream.contains_key(&shard)).then_some(Cause::NotListed)
+    }
+
+    fn causes_while_held(&self, observed: &ObservedLease, holder: &Holder) -> Vec<Cause> {
+        let row = &observed.lease;
+        let mut causes: Vec<Cause> = Cause::of_holder(holder).into_iter().collect();
+        if let Some(text) = row.stuck.clone() {
+            causes.push(Cause::Stuck { text });
+        }
+        if let Some(reason) = observed.asked_for(self.asker) {
+            causes.push(Cause::Planned(reason));
+        } else if let Some(by) = row.claimant.clone() {
+            causes.push(Cause::ClaimVoid { by });
+        }
+        causes
+    }
+
+    /// Of a lease that may be taken, and that nobody has taken yet.
+    fn causes_while_untaken(
+        &self,
+        observed: &ObservedLease,
+        holder: Option<&Holder>,
+    ) -> Vec<Cause> {
+        let mut causes = vec![match (holder, observed.kept_for(self.asker)) {
+            (Some(holder), _) => Cause::OwnerDead {
+                owner: holder.worker.clone(),
+                silent: holder.silent,
+            },
+            (None, Some(reason)) => Cause::Planned(reason),
+            (None, None) => Cause::Free,
+        }];
+        if !self.is_anybody_alive() {
+            causes.push(Cause::NobodyAlive);
+        }
+        if let Some(text) = observed.lease.stuck.clone() {
+            causes.push(Cause::GivenUp { text });
+        }
+        causes
     }
 }
 

@@ -83,7 +83,7 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// All of them.
+    /// Every kind of damage, once.
     pub const ALL: [Self; 4] = [
         Self::Checksum,
         Self::Encoding,
@@ -91,8 +91,8 @@ impl Damage {
         Self::TooLarge,
     ];
 
-    /// The word used in metrics.
-    pub fn as_str(self) -> &'static str {
+    /// The damage's stable name for metrics.
+    pub fn code(self) -> &'static str {
         match self {
             Self::Checksum => "checksum",
             Self::Encoding => "encoding",
@@ -136,11 +136,7 @@ fn open(record: &Record, body: Bytes) -> Result<Vec<Record>, Damage> {
     let aggregate = AggregatedRecord::decode(body).map_err(|_| Damage::Encoding)?;
     // Before any of it is built: the tables are short, but each key is copied as often as it is
     // named.
-    let mut cost = 0_usize;
-    for user_record in &aggregate.records {
-        cost = cost.saturating_add(Parts::of(user_record, &aggregate)?.cost_bytes());
-    }
-    if cost > EXPANDED_BYTES_MAX {
+    if cost_of(&aggregate)? > EXPANDED_BYTES_MAX {
         return Err(Damage::TooLarge);
     }
     let numbered = (0_u64..).zip(&aggregate.records);
@@ -149,6 +145,14 @@ fn open(record: &Record, body: Bytes) -> Result<Vec<Record>, Damage> {
             Ok(Parts::of(user_record, &aggregate)?.record(record, sub_sequence))
         })
         .collect()
+}
+
+fn cost_of(aggregate: &AggregatedRecord) -> Result<usize, Damage> {
+    let mut cost = 0_usize;
+    for user_record in &aggregate.records {
+        cost = cost.saturating_add(Parts::of(user_record, aggregate)?.cost_bytes());
+    }
+    Ok(cost)
 }
 
 /// A user record with its keys looked up.

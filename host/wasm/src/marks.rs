@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use shardmill_core::deaths::{Entry, Over, Ruling, Stage, Trials, ruling, told};
+use shardmill_core::deaths::{Entry, Ruling, Stage, Unmark, Unproven, ruling, told};
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::time::Moment;
 
@@ -46,7 +46,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    trials: Trials,
+    unproven: Unproven,
     held: HashMap<PluginDigest, Mark>,
     /// Why a mark could not be written, so that a lasting trouble is logged once.
     trouble: Option<String>,
@@ -84,9 +84,9 @@ impl Marks {
     pub fn beside(cache: &Path) -> Self {
         match Folder::open(cache) {
             Ok(folder) => {
-                let trials = Trials::new(folder.proven());
+                let unproven = Unproven::new(folder.proven());
                 let state = Mutex::new(State {
-                    trials,
+                    unproven,
                     ..State::default()
                 });
                 let shared = Shared {
@@ -168,7 +168,7 @@ impl Marks {
         let shared = self
             .shared
             .as_ref()
-            .filter(|shared| !shared.lock().trials.is_proven(digest));
+            .filter(|shared| !shared.lock().unproven.is_proven(digest));
         if let Some(shared) = shared {
             let deaths = shared.folder.deaths(digest).unwrap_or_default();
             match ruling(&deaths) {
@@ -217,7 +217,7 @@ impl Newcomer {
             return Ok(None);
         }
         match state
-            .trials
+            .unproven
             .enter(&self.plugin, &self.digest, self.is_suspect, shared.now())
         {
             Entry::Proven => {
@@ -256,7 +256,7 @@ impl AtWork {
     pub(crate) fn denied_memory(&self) {
         let Newcomer { marks, digest, .. } = &*self.newcomer;
         if let Some(shared) = &marks.shared {
-            shared.lock().trials.denied_memory(digest, shared.now());
+            shared.lock().unproven.denied_memory(digest, shared.now());
         }
     }
 }
@@ -266,8 +266,8 @@ impl Drop for AtWork {
         let Newcomer { marks, digest, .. } = &*self.newcomer;
         let Some(shared) = &marks.shared else { return };
         let mut state = shared.lock();
-        state.trials.leave(digest, self.stage == Stage::Call);
-        if self.stage == Stage::Load && state.trials.loaded(digest) {
+        state.unproven.leave(digest, self.stage == Stage::Call);
+        if self.stage == Stage::Load && state.unproven.loaded(digest) {
             state.held.remove(digest);
         }
     }
@@ -284,10 +284,10 @@ impl Shared {
 
     fn look(&self, now: Moment) {
         let mut state = self.lock();
-        for over in state.trials.look(now) {
-            let (Over::Proven(digest) | Over::Idle(digest)) = &over;
+        for unmark in state.unproven.look(now) {
+            let (Unmark::Proven(digest) | Unmark::Idle(digest)) = &unmark;
             state.held.remove(digest);
-            if matches!(over, Over::Proven(_)) {
+            if matches!(unmark, Unmark::Proven(_)) {
                 let kept = self
                     .folder
                     .forget(digest)

@@ -117,13 +117,13 @@ pub fn count_from_zero(plugin: &PluginName, policy: &FailurePolicy) {
     }
     let Some(decision) = &policy.then else { return };
     for cause in Cause::ALL {
-        given_up(plugin, decision.as_str(), cause).increment(0);
+        given_up(plugin, decision.code(), cause).increment(0);
     }
 }
 
 /// The same of the rollouts of a plugin.
 pub fn count_rollbacks_from_zero(plugin: &PluginName) {
-    for cause in Regression::KINDS {
+    for cause in Regression::CODES {
         rollbacks(plugin, cause).increment(0);
     }
 }
@@ -133,7 +133,7 @@ pub(crate) fn given_up(plugin: &PluginName, decision: &'static str, cause: Cause
     let labels = [
         ("plugin", plugin.to_string()),
         ("decision", decision.into()),
-        ("cause", cause.as_str().into()),
+        ("cause", cause.code().into()),
     ];
     counter!(RECORDS_GIVEN_UP, &labels)
 }

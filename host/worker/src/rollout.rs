@@ -185,9 +185,9 @@ impl SharedRollout {
                 "proven"
             }
             Change::RolledBack(digest, why) => {
-                tracing::error!(%plugin, %digest, cause = why.kind(), %why, "version rolled back \
+                tracing::error!(%plugin, %digest, cause = why.code(), %why, "version rolled back \
                     and quarantined");
-                metrics::rollbacks(plugin, why.kind()).increment(1);
+                metrics::rollbacks(plugin, why.code()).increment(1);
                 "rolled-back"
             }
             Change::Withdrawn(digest) => {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::HumanBytes;
-use shardmill_core::explain::{Cause, Evidence, Explanation, Listed, Place, explain, shard_named};
+use shardmill_core::explain::{
+    Cause, Evidence, Explanation, LeaseStatus, Listed, explain, shard_named,
+};
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
 use shardmill_core::rollout::untaken;
 use shardmill_core::stream::{ReadFrom, ShardId, Utc};
@@ -92,9 +94,9 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         lines.add("why", &cause.to_string());
     }
     if told.causes.is_empty() {
-        lines.add("why", &healthy(told.place.as_ref()));
+        lines.add("why", &healthy(told.status.as_ref()));
     }
-    if let Some(place) = &told.place {
+    if let Some(place) = &told.status {
         for (label, value) in facts(place, reading) {
             lines.add(label, &value);
         }
@@ -111,14 +113,14 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
         } else {
             "that for"
         };
-        let shard = up.place.lease.key.shard_id();
-        lines.add(label, &format!("{shard}: {}", in_short(&up.place)));
+        let shard = up.status.lease.key.shard_id();
+        lines.add(label, &format!("{shard}: {}", in_short(&up.status)));
     }
     for (intent, workers) in &opinions(told) {
         lines.add("worker", &format!("{} {intent}", workers.join(", ")));
     }
     for relative in &told.relatives {
-        let place = relative.place.as_ref();
+        let place = relative.status.as_ref();
         let where_it_is = place.map_or_else(|| "no row".to_owned(), in_short);
         let text = format!("{}: {where_it_is}", relative.shard);
         lines.add(relation(relative.relation), &text);
@@ -139,7 +141,7 @@ fn as_text(told: &Explanation, application: &str, reading: &Reading) -> String {
 fn opinions(told: &Explanation) -> BTreeMap<String, Vec<&str>> {
     let mut workers: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for opinion in &told.opinions {
-        if opinion.intent.is_telling(&told.causes) {
+        if opinion.intent.adds_to(&told.causes) {
             let of_this_intent = workers.entry(opinion.intent.to_string()).or_default();
             of_this_intent.push(opinion.worker.as_str());
         }
@@ -169,7 +171,7 @@ fn listed(listed: Option<Listed>) -> &'static str {
     }
 }
 
-fn healthy(place: Option<&Place>) -> String {
+fn healthy(place: Option<&LeaseStatus>) -> String {
     let owner = place
         .and_then(|place| place.holder.as_ref())
         .map_or("its owner", |holder| holder.worker.as_str());
@@ -186,7 +188,7 @@ fn healthy(place: Option<&Place>) -> String {
 }
 
 /// What the row says, label by label.
-fn facts(place: &Place, reading: &Reading) -> Vec<(&'static str, String)> {
+fn facts(place: &LeaseStatus, reading: &Reading) -> Vec<(&'static str, String)> {
     let lease = &place.lease;
     let owner = match &place.holder {
         None => "none".to_owned(),
@@ -266,7 +268,7 @@ fn checkpoint(lease: &Lease, reading: &Reading) -> String {
 }
 
 /// A place in one line.
-fn in_short(place: &Place) -> String {
+fn in_short(place: &LeaseStatus) -> String {
     let at = match &place.holder {
         Some(holder) if !place.lease.is_finished() => {
             format!("held by {}, at {}", holder.worker, place.lease.checkpoint)

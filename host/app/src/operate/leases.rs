@@ -185,7 +185,7 @@ fn row(lease: &Lease, observer: &LeaseObserver, now: Moment) -> Row {
     Row {
         shard: lease.key.to_string(),
         owner: lease.owner.as_ref().map(ToString::to_string),
-        owner_life: owner_pulse.map(Pulse::word),
+        owner_life: owner_pulse.map(Pulse::code),
         is_served: lease.owner.is_some() && owner_pulse.is_none_or(Pulse::may_live),
         held_since_ms: lease.held_since_ms,
         counter: lease.counter.0,

@@ -74,7 +74,7 @@ impl<'a> OldFleet<'a> {
         let longest = watch_past(self.failover_time) + QUIET_FOR;
         while self.watch.watched_for(BootClock.now()) < longest {
             let alive = self.alive();
-            let is_seen = alive.iter().any(|worker| worker.pulse.word() == "live");
+            let is_seen = alive.iter().any(|worker| worker.pulse.code() == "live");
             if is_seen || alive.is_empty() && self.is_quiet() {
                 break;
             }

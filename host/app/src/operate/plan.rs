@@ -155,7 +155,7 @@ fn left_for_now(decided: &Preview, leaders_plan: &Plan) -> Vec<ShardLine> {
         .chain(decided.now.held_back.iter().filter(is_first_only));
     let line = |(key, reason): &(LeaseKey, Reason)| ShardLine {
         shard: key.shard_id().to_string(),
-        kind: reason.word(),
+        kind: reason.code(),
         reason: reason.to_string(),
     };
     waiting.chain(&last.held_back).map(line).collect()
@@ -165,7 +165,7 @@ fn without_row((shard, start): &MissingRow<'_>) -> Option<ShardLine> {
     let why = start.as_ref().err()?;
     Some(ShardLine {
         shard: shard.id.to_string(),
-        kind: why.word(),
+        kind: why.code(),
         reason: why.to_string(),
     })
 }
@@ -190,7 +190,7 @@ fn standing(me: &WorkerId, reading: &Reading) -> &'static str {
 
 fn steps(decided: &Plan) -> Vec<StepLine> {
     let line = |step: &Step| StepLine {
-        step: step.verb(),
+        step: step.code(),
         shard: step.key().shard_id().to_string(),
         checkpoint: match step {
             Step::Create { lease: row, .. } | Step::Take { seen: row, .. } => {
@@ -201,7 +201,7 @@ fn steps(decided: &Plan) -> Vec<StepLine> {
             | Step::Release { .. }
             | Step::HandOver { .. } => None,
         },
-        kind: step.reason().word(),
+        kind: step.reason().code(),
         reason: step.reason().to_string(),
     };
     decided.steps.iter().map(line).collect()

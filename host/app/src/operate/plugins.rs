@@ -165,7 +165,7 @@ impl Watch {
         let host = |row: &WorkerRow| HostLine {
             host: row.worker.to_string(),
             is_alive: is_alive(&row.worker),
-            life: pulse_of(&row.worker).map_or("unwatched", Pulse::word),
+            life: pulse_of(&row.worker).map_or("unwatched", Pulse::code),
             versions: row.versions.iter().map(VersionLine::of).collect(),
         };
         let mut hosts: Vec<HostLine> = fleet.workers.iter().map(host).collect();

@@ -3,8 +3,8 @@ use std::collections::VecDeque;
 use crate::plugin::PluginDigest;
 
 /// Versions that are remembered as proven; the oldest go first. 512: five versions of each of as
-/// many plugins as a host may have. One that is forgotten is on trial again, which costs a file for
-/// a minute.
+/// many plugins as a host may have. One that is forgotten is marked again, which costs a file for a
+/// minute.
 pub const PROVEN_MAX: usize = 512;
 
 /// Versions that worked well on this build of the host: another may fail where this one does not.
@@ -14,8 +14,8 @@ pub struct Proven {
 }
 
 impl Proven {
-    /// Reads what [`Self::to_text`] wrote. Lines of other builds, and what is none of ours, are
-    /// passed over.
+    /// Reads what [`Self::to_text`] wrote. Lines of other builds, and lines that it cannot read, are
+    /// skipped.
     pub fn of_text(text: &str, build: &str) -> Self {
         let mut proven = Self::default();
         let of_build = |line: &str| {
@@ -30,7 +30,7 @@ impl Proven {
         proven
     }
 
-    /// A line a version.
+    /// One line for each version, with the build that it worked on.
     pub fn to_text(&self, build: &str) -> String {
         let lines: Vec<String> = self
             .digests
@@ -40,7 +40,7 @@ impl Proven {
         lines.join("\n")
     }
 
-    /// Takes one in, as the newest.
+    /// Adds a version, as the newest.
     pub fn add(&mut self, digest: PluginDigest) {
         self.digests.retain(|known| *known != digest);
         self.digests.push_back(digest);
@@ -49,7 +49,7 @@ impl Proven {
         }
     }
 
-    /// Whether a version is among them.
+    /// Whether a version is remembered as proven.
     pub fn contains(&self, digest: &PluginDigest) -> bool {
         self.digests.contains(digest)
     }

@@ -26,7 +26,7 @@ pub struct Census {
 /// One owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerCensus {
-    /// Who.
+    /// The worker id in the rows.
     pub worker: WorkerId,
     /// Unfinished leases it owns.
     pub leases: usize,
@@ -40,44 +40,15 @@ pub struct OwnerCensus {
 
 impl Census {
     pub(super) fn of(table: &LeaseTableFacts, failover_time: Option<Duration>) -> Self {
-        let leases = || table.leases.iter().map(|facts| &facts.lease);
-        let pulses = pulses(table, failover_time.unwrap_or(Duration::MAX));
-        let registered: BTreeSet<&WorkerId> = table
-            .fleet
-            .workers
-            .iter()
-            .chain(later_workers(table))
-            .map(|row| &row.worker)
-            .collect();
-        let owner_of = |(worker, pulse): (&WorkerId, &Pulse)| OwnerCensus {
-            worker: worker.clone(),
-            leases: 0,
-            pulse: *pulse,
-            is_shardmill: registered.contains(worker),
-        };
-        let mut owners: BTreeMap<&WorkerId, OwnerCensus> = pulses
-            .iter()
-            .map(|(worker, pulse)| (worker, owner_of((worker, pulse))))
-            .collect();
-        for lease in leases() {
-            let Some(owner) = lease
-                .owner
-                .as_ref()
-                .and_then(|worker| owners.get_mut(worker))
-            else {
-                continue;
-            };
-            owner.leases += usize::from(!lease.is_finished());
-            owner.is_shardmill |= !owner.pulse.may_live() && has_marks(lease);
-        }
+        let owners = owners(table, failover_time.unwrap_or(Duration::MAX));
+        let leases = table.leases.iter().map(|facts| &facts.lease);
+        let unfinished = leases.clone().filter(|lease| !lease.is_finished());
         Self {
             leases: table.leases.len(),
-            finished: leases().filter(|lease| lease.is_finished()).count(),
-            unowned: leases()
-                .filter(|lease| !lease.is_finished() && lease.owner.is_none())
-                .count(),
-            owners: owners.into_values().collect(),
-            kcl2_leader: kcl_leader(leases().filter_map(|lease| lease.owner.as_ref())).cloned(),
+            finished: table.leases.len() - unfinished.clone().count(),
+            unowned: unfinished.filter(|lease| lease.owner.is_none()).count(),
+            owners,
+            kcl2_leader: kcl_leader(leases.filter_map(|lease| lease.owner.as_ref())).cloned(),
         }
     }
 
@@ -88,6 +59,30 @@ impl Census {
         };
         self.owners.iter().filter(is_other)
     }
+}
+
+/// Every owner of a row, in order of id.
+fn owners(table: &LeaseTableFacts, failover_time: Duration) -> Vec<OwnerCensus> {
+    let workers = table.fleet.workers.iter().chain(later_workers(table));
+    let registered: BTreeSet<&WorkerId> = workers.map(|row| &row.worker).collect();
+    let mut owners = BTreeMap::new();
+    for (worker, pulse) in pulses(table, failover_time) {
+        let owner = OwnerCensus {
+            worker: worker.clone(),
+            leases: 0,
+            pulse,
+            is_shardmill: registered.contains(&worker),
+        };
+        owners.insert(worker, owner);
+    }
+    for lease in table.leases.iter().map(|facts| &facts.lease) {
+        let owner = lease.owner.as_ref();
+        if let Some(owner) = owner.and_then(|worker| owners.get_mut(worker)) {
+            owner.leases += usize::from(!lease.is_finished());
+            owner.is_shardmill |= !owner.pulse.may_live() && has_marks(lease);
+        }
+    }
+    owners.into_values().collect()
 }
 
 fn later_workers(table: &LeaseTableFacts) -> impl Iterator<Item = &WorkerRow> {
@@ -124,16 +119,14 @@ fn pulses(table: &LeaseTableFacts, failover_time: Duration) -> BTreeMap<WorkerId
     }
     let mut pulses: BTreeMap<WorkerId, Pulse> = BTreeMap::new();
     for lease in last {
-        let (Some(owner), Some(pulse)) = (&lease.owner, observer.pulse(lease, now, failover_time))
-        else {
-            continue;
-        };
-        pulses
-            .entry(owner.clone())
-            .and_modify(|known| *known = known.or_livelier(pulse))
-            .or_insert(pulse);
+        if let Some(owner) = &lease.owner
+            && let Some(pulse) = observer.pulse(lease, now, failover_time)
+        {
+            let known = pulses.entry(owner.clone()).or_insert(pulse);
+            *known = known.or_livelier(pulse);
+        }
     }
-    // One that lost all its leases between the looks may live all the same.
+    // One that lost all its leases between the looks may still live.
     let unseen = Pulse::Unwatched {
         expires_in: failover_time,
     };

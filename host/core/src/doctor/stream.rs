@@ -146,16 +146,10 @@ fn judge_unlisted(
     shards: &BTreeMap<&ShardId, &Shard>,
     findings: &mut Findings,
 ) {
-    let unlisted = |is_finished: bool| {
-        let leases = table.leases.iter().map(|facts| &facts.lease);
-        leases
-            .filter(move |lease| {
-                lease.is_finished() == is_finished && !shards.contains_key(&lease.key.shard_id())
-            })
-            .map(|lease| &lease.key)
-            .collect::<Vec<_>>()
-    };
-    let unfinished = unlisted(false);
+    let leases = table.leases.iter().map(|facts| &facts.lease);
+    let unlisted = leases.filter(|lease| !shards.contains_key(&lease.key.shard_id()));
+    let (finished, unfinished): (Vec<&Lease>, Vec<&Lease>) =
+        unlisted.partition(|lease| lease.is_finished());
     if !unfinished.is_empty() {
         findings.add(
             Severity::Warning,
@@ -163,57 +157,24 @@ fn judge_unlisted(
             format!(
                 "{} unfinished, and not in the stream's shard list: most likely they expired with \
                     their records",
-                some_of("lease", unfinished)
+                some_of("lease", unfinished.iter().map(|lease| &lease.key))
             ),
             "the leader removes such rows once it is certain, so that they do not block the \
                 shards after them",
         );
     }
-    let finished = unlisted(true);
     if !finished.is_empty() {
         let what = format!(
             "{} finished, and not in the stream's shard list",
-            some_of("lease", finished)
+            some_of("lease", finished.iter().map(|lease| &lease.key))
         );
         findings.add(Severity::Note, Topic::ShardsGone, what, "");
     }
 }
 
-/// Open shards without a row that the next leader would make one for.
+/// Open shards without a row that the next leader would create one for.
 fn judge_without_lease(table: &LeaseTableFacts, stream: &StreamFacts, findings: &mut Findings) {
-    let Some(asker) = WorkerId::new("doctor") else {
-        return;
-    };
-    let (observer, alive) = (LeaseObserver::default(), BTreeSet::new());
-    let (lease_duration, now) = (Duration::ZERO, Moment::default());
-    let outlook = Outlook {
-        me: &asker,
-        observer: &observer,
-        alive: &alive,
-        lease_duration,
-        now,
-    };
-    let leases = outlook.leases_if_running(table.leases.iter().map(|facts| &facts.lease));
-    let is_bootstrapped = table.fleet.is_bootstrapped_given(!leases.is_empty());
-    let view = FleetView {
-        me: &asker,
-        leases: &leases,
-        workers: &[],
-        shards: None,
-        is_bootstrapped,
-    };
-    let gone = GoneShards::default();
-    let list = ShardList {
-        shards: &stream.shards,
-        gone: &gone,
-        before_start: None,
-    };
-    let missing = missing_rows(&view, &list, &ANY_LIMITS);
-    let without: Vec<&ShardId> = missing
-        .iter()
-        .filter(|(shard, start)| shard.is_open() && start.is_ok())
-        .map(|(shard, _)| &shard.id)
-        .collect();
+    let without = open_without_lease(table, stream);
     if !without.is_empty() {
         findings.add(
             Severity::Warning,
@@ -225,6 +186,37 @@ fn judge_without_lease(table: &LeaseTableFacts, stream: &StreamFacts, findings: 
             "the next host that lists the shards creates the rows",
         );
     }
+}
+
+fn open_without_lease(table: &LeaseTableFacts, stream: &StreamFacts) -> Vec<ShardId> {
+    let Some(asker) = WorkerId::new("doctor") else {
+        return Vec::new();
+    };
+    let outlook = Outlook {
+        me: &asker,
+        observer: &LeaseObserver::default(),
+        alive: &BTreeSet::new(),
+        lease_duration: Duration::ZERO,
+        now: Moment::default(),
+    };
+    let leases = outlook.leases_if_running(table.leases.iter().map(|facts| &facts.lease));
+    let view = FleetView {
+        me: &asker,
+        leases: &leases,
+        workers: &[],
+        shards: None,
+        is_bootstrapped: table.fleet.is_bootstrapped_given(!leases.is_empty()),
+    };
+    let list = ShardList {
+        shards: &stream.shards,
+        gone: &GoneShards::default(),
+        before_start: None,
+    };
+    missing_rows(&view, &list, &ANY_LIMITS)
+        .into_iter()
+        .filter(|(shard, start)| shard.is_open() && start.is_ok())
+        .map(|(shard, _)| shard.id.clone())
+        .collect()
 }
 
 fn judge_holes(

@@ -236,7 +236,7 @@ fn the_census_counts_leases_and_owners_and_names_the_leader() {
     assert_eq!(
         (
             of("w0").leases,
-            of("w0").pulse.word(),
+            of("w0").pulse.code(),
             of("w0").is_shardmill
         ),
         (0, "dead", false)
@@ -244,7 +244,7 @@ fn the_census_counts_leases_and_owners_and_names_the_leader() {
     assert_eq!(
         (
             of("w3").leases,
-            of("w3").pulse.word(),
+            of("w3").pulse.code(),
             of("w3").is_shardmill
         ),
         (2, "live", false)

@@ -8,89 +8,89 @@ use crate::lease::{Checkpoint, Pulse, Seconds, WorkerId};
 use crate::plan::{NoRow, Reason};
 use crate::stream::ShardId;
 
-/// Why a shard does not move. Its `Display` is the sentence that an operator reads: what is, and
-/// how to mend it.
+/// Why a shard does not move. Its `Display` is the sentence that an operator reads: what is wrong,
+/// and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// What the planner says of it, on whatever host it runs.
+    /// The planner's reason, the same on every host.
     Planned(Reason),
     /// It has a row but is not in the shard list; a listing may lag.
     NotListed,
     /// It was read to its end.
     Finished,
-    /// Its holder says that it does not get on.
+    /// Its holder reports that it makes no progress.
     Stuck {
-        /// In the holder's words.
+        /// The holder's report, as it stands in the row.
         text: String,
     },
-    /// Its owner is on its way out.
+    /// Its owner is shutting down.
     OwnerLeaves {
-        /// Who.
+        /// The worker that the row names.
         owner: WorkerId,
     },
-    /// Its owner lives, and says that it cannot write the rows of leases: nothing is checkpointed.
+    /// Its owner lives, and reports that it cannot write lease rows: nothing is checkpointed.
     OwnerCannotWrite {
-        /// Who.
+        /// The worker that the row names.
         owner: WorkerId,
-        /// In the owner's words.
+        /// The owner's report, from its own row.
         text: String,
     },
     /// Its owner was not seen to move.
     OwnerSilent {
-        /// Who.
+        /// The worker that the row names.
         owner: WorkerId,
-        /// For how long, as far as was watched.
+        /// How long neither its heart nor the row moved, as far as was watched.
         silent: Duration,
         /// When others may take the lease, if nothing moves until then.
         expires_in: Duration,
     },
     /// Its owner stopped, and the lease has expired.
     OwnerDead {
-        /// Who.
+        /// The worker that the row names.
         owner: WorkerId,
-        /// For how long, as far as was watched.
+        /// How long neither its heart nor the row moved, as far as was watched.
         silent: Duration,
     },
-    /// A worker asked the owner for it, and its claim does not count any more.
+    /// A worker asked the owner for it, and its claim no longer counts.
     ClaimVoid {
-        /// Who.
+        /// The worker that asked.
         by: WorkerId,
     },
-    /// Nobody owns it.
+    /// It has no owner.
     Free,
-    /// Its last holder gave it up because it did not get on.
+    /// Its last holder gave it up because it made no progress.
     GivenUp {
-        /// In the holder's words.
+        /// The holder's report, as it stands in the row.
         text: String,
     },
-    /// There is no live worker.
+    /// No live worker could take it.
     NobodyAlive,
     /// Its row cannot be read.
     Unreadable {
-        /// What is wrong with it.
+        /// What is wrong with the row.
         problem: String,
     },
     /// It has no row, and the leader makes one at its next listing.
     RowToCome {
-        /// Where it will start.
+        /// Where the shard will be read from.
         checkpoint: Checkpoint,
-        /// Why.
+        /// Why the row is needed, and why it starts there.
         reason: Reason,
-        /// Who leads, if anybody alive does.
+        /// The leader, if it was not seen dead.
         leader: Option<WorkerId>,
     },
     /// It has no row, and gets none now.
     NoRow {
-        /// Why, if the planner has a reason.
+        /// The planner's reason, if it has one.
         why: Option<NoRow>,
     },
 }
 
 impl Cause {
-    /// A word for programs.
-    pub fn word(&self) -> &'static str {
+    /// The cause's stable name for programs.
+    pub fn code(&self) -> &'static str {
         match self {
-            Self::Planned(reason) => reason.word(),
+            Self::Planned(reason) => reason.code(),
             Self::NotListed => "not-listed",
             Self::Finished => "finished",
             Self::Stuck { .. } => "stuck",
@@ -108,7 +108,7 @@ impl Cause {
         }
     }
 
-    /// The shards that must end first.
+    /// The shards that must end before this one is read.
     pub fn waits_for(&self) -> &[ShardId] {
         match self {
             Self::Planned(reason) => reason.waits_for(),
@@ -120,8 +120,8 @@ impl Cause {
         }
     }
 
-    /// Whether no worker could do anything about it, so that nobody need be asked.
-    pub(super) fn is_for_nobody_to_mend(&self) -> bool {
+    /// Whether no worker could do anything about it, so that none need be asked.
+    pub(super) fn is_beyond_workers(&self) -> bool {
         match self {
             Self::Planned(reason) => *reason == Reason::FirstSync || !reason.waits_for().is_empty(),
             Self::Unreadable { .. } | Self::NobodyAlive => true,
@@ -143,7 +143,7 @@ impl Cause {
                 owner,
                 text: text.clone(),
             }),
-            // Too short a look tells nothing about movement.
+            // Too short a look shows nothing about movement.
             (Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired { .. }, _) => None,
         }
     }
@@ -208,16 +208,18 @@ impl fmt::Display for Cause {
                 leader,
             } => {
                 write!(f, "it has no row: {reason}; ")?;
-                match leader {
-                    Some(leader) => {
-                        write!(f, "the leader, {leader}, creates one at its next listing")?;
-                    }
-                    None => f.write_str("the next leader creates one")?,
-                }
+                fmt_who_creates(leader.as_ref(), f)?;
                 write!(f, ", which starts at {checkpoint}")
             }
             Self::NoRow { why: Some(why) } => write!(f, "it has no row, and needs none now: {why}"),
             Self::NoRow { why: None } => f.write_str("it has no row"),
         }
+    }
+}
+
+fn fmt_who_creates(leader: Option<&WorkerId>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match leader {
+        Some(leader) => write!(f, "the leader, {leader}, creates one at its next listing"),
+        None => f.write_str("the next leader creates one"),
     }
 }

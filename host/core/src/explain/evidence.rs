@@ -1,4 +1,4 @@
-//! What an explanation goes by, and what it makes of owners and claims.
+//! What an explanation is based on, and what it makes of owners and claims.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::ports::BadRow;
 use crate::stream::{LeaseKey, ShardId};
 use crate::time::Moment;
 
-/// All that was read, as values.
+/// All that was read of an application's tables, as values.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// Who asks: an id that no worker has. It owns nothing and claims nothing.
@@ -20,30 +20,30 @@ pub struct Evidence<'a> {
     pub observer: &'a LeaseObserver,
     /// The moment to judge by.
     pub now: Moment,
-    /// The same in wall time, for ages that rows tell.
+    /// The same moment in milliseconds since the Unix epoch, for times that stand in rows.
     pub wall_ms: u64,
-    /// Between the first look and `now`; zero if there was one look only.
+    /// From the first look to `now`; zero if there was only one look.
     pub watched_for: Duration,
-    /// The rows at the first look.
+    /// The lease rows at the first look.
     pub earlier: &'a [Lease],
-    /// The rows.
+    /// The lease rows at the last look.
     pub leases: &'a [Lease],
-    /// Rows that cannot be read.
+    /// Lease rows that cannot be read.
     pub bad_rows: &'a [BadRow],
-    /// The leader's record, if there is one.
+    /// The row that names the leader, if there is one.
     pub leader: Option<&'a LeaderRow>,
     /// The stream's shards, if the stream is known.
     pub shards: Option<ShardList<'a>>,
-    /// Whether an earlier sync was complete.
+    /// Whether the first sync was complete.
     pub is_bootstrapped: bool,
-    /// As workers are configured; `max_leases` is each one's own.
+    /// How workers are configured; `max_leases` is replaced by each worker's own.
     pub limits: PlanLimits,
-    /// For owners that have not registered.
+    /// The lease duration of owners that have not registered.
     pub lease_duration: Duration,
 }
 
 impl<'a> Evidence<'a> {
-    /// Workers that live and are not on their way out.
+    /// Workers that live and are not shutting down.
     pub(super) fn alive(&self) -> BTreeSet<WorkerId> {
         alive_workers(self.observer, self.now)
     }
@@ -62,14 +62,14 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// The rows as `me` would see them.
+    /// The lease rows as `me` would see them.
     pub(super) fn view_of(&self, me: &WorkerId) -> Vec<ObservedLease> {
         self.outlook(me, &self.alive())
             .leases_if_running(self.leases.iter())
     }
 
-    /// Whether anybody could take a lease: a registered worker that lives, or a KCL's, seen by its
-    /// rows.
+    /// Whether any worker could take a lease: a registered one that lives, or a KCL's, which is seen
+    /// by its rows.
     pub(super) fn is_anybody_alive(&self) -> bool {
         let alive = self.alive();
         let registered: Vec<WorkerRow> = self
@@ -92,12 +92,10 @@ impl<'a> Evidence<'a> {
     }
 
     pub(super) fn unreadable(&self, shard: &ShardId) -> Option<&'a str> {
-        let is_it =
-            |bad: &&BadRow| LeaseKey::new(&bad.key).is_ok_and(|key| key.shard_id() == *shard);
-        self.bad_rows
-            .iter()
-            .find(is_it)
-            .map(|bad| bad.problem.as_str())
+        let mut bad_rows = self.bad_rows.iter();
+        let bad = bad_rows
+            .find(|bad| LeaseKey::new(&bad.key).is_ok_and(|key| key.shard_id() == *shard))?;
+        Some(&bad.problem)
     }
 
     /// Whether the checkpoint moved between the two looks.

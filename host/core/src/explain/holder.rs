@@ -6,31 +6,32 @@ use std::time::Duration;
 use crate::fleet::Incarnation;
 use crate::lease::{Pulse, WorkerId};
 
-/// The owner of a lease.
+/// The owner of a lease, as far as its rows show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Who.
+    /// The worker that the lease's row names.
     pub worker: WorkerId,
-    /// Which run of it; `None` if it is not registered: a KCL's worker, or one that is long dead.
+    /// The run that registered; `None` if it is not registered: a KCL's worker, or one that is long
+    /// dead.
     pub run: Option<Incarnation>,
     /// For how long neither its heart nor the row was seen to move.
     pub silent: Duration,
-    /// What follows from that.
+    /// Whether it lives, by that silence.
     pub pulse: Pulse,
-    /// Whether it is on its way out.
+    /// Whether it is shutting down.
     pub is_leaving: bool,
-    /// Why it cannot write the rows of leases, if it says so.
+    /// Why it cannot write lease rows, if it reports that.
     pub cannot_write: Option<String>,
 }
 
 /// A claim on a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Who asked.
+    /// The worker that asked.
     pub by: WorkerId,
-    /// For how long, as far as was watched.
+    /// How long the claim has been in the row, as far as was watched.
     pub waited: Duration,
-    /// Whether it is to be respected: the claimant lives, and has not waited too long.
+    /// Whether the claim counts: the claimant lives, and has not waited too long.
     pub is_fresh: bool,
 }
 

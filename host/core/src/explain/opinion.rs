@@ -4,15 +4,13 @@ use std::fmt;
 
 use super::{Cause, Evidence};
 use crate::lease::WorkerId;
-use crate::plan::{
-    FleetView, ObservedLease, PlanLimits, Reason, ShardList, observed_workers, plan,
-};
+use crate::plan::{FleetView, ObservedWorker, PlanLimits, Reason, Step, observed_workers, plan};
 use crate::stream::ShardId;
 
-/// What one worker would do.
+/// What one live worker would do about the shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opinion {
-    /// Who.
+    /// The worker whose view of the fleet was planned with.
     pub worker: WorkerId,
     /// What it would do at its next look.
     pub intent: Intent,
@@ -21,81 +19,68 @@ pub struct Opinion {
 /// What a worker would do about a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Intent {
-    /// A step.
-    Do {
-        /// In a word.
-        verb: &'static str,
-        /// Why.
-        reason: Reason,
-    },
-    /// It leaves it for now.
+    /// It would take this step, which has its reason.
+    Do(Step),
+    /// It would leave the shard for now.
     HoldBack {
-        /// Why.
+        /// Why the planner did not choose a step.
         reason: Reason,
     },
-    /// It holds it, and goes on with it.
+    /// It holds the lease, and goes on with it.
     Keep,
     /// It sees no reason to do anything.
     Nothing,
 }
 
-/// Every live worker's opinion, in order of id. What a worker gave up lately only that worker
-/// knows.
+/// Every live worker's opinion, in order of id. Leases that a worker gave up a short while ago are
+/// not known here, only to that worker.
 pub(super) fn of_live_workers(shard: &ShardId, evidence: &Evidence<'_>) -> Vec<Opinion> {
     let workers = observed_workers(evidence.observer, evidence.now);
-    let leader = evidence.live_leader();
     let living = workers
         .iter()
         .filter(|worker| worker.is_alive && !worker.is_draining);
     living
-        .map(|worker| {
-            let me = &worker.id;
-            let leases = evidence.view_of(me);
-            let shards: Option<ShardList<'_>> = evidence.shards.filter(|_| leader == Some(me));
-            let is_bootstrapped = evidence.is_bootstrapped;
-            let view = FleetView {
-                me,
-                leases: &leases,
-                workers: &workers,
-                shards,
-                is_bootstrapped,
-            };
-            let limits = PlanLimits {
-                max_leases: worker.max_leases,
-                ..evidence.limits
-            };
-            Opinion {
-                worker: me.clone(),
-                intent: intent(shard, &view, &limits),
-            }
+        .map(|worker| Opinion {
+            worker: worker.id.clone(),
+            intent: intent_of(worker, &workers, shard, evidence),
         })
         .collect()
 }
 
+fn intent_of(
+    worker: &ObservedWorker,
+    workers: &[ObservedWorker],
+    shard: &ShardId,
+    evidence: &Evidence<'_>,
+) -> Intent {
+    let is_leader = evidence.live_leader() == Some(&worker.id);
+    let leases = evidence.view_of(&worker.id);
+    let view = FleetView {
+        me: &worker.id,
+        leases: &leases,
+        workers,
+        shards: if is_leader { evidence.shards } else { None },
+        is_bootstrapped: evidence.is_bootstrapped,
+    };
+    let limits = PlanLimits {
+        max_leases: worker.max_leases,
+        ..evidence.limits
+    };
+    intent(shard, &view, &limits)
+}
+
 fn intent(shard: &ShardId, view: &FleetView<'_>, limits: &PlanLimits) -> Intent {
-    let decided = plan(view, limits);
-    if let Some(step) = decided
-        .steps
-        .iter()
-        .find(|step| step.key().shard_id() == *shard)
-    {
-        return Intent::Do {
-            verb: step.verb(),
-            reason: step.reason().clone(),
-        };
+    let plan = plan(view, limits);
+    let mut steps = plan.steps.into_iter();
+    if let Some(step) = steps.find(|step| step.key().shard_id() == *shard) {
+        return Intent::Do(step);
     }
-    if let Some((_, reason)) = decided
-        .held_back
-        .iter()
-        .find(|(key, _)| key.shard_id() == *shard)
-    {
-        return Intent::HoldBack {
-            reason: reason.clone(),
-        };
+    let mut held_back = plan.held_back.into_iter();
+    if let Some((_, reason)) = held_back.find(|(key, _)| key.shard_id() == *shard) {
+        return Intent::HoldBack { reason };
     }
-    let is_mine =
-        |observed: &&ObservedLease| observed.lease.key.shard_id() == *shard && observed.is_mine;
-    if view.leases.iter().any(|observed| is_mine(&observed)) {
+    let mut leases = view.leases.iter();
+    if leases.any(|observed| observed.is_mine && observed.lease.key.shard_id() == *shard) {
         Intent::Keep
     } else {
         Intent::Nothing
@@ -103,10 +88,10 @@ fn intent(shard: &ShardId, view: &FleetView<'_>, limits: &PlanLimits) -> Intent 
 }
 
 impl Intent {
-    /// Whether it tells more than `causes`, the shard's own, do.
-    pub fn is_telling(&self, causes: &[Cause]) -> bool {
+    /// Whether it says more than `causes`, the shard's own, do.
+    pub fn adds_to(&self, causes: &[Cause]) -> bool {
         match self {
-            Self::Do { .. } => true,
+            Self::Do(_) => true,
             Self::HoldBack { reason } => !causes.contains(&Cause::Planned(reason.clone())),
             Self::Keep | Self::Nothing => false,
         }
@@ -116,19 +101,17 @@ impl Intent {
 impl fmt::Display for Intent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Do {
-                verb: "claim",
-                reason,
-            } => write!(f, "would ask for it: {reason}"),
-            Self::Do {
-                verb: "hand over",
-                reason,
-            } => write!(f, "would hand it over: {reason}"),
-            Self::Do {
-                verb: "delete",
-                reason,
-            } => write!(f, "would remove its row: {reason}"),
-            Self::Do { verb, reason } => write!(f, "would {verb} it: {reason}"),
+            Self::Do(step) => {
+                let action = match step {
+                    Step::Create { .. } => "create it",
+                    Step::Delete { .. } => "remove its row",
+                    Step::Take { .. } => "take it",
+                    Step::Claim { .. } => "ask for it",
+                    Step::Release { .. } => "release it",
+                    Step::HandOver { .. } => "hand it over",
+                };
+                write!(f, "would {action}: {}", step.reason())
+            }
             Self::HoldBack { reason } => write!(f, "would leave it: {reason}"),
             Self::Keep => f.write_str("keeps it"),
             Self::Nothing => f.write_str("leaves it alone"),

@@ -6,7 +6,7 @@ use crate::fleet::{Incarnation, LeaderRow, WorkerRow};
 use crate::lease::{Checkpoint, LeaseCounter, LeaseObserver, Pulse, WorkerId};
 use crate::plan::{Balance, FleetView, GoneShards, Outlook, PlanLimits, ShardList, plan};
 use crate::ports::BadRow;
-use crate::stream::{HashKeyRange, InitialPosition, LeaseKey, Position, SequenceNumber};
+use crate::stream::{HashKeyRange, InitialPosition, LeaseKey, Position, SequenceNumber, Shard};
 use crate::time::Moment;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ impl Scene {
             .unwrap()
             .causes
             .iter()
-            .map(Cause::word)
+            .map(Cause::code)
             .collect()
     }
 
@@ -196,10 +196,10 @@ fn nothing_is_in_the_way_of_a_shard_whose_owner_lives() {
     };
     let explanation = scene.explain(0).unwrap();
     assert_eq!(explanation.causes, []);
-    let place = explanation.place.unwrap();
-    assert_eq!(place.held_for, Some(Duration::from_secs(40)));
-    assert_eq!(place.has_advanced, Some(true));
-    assert_eq!(place.holder.unwrap().to_string(), "run run, alive");
+    let status = explanation.status.unwrap();
+    assert_eq!(status.held_for, Some(Duration::from_secs(40)));
+    assert_eq!(status.has_advanced, Some(true));
+    assert_eq!(status.holder.unwrap().to_string(), "run run, alive");
     assert_eq!(scene.opinions(0), ["a keeps it", "b leaves it alone"]);
 }
 
@@ -215,7 +215,7 @@ fn the_holders_own_words_come_first() {
         "its holder makes no progress: attempt 8 failed: no route"
     );
     assert_eq!(
-        scene.explain(0).unwrap().place.unwrap().has_advanced,
+        scene.explain(0).unwrap().status.unwrap().has_advanced,
         Some(false)
     );
 }
@@ -270,8 +270,8 @@ fn a_child_waits_for_its_lineage_up_to_the_one_that_is_in_trouble() {
     let of = |up: &Ancestor| {
         (
             up.depth,
-            up.place.lease.key.shard_id(),
-            up.place.causes[0].word(),
+            up.status.lease.key.shard_id(),
+            up.status.causes[0].code(),
         )
     };
     let told: Vec<_> = lineage.iter().map(of).collect();
@@ -299,7 +299,7 @@ fn assert_cause_is_the_planners(scene: &Scene, n: u32, kind: &str) {
     let [Cause::Planned(cause)] = &explanation.causes[..] else {
         panic!("{:?}", explanation.causes)
     };
-    assert_eq!(cause.word(), kind);
+    assert_eq!(cause.code(), kind);
     let (me, rows) = (worker("joins"), scene.leases.iter());
     let (observer, alive) = (LeaseObserver::default(), BTreeSet::new());
     let outlook = Outlook {
@@ -351,7 +351,7 @@ fn a_child_of_a_merge_says_that_it_waits_for_an_older_shard_over_its_hash_keys()
     assert_eq!(
         lineage
             .iter()
-            .map(|up| up.place.lease.key.shard_id())
+            .map(|up| up.status.lease.key.shard_id())
             .collect::<Vec<_>>(),
         [id(0)]
     );
@@ -377,13 +377,41 @@ fn a_finished_shard_shows_its_children() {
     let relatives = scene.explain(0).unwrap().relatives;
     let told: Vec<_> = relatives
         .iter()
-        .map(|r| (r.relation, r.shard.clone(), r.place.is_some()))
+        .map(|r| (r.relation, r.shard.clone(), r.status.is_some()))
         .collect();
     assert_eq!(
         told,
         [
             (Relation::Child, id(1), true),
             (Relation::Child, id(2), false)
+        ]
+    );
+}
+
+#[test]
+fn kin_on_the_same_hash_keys_are_named_once_and_finished_shards_beside_it_not_at_all() {
+    let on_all_keys = |row: Lease| Lease {
+        hash_range: Some(HashKeyRange::FULL),
+        ..row
+    };
+    let scene = Scene::of(vec![
+        on_all_keys(row(0, &[])),
+        on_all_keys(row(1, &[0])),
+        on_all_keys(row(2, &[1])),
+        on_all_keys(row(3, &[])),
+        on_all_keys(finished(4)),
+    ]);
+    let relatives = scene.explain(1).unwrap().relatives;
+    let named: Vec<_> = relatives
+        .iter()
+        .map(|relative| (relative.relation, relative.shard.clone()))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            (Relation::Parent, id(0)),
+            (Relation::Child, id(2)),
+            (Relation::SameHashKeys, id(3)),
         ]
     );
 }
@@ -471,7 +499,13 @@ fn a_silent_owner_expires_in_time_and_a_dead_one_has() {
     // Between two heartbeats everybody is silent, and one look tells nothing.
     assert_eq!(silent(3).words(0), [] as [&str; 0]);
     assert_eq!(silent(0).words(0), [] as [&str; 0]);
-    let holder = silent(0).explain(0).unwrap().place.unwrap().holder.unwrap();
+    let holder = silent(0)
+        .explain(0)
+        .unwrap()
+        .status
+        .unwrap()
+        .holder
+        .unwrap();
     assert_eq!(holder.pulse, Pulse::Unwatched { expires_in: LEASE });
     let unregistered = Scene::of(vec![held(0, "long gone")]);
     assert_eq!(unregistered.words(0), ["owner-dead"]);

@@ -317,7 +317,7 @@ fn an_aggregate_may_cost_as_much_as_the_bound_and_no_byte_more() {
 #[test]
 fn each_damage_is_a_word_of_its_own_in_the_metric() {
     assert_eq!(
-        Damage::ALL.map(Damage::as_str),
+        Damage::ALL.map(Damage::code),
         ["checksum", "encoding", "key_index", "too_large"]
     );
 }

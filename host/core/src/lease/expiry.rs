@@ -68,7 +68,72 @@ struct WorkerSighting {
     gone_at: Option<Moment>,
 }
 
+impl Sighting {
+    fn first(lease: &Lease, read_at: Moment) -> Self {
+        let moved_at = if SeededBug::ExpiredAtFirstSight.is_on() {
+            Moment::default()
+        } else {
+            read_at
+        };
+        Self {
+            owner: lease.owner.clone(),
+            counter: lease.counter,
+            since: moved_at,
+            moved_at,
+            has_moved: false,
+            claimant: lease.claimant.clone(),
+            claimed_at: read_at,
+        }
+    }
+
+    fn seen_again(self, lease: &Lease, read_at: Moment) -> Self {
+        let has_same_owner = self.owner == lease.owner;
+        let has_same_counter = self.counter == lease.counter;
+        let has_same_claimant = self.claimant == lease.claimant;
+        Self {
+            owner: lease.owner.clone(),
+            counter: lease.counter,
+            since: self.since,
+            moved_at: if has_same_owner && has_same_counter {
+                self.moved_at
+            } else {
+                read_at
+            },
+            has_moved: has_same_owner && (self.has_moved || !has_same_counter),
+            claimant: lease.claimant.clone(),
+            claimed_at: if has_same_claimant {
+                self.claimed_at
+            } else {
+                read_at
+            },
+        }
+    }
+}
+
 impl WorkerSighting {
+    fn first(row: &WorkerRow, read_at: Moment) -> Self {
+        Self {
+            row: row.clone(),
+            since: read_at,
+            moved_at: read_at,
+            seen_at: read_at,
+            watched_since: read_at,
+            gone_at: None,
+        }
+    }
+
+    fn seen_again(self, row: &WorkerRow, read_at: Moment) -> Self {
+        let has_beaten = self.row.beat != row.beat || self.row.incarnation != row.incarnation;
+        Self {
+            row: row.clone(),
+            since: self.since,
+            moved_at: if has_beaten { read_at } else { self.moved_at },
+            seen_at: read_at,
+            watched_since: self.watched_since_at(read_at),
+            gone_at: None,
+        }
+    }
+
     /// Whether a row that is gone now was that of a worker on its way out, or of one that was
     /// silent for too long under this host's eyes, which saw the row until `watched_until`.
     fn had_ended(&self, watched_until: Moment) -> bool {
@@ -95,33 +160,9 @@ impl LeaseObserver {
     pub fn observe(&mut self, leases: &[Lease], read_at: Moment) {
         let mut seen = HashMap::with_capacity(leases.len());
         for lease in leases {
-            let earlier = self.leases.remove(&lease.key);
-            let moved_at = match &earlier {
-                Some(earlier)
-                    if earlier.counter == lease.counter && earlier.owner == lease.owner =>
-                {
-                    earlier.moved_at
-                }
-                None if SeededBug::ExpiredAtFirstSight.is_on() => Moment::default(),
-                Some(_) | None => read_at,
-            };
-            let has_moved = earlier.as_ref().is_some_and(|earlier| {
-                earlier.owner == lease.owner
-                    && (earlier.has_moved || earlier.counter != lease.counter)
-            });
-            let since = earlier.as_ref().map_or(moved_at, |earlier| earlier.since);
-            let claimed_at = match earlier {
-                Some(earlier) if earlier.claimant == lease.claimant => earlier.claimed_at,
-                Some(_) | None => read_at,
-            };
-            let sighting = Sighting {
-                owner: lease.owner.clone(),
-                counter: lease.counter,
-                since,
-                moved_at,
-                has_moved,
-                claimant: lease.claimant.clone(),
-                claimed_at,
+            let sighting = match self.leases.remove(&lease.key) {
+                Some(earlier) => earlier.seen_again(lease, read_at),
+                None => Sighting::first(lease, read_at),
             };
             seen.insert(lease.key.clone(), sighting);
         }
@@ -136,67 +177,52 @@ impl LeaseObserver {
     /// been silent for long while its row was there was dead before. A worker on its way out
     /// removes its row itself, when nothing of it runs any more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
-        let longest = self
-            .workers
-            .values()
-            .map(|seen| seen.row.lease_duration)
-            .max()
-            .unwrap_or_default();
-        let watching = self
-            .watching
-            .filter(|watching| read_at.since(watching.read_at) <= longest);
-        self.watching = Some(Watching {
-            since: watching.map_or(read_at, |watching| watching.since),
-            read_at,
-        });
+        self.note_reading(read_at);
         let mut seen = BTreeMap::new();
         for row in workers {
-            let earlier = self.workers.remove(&row.worker);
-            let since = earlier.as_ref().map_or(read_at, |earlier| earlier.since);
-            let watched_since = earlier
-                .as_ref()
-                .map_or(read_at, |earlier| earlier.watched_since_at(read_at));
-            let moved_at = match earlier {
-                Some(earlier)
-                    if earlier.row.beat == row.beat
-                        && earlier.row.incarnation == row.incarnation =>
-                {
-                    earlier.moved_at
-                }
-                Some(_) | None => read_at,
-            };
-            let sighting = WorkerSighting {
-                row: row.clone(),
-                since,
-                moved_at,
-                seen_at: read_at,
-                watched_since,
-                gone_at: None,
+            let sighting = match self.workers.remove(&row.worker) {
+                Some(earlier) => earlier.seen_again(row, read_at),
+                None => WorkerSighting::first(row, read_at),
             };
             seen.insert(row.worker.clone(), sighting);
         }
         self.left.retain(|_, until| *until >= read_at);
-        for (id, last) in std::mem::replace(&mut self.workers, seen) {
-            // This host may not have looked for long: what was beaten meanwhile went with the row.
-            let watched_until = if last.gone_at.is_some() {
-                read_at
-            } else {
-                last.seen_at
+        for (id, missed) in std::mem::replace(&mut self.workers, seen) {
+            self.miss(id, missed, read_at);
+        }
+    }
+
+    fn note_reading(&mut self, read_at: Moment) {
+        let workers = self.workers.values();
+        let longest = workers
+            .map(|seen| seen.row.lease_duration)
+            .max()
+            .unwrap_or_default();
+        let since = match self.watching {
+            Some(watching) if read_at.since(watching.read_at) <= longest => watching.since,
+            Some(_) | None => read_at,
+        };
+        self.watching = Some(Watching { since, read_at });
+    }
+
+    /// The worker's row is gone at this look.
+    fn miss(&mut self, id: WorkerId, last: WorkerSighting, read_at: Moment) {
+        // This host may not have looked for long: what was beaten meanwhile went with the row.
+        let watched_until = if last.gone_at.is_some() {
+            read_at
+        } else {
+            last.seen_at
+        };
+        let gone_at = last.gone_at.unwrap_or(read_at);
+        if last.had_ended(watched_until) || SeededBug::VanishedWorkerIsDead.is_on() {
+            self.left.insert(id, gone_at + last.row.lease_duration);
+        } else {
+            let sighting = WorkerSighting {
+                gone_at: Some(gone_at),
+                moved_at: last.moved_at.max(gone_at),
+                ..last
             };
-            let gone_at = last.gone_at.unwrap_or(read_at);
-            if last.had_ended(watched_until) || SeededBug::VanishedWorkerIsDead.is_on() {
-                self.left.insert(id, gone_at + last.row.lease_duration);
-            } else {
-                let moved_at = last.moved_at.max(gone_at);
-                self.workers.insert(
-                    id,
-                    WorkerSighting {
-                        gone_at: Some(gone_at),
-                        moved_at,
-                        ..last
-                    },
-                );
-            }
+            self.workers.insert(id, sighting);
         }
     }
 

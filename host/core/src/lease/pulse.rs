@@ -19,7 +19,14 @@ pub struct Watched {
     pub has_written: bool,
 }
 
-/// What follows from that. Only [`Pulse::Expired`] allows anybody to treat the owner as dead.
+/// Whether an owner lives. Only [`Pulse::Expired`] allows a host to treat the owner as dead.
+///
+/// | silent for | ever seen to write | then |
+/// |---|---|---|
+/// | more than the lease duration | any | expired |
+/// | more than 0.47 of it | any | silent |
+/// | less | yes | beats |
+/// | less | no | unwatched |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pulse {
     /// It was seen to write, not longer ago than it may take to write again.
@@ -63,8 +70,8 @@ impl Pulse {
         }
     }
 
-    /// Whether the owner may live: nobody is dead who was not watched for longer than its lease
-    /// duration.
+    /// Whether the owner may live: an owner is dead only after it was watched for longer than its
+    /// lease duration.
     pub fn may_live(self) -> bool {
         !matches!(self, Self::Expired { .. })
     }
@@ -74,8 +81,8 @@ impl Pulse {
         matches!(self, Self::Silent { .. } | Self::Expired { .. })
     }
 
-    /// A word for programs.
-    pub fn word(self) -> &'static str {
+    /// The stable name for programs.
+    pub fn code(self) -> &'static str {
         match self {
             Self::Beats => "live",
             Self::Unwatched { .. } => "unwatched",
@@ -151,12 +158,12 @@ mod tests {
             (9_001, "dead", "dead"),
         ] {
             assert_eq!(
-                pulse(silent_ms, true).word(),
+                pulse(silent_ms, true).code(),
                 when_written,
                 "{silent_ms} ms after a write"
             );
             assert_eq!(
-                pulse(silent_ms, false).word(),
+                pulse(silent_ms, false).code(),
                 when_only_seen,
                 "{silent_ms} ms after the first look"
             );
@@ -178,7 +185,7 @@ mod tests {
             silent: secs(100_000),
             has_written: false,
         };
-        assert_eq!(Pulse::of(&watched).word(), "unwatched");
+        assert_eq!(Pulse::of(&watched).code(), "unwatched");
     }
 
     #[test]

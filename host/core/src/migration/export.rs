@@ -12,13 +12,13 @@ use crate::stream::{Shard, ShardId};
 /// What an export is decided from.
 #[derive(Debug, Clone, Copy)]
 pub struct ExportRequest<'a> {
-    /// Whose rows to make.
+    /// The library whose rows are to be made.
     pub library: Library,
     /// Where they go.
     pub target: Target<'a>,
-    /// Our rows.
+    /// The application's lease rows.
     pub leases: &'a [Lease],
-    /// All shards of the stream.
+    /// All shards of the stream, open and closed.
     pub shards: &'a [Shard],
     /// Shards whose checkpoint has user records of the same aggregate behind it.
     pub inside_aggregate: &'a BTreeSet<ShardId>,
@@ -27,9 +27,9 @@ pub struct ExportRequest<'a> {
 /// What becomes of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardExport {
-    /// The shard.
+    /// The shard's id.
     pub shard: ShardId,
-    /// Our checkpoint.
+    /// The checkpoint in our row.
     pub checkpoint: Checkpoint,
     /// Whether the library can hold it.
     pub held: Result<(), CannotHold>,
@@ -58,32 +58,25 @@ impl fmt::Display for CannotHold {
 
 /// The rows to write, and what becomes of each shard, by id.
 pub fn plan_export(request: &ExportRequest<'_>) -> (Vec<RowChange>, Vec<ShardExport>) {
-    let (mut changes, mut shards) = (Vec::new(), Vec::new());
+    let mut changes = Vec::new();
+    let mut shards = Vec::new();
     let mut leases: Vec<&Lease> = request.leases.iter().collect();
     leases.sort_by(|a, b| a.key.cmp(&b.key));
     for lease in leases {
         let id = lease.key.shard_id();
-        // A row whose shard is gone has nothing to say to anybody.
+        // The row of a shard that is gone is of no use to the library.
         let Some(shard) = request.shards.iter().find(|shard| shard.id == id) else {
             continue;
         };
-        let held = match row_of(request, shard, &lease.checkpoint) {
-            Ok(change) => {
-                changes.extend(change);
-                Ok(())
-            }
-            Err(why) => Err(why),
-        };
+        let held = row_of(request, shard, &lease.checkpoint);
         shards.push(ShardExport {
             shard: id,
             checkpoint: lease.checkpoint.clone(),
-            held,
+            held: held.map(|change| changes.extend(change)),
         });
     }
-    (
-        schema::gather(request.library, &request.target, changes),
-        shards,
-    )
+    let rows = schema::gather(request.library, &request.target, changes);
+    (rows, shards)
 }
 
 fn row_of(

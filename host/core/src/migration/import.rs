@@ -25,13 +25,13 @@ pub struct ImportRequest<'a> {
 /// What becomes of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardImport {
-    /// The shard.
+    /// The shard's id.
     pub shard: ShardId,
     /// The library's checkpoint, if it wrote one.
     pub found: Option<Checkpoint>,
     /// What to write.
     pub step: ImportStep,
-    /// Why.
+    /// Why the step was chosen.
     pub why: ImportReason,
 }
 
@@ -79,8 +79,8 @@ impl ImportStep {
         matches!(self, Self::Create(_) | Self::Move { .. })
     }
 
-    /// A word for programs.
-    pub fn word(&self) -> &'static str {
+    /// The step's stable name for programs.
+    pub fn code(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
             Self::Move { .. } => "move",
@@ -106,16 +106,16 @@ pub enum ImportReason {
     ParentsFinished,
     /// The library wrote no checkpoint, and it has no parents.
     NeverRead,
-    /// Its row is made when its parents end.
+    /// Its row is created when its parents end.
     WaitsForParents,
     /// Its children were read, and the library removes such rows.
     FinishedAndRemoved,
-    /// Kinesis knows it no longer: its records are gone.
+    /// Kinesis no longer knows it: its records are gone.
     Gone,
 }
 
 impl ImportReason {
-    /// A word for programs; never changes.
+    /// The reason's stable name for programs; it never changes.
     pub fn code(self) -> &'static str {
         match self {
             Self::Continues => "continues",
@@ -251,18 +251,17 @@ impl<'a> Planner<'a> {
             }
         }
         // A parent that Kinesis does not list has no records left.
-        let parents = shard
-            .parents
-            .iter()
-            .filter_map(|parent| self.is_finished.get(parent));
-        match (
-            shard.parents.is_empty(),
-            parents.clone().all(|is_finished| *is_finished),
-        ) {
-            (true, _) => (Some(self.fresh_start(shard)), ImportReason::NeverRead),
-            (false, true) => (Some(self.fresh_start(shard)), ImportReason::ParentsFinished),
-            (false, false) => (None, ImportReason::WaitsForParents),
+        let parents = shard.parents.iter();
+        let mut listed = parents.filter_map(|parent| self.is_finished.get(parent));
+        if !listed.all(|is_finished| *is_finished) {
+            return (None, ImportReason::WaitsForParents);
         }
+        let why = if shard.parents.is_empty() {
+            ImportReason::NeverRead
+        } else {
+            ImportReason::ParentsFinished
+        };
+        (Some(self.fresh_start(shard)), why)
     }
 
     /// A shard with parents continues where they ended, whatever is configured.

@@ -62,7 +62,7 @@ pub struct PolicyProblem {
 
 impl GiveUp {
     /// The word used in configuration, logs and metrics.
-    pub fn as_str(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::DeadLetter(_) => "dead-letter",
             Self::Skip => "skip",
@@ -198,9 +198,6 @@ mod tests {
             GiveUp::Skip,
             GiveUp::Halt,
         ];
-        assert_eq!(
-            all.map(|then| then.as_str()),
-            ["dead-letter", "skip", "halt"]
-        );
+        assert_eq!(all.map(|then| then.code()), ["dead-letter", "skip", "halt"]);
     }
 }

@@ -1,4 +1,18 @@
 //! From how a delivery ended to what becomes of each of its records.
+//!
+//! | the delivery | the record | then |
+//! |---|---|---|
+//! | succeeded | any | handled |
+//! | failed, with records named | not named | handled |
+//! | failed, with records named | named, for a lack that does not count | delivered again |
+//! | failed, with records named | named, after one of its key, where keys keep their order | delivered again |
+//! | failed, with records named | any other that is named | its own failure |
+//! | failed as a whole, by the host or for a lack that does not count | any | delivered again |
+//! | failed as a whole, of several records, and the policy cuts batches | any | delivered again, with half of the batch |
+//! | failed as a whole, otherwise | any | its own failure |
+//!
+//! After a failure of its own, a record is delivered again, or given up: if the plugin rejected it,
+//! if it is out of attempts, or if it is too old. Nothing is given up without a policy for it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,59 +24,59 @@ use crate::ports::{Commit, FailureKind, Outcome, RecordFailure};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
 
-/// What came of a delivery, and what is done next, each with its reason.
+/// The result of a delivery, and what is done next, each with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// How far the plugin lets the host commit; [`Commit::Nothing`] if the call failed.
     pub commit: Option<Commit>,
     /// The records that were not handled, in order; all others were.
     pub rulings: Vec<Ruling>,
-    /// Nobody knows which record it was: those below this index go again before, and apart from,
-    /// those at it and above.
+    /// Set if it is unknown which record failed: the records below this index are delivered again
+    /// first, and apart from those at the index and above.
     pub split_at: Option<usize>,
-    /// What failed, if anything did.
+    /// What failed; `None` if every record was handled.
     pub failure: Option<Failure>,
 }
 
 /// What failed in a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// A short, stable word for metrics.
+    /// The failure's stable name for metrics.
     pub kind: &'static str,
-    /// For people.
+    /// The error, as people read it.
     pub reason: String,
-    /// Failures in a row, for the back-off. One while a batch is cut in two, since each part is
-    /// something new to try.
+    /// Failures in a row, for the back-off; at least 1. It is 1 while a batch is cut in two, since each
+    /// part is something new to try.
     pub in_a_row: u32,
     /// How long the plugin asked to wait instead; five minutes at most.
     pub retry_after: Option<Duration>,
-    /// Whose failure it is.
+    /// What it is held against.
     pub of: Blame,
 }
 
-/// Whose failure a failed delivery is.
+/// What a failed delivery is held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// Of the records that the plugin named; the rest of the call stands.
+    /// The records that the plugin named; the rest of the call counts.
     Records,
-    /// Of some record of the batch, nobody knows which; nothing of the call is kept.
+    /// Some record of the batch, it is unknown which; nothing of the call is kept.
     Batch,
-    /// Of what the plugin needs and does not have: it is no record's attempt, and nothing of it is
-    /// kept.
+    /// Something that the plugin needs and does not have: not an attempt of any record, and nothing
+    /// of the call is kept.
     Surroundings,
-    /// Of the host, which could not make the call: it is no record's attempt, and nothing of it is
-    /// kept.
+    /// The host, which could not make the call: not an attempt of any record, and nothing of the call
+    /// is kept.
     Host,
 }
 
 /// What becomes of a record that was not handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
-    /// Its index in the batch.
+    /// The record's index in the batch.
     pub index: usize,
-    /// With this delivery.
+    /// Its failed deliveries, this one included.
     pub tried: Tried,
-    /// What is done with it.
+    /// What is done with the record.
     pub fate: Fate,
     /// What failed, in the plugin's or the host's words.
     pub message: String,
@@ -71,13 +85,13 @@ pub struct Ruling {
 /// How often a record was delivered without being handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tried {
-    /// Alone or in a batch.
+    /// Deliveries of the record, alone or in a batch.
     pub deliveries: u32,
-    /// Of these, those that count as its own attempts.
+    /// How many of these count as its own attempts.
     pub attempts: u32,
-    /// Those that failed because what the plugin needs was away, where that counts.
+    /// How many failed because something that the plugin needs was away, where that counts.
     pub unavailable: u32,
-    /// Those that failed because the plugin's configuration is wrong, where that counts.
+    /// How many failed because the plugin's configuration is wrong, where that counts.
     pub misconfigured: u32,
 }
 
@@ -101,7 +115,7 @@ pub enum Fate {
 /// Why a record is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The plugin said that it will never work.
+    /// The plugin said that it will never handle it.
     Rejected,
     /// It failed as often as it may.
     Attempts,
@@ -114,7 +128,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Every cause.
+    /// Every cause, once.
     pub const ALL: [Self; 5] = [
         Self::Rejected,
         Self::Attempts,
@@ -123,8 +137,8 @@ impl Cause {
         Self::Age,
     ];
 
-    /// The word used in metrics.
-    pub fn as_str(self) -> &'static str {
+    /// The cause's stable name for metrics.
+    pub fn code(self) -> &'static str {
         match self {
             Self::Rejected => "rejected",
             Self::Attempts => "attempts",
@@ -148,28 +162,28 @@ impl fmt::Display for Cause {
 }
 
 impl Failure {
-    /// Whether it says nothing of the records.
+    /// Whether it is held against no record.
     pub fn is_of_nobody(&self) -> bool {
         matches!(self.of, Blame::Surroundings | Blame::Host)
     }
 }
 
 impl Ruling {
-    /// What a dead letter says of why its record was given up.
+    /// The reason in the record's dead letter.
     pub fn reason(&self, cause: Cause) -> String {
         format!("{cause}: {}", self.message)
     }
 }
 
 impl Tried {
-    /// Those that count, as whatever.
+    /// The deliveries that count, as any kind of failure.
     fn counted(self) -> u32 {
         self.attempts
             .saturating_add(self.unavailable)
             .saturating_add(self.misconfigured)
     }
 
-    /// The same with nothing counted: another version of the plugin is at work.
+    /// The same with nothing counted, for another version of the plugin.
     pub fn forgiven(self) -> Self {
         Self {
             deliveries: self.deliveries,
@@ -184,9 +198,9 @@ impl Verdict {
         self.failure.is_none()
     }
 
-    /// The same, held against no record: what failed goes again as it was, at once and to another
-    /// version, and nothing of it is given up. What the plugin handled stays handled. `tried` tells
-    /// of earlier deliveries.
+    /// The same verdict, held against no record: what failed is delivered again, as it was, at once
+    /// and to another version, and nothing of it is given up. What the plugin handled stays handled.
+    /// `tried` counts earlier deliveries.
     #[must_use]
     pub fn without_blame(mut self, records: &[Record], tried: &dyn Fn(&Position) -> Tried) -> Self {
         for ruling in &mut self.rulings {
@@ -207,8 +221,8 @@ impl Verdict {
         self
     }
 
-    /// The same, held against those of the records only that `counted` has: of the others nothing
-    /// is given up, and they go again. `tried` tells of earlier deliveries.
+    /// The same verdict, held only against the records in `counted`: the others are delivered again,
+    /// and none of them is given up. `tried` counts earlier deliveries.
     #[must_use]
     pub fn held_against(
         mut self,
@@ -235,11 +249,11 @@ impl Verdict {
     }
 }
 
-/// Judges a delivery of `records` that ended with `result` at `wall_ms`. `tried` tells of earlier
+/// Judges a delivery of `records` that ended with `result` at `wall_ms`. `tried` counts earlier
 /// deliveries.
 ///
-/// Nothing the plugin says can settle a record it did not get: indexes out of range, out of order
-/// or twice make the whole outcome invalid, which is a failure of the whole batch.
+/// A plugin cannot settle a record that it did not get: indexes out of range, out of order or twice
+/// make the whole outcome invalid, and the delivery has failed as a whole.
 pub fn judge(
     records: &[Record],
     tried: &dyn Fn(&Position) -> Tried,
@@ -247,90 +261,51 @@ pub fn judge(
     policy: &FailurePolicy,
     wall_ms: u64,
 ) -> Verdict {
-    let court = Court {
+    let delivery = Delivery {
         records,
         tried,
         policy,
         wall_ms,
     };
-    match result
-        .map_err(Clone::clone)
-        .and_then(|outcome| check(records, outcome).map(|()| outcome))
-    {
+    let checked = match result {
+        Ok(outcome) => check(records, outcome).map(|()| outcome),
+        Err(error) => Err(error.clone()),
+    };
+    match checked {
         Ok(outcome) if outcome.failures.is_empty() => Verdict {
             commit: outcome.commit,
             rulings: Vec::new(),
             split_at: None,
             failure: None,
         },
-        Ok(outcome) => court.partly(outcome),
-        Err(error) => court.whole(&error),
+        Ok(outcome) => delivery.partly_failed(outcome),
+        Err(error) => delivery.wholly_failed(&error),
     }
 }
 
-/// What a judgement goes by.
-struct Court<'a> {
+/// A failed delivery, and what it is judged by.
+struct Delivery<'a> {
     records: &'a [Record],
     tried: &'a dyn Fn(&Position) -> Tried,
     policy: &'a FailurePolicy,
     wall_ms: u64,
 }
 
-impl Court<'_> {
+impl Delivery<'_> {
     /// The plugin named the records that failed.
-    fn partly(&self, outcome: &Outcome) -> Verdict {
-        let mut keys = BTreeSet::new();
-        let rule = |failure: &RecordFailure| {
-            let (index, message) = (failure.index as usize, failure.message.clone());
-            let is_rejected = failure.kind == FailureKind::Reject;
-            let Some(count) = self.counts_as(failure.kind.lack()) else {
-                return Ruling {
-                    index,
-                    tried: self.delivered(index),
-                    fate: Fate::Again,
-                    message,
-                };
-            };
-            let is_first =
-                self.policy.order == Order::Shard || keys.insert(LaneKey::of(&self.records[index]));
-            if is_first || is_rejected {
-                return self.own_failure(index, message, count, is_rejected);
-            }
-            // A plugin that keeps the order of a key reports what follows a failed record, though
-            // it did not try it.
-            Ruling {
-                index,
-                tried: self.delivered(index),
-                fate: Fate::Again,
-                message,
-            }
-        };
-        let rulings: Vec<Ruling> = outcome.failures.iter().map(rule).collect();
-        let reason = rulings.first().map_or_else(String::new, |first| {
-            let at = &self.records[first.index].position;
-            format!(
-                "{} record(s) failed, the first at {at}: {}",
-                rulings.len(),
-                first.message
-            )
-        });
-        let is_counted = outcome
-            .failures
-            .iter()
-            .any(|failure| self.counts_as(failure.kind.lack()).is_some());
-        let in_a_row = in_a_row(&rulings, |tried| {
-            if is_counted {
-                tried.counted()
-            } else {
-                tried.deliveries
-            }
-        });
-        let retry_after = outcome.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX));
+    fn partly_failed(&self, outcome: &Outcome) -> Verdict {
+        let mut failed_keys = BTreeSet::new();
+        let mut rulings = Vec::new();
+        for failure in &outcome.failures {
+            rulings.push(self.rule_on(failure, &mut failed_keys));
+        }
+        let mut failures = outcome.failures.iter();
+        let does_count = failures.any(|failure| self.counts_as(failure.kind.lack()).is_some());
         let failure = Failure {
             kind: "records",
-            reason,
-            in_a_row,
-            retry_after,
+            reason: self.reason_of(&rulings),
+            in_a_row: in_a_row(&rulings, does_count),
+            retry_after: outcome.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX)),
             of: Blame::Records,
         };
         Verdict {
@@ -341,59 +316,79 @@ impl Court<'_> {
         }
     }
 
-    /// Nothing is known but that the call failed.
-    fn whole(&self, error: &ProcessorError) -> Verdict {
-        let message = error.to_string();
+    fn rule_on(&self, failure: &RecordFailure, failed_keys: &mut BTreeSet<LaneKey>) -> Ruling {
+        let index = failure.index as usize;
+        debug_assert!(
+            index < self.records.len(),
+            "the outcome's indexes are checked first"
+        );
+        let message = failure.message.clone();
+        let Some(count) = self.counts_as(failure.kind.lack()) else {
+            return self.again(index, message);
+        };
+        // A plugin that keeps the order of a key reports what follows a failed record, though it
+        // did not try it.
+        let is_first = self.policy.order == Order::Shard
+            || failed_keys.insert(LaneKey::of(&self.records[index]));
+        let is_rejected = failure.kind == FailureKind::Reject;
+        if is_first || is_rejected {
+            self.own_failure(index, message, count, is_rejected)
+        } else {
+            self.again(index, message)
+        }
+    }
+
+    fn reason_of(&self, rulings: &[Ruling]) -> String {
+        let Some(first) = rulings.first() else {
+            return String::new();
+        };
+        let at = &self.records[first.index].position;
+        let count = rulings.len();
+        let message = &first.message;
+        format!("{count} record(s) failed, the first at {at}: {message}")
+    }
+
+    /// Only that the call failed is known.
+    fn wholly_failed(&self, error: &ProcessorError) -> Verdict {
+        let count = self.records.len();
         let counts_as = if error.is_hosts() {
             None
         } else {
             self.counts_as(error.lack())
         };
-        let count = self.records.len();
-        let split_at =
-            (counts_as.is_some() && self.policy.bisect && count > 1).then_some(count / 2);
-        let rule = |index: usize| {
-            if let Some(counted) = counts_as
-                && (split_at.is_none() || SeededBug::ChargesWholeBatch.is_on())
-            {
-                return self.own_failure(index, message.clone(), counted, false);
-            }
-            let tried = self.delivered(index);
-            Ruling {
-                index,
-                tried,
-                fate: Fate::Again,
-                message: message.clone(),
-            }
+        let is_split = counts_as.is_some() && self.policy.bisect && count > 1;
+        let own = counts_as.filter(|_| !is_split || SeededBug::ChargesWholeBatch.is_on());
+        let message = error.to_string();
+        let rule = |index| match own {
+            Some(counted) => self.own_failure(index, message.clone(), counted, false),
+            None => self.again(index, message.clone()),
         };
         let rulings: Vec<Ruling> = (0..count).map(rule).collect();
-        let of = match (counts_as, error.is_hosts()) {
-            (Some(_), _) => Blame::Batch,
-            (None, true) => Blame::Host,
-            (None, false) => Blame::Surroundings,
-        };
-        let in_a_row = match (split_at, counts_as) {
-            (Some(_), _) => 1,
-            (None, Some(_)) => in_a_row(&rulings, Tried::counted),
-            (None, None) => in_a_row(&rulings, |tried| tried.deliveries),
-        };
         let failure = Failure {
-            kind: error.kind(),
+            kind: error.code(),
+            in_a_row: if is_split {
+                1
+            } else {
+                in_a_row(&rulings, counts_as.is_some())
+            },
             reason: message,
-            in_a_row,
             retry_after: None,
-            of,
+            of: match counts_as {
+                Some(_) => Blame::Batch,
+                None if error.is_hosts() => Blame::Host,
+                None => Blame::Surroundings,
+            },
         };
         Verdict {
             commit: Some(Commit::Nothing),
             rulings,
-            split_at,
+            split_at: is_split.then_some(count / 2),
             failure: Some(failure),
         }
     }
 
-    /// What a failure counts as, if it counts: what the plugin lacked holds the shard, unless the
-    /// policy says otherwise.
+    /// What a failure counts as, if it counts: a lack blocks the shard, unless the policy says
+    /// otherwise.
     fn counts_as(&self, lack: Option<Lack>) -> Option<Count> {
         match lack {
             None => Some(Count::Attempt),
@@ -427,6 +422,16 @@ impl Court<'_> {
             index,
             tried,
             fate,
+            message,
+        }
+    }
+
+    /// Not its own failure.
+    fn again(&self, index: usize, message: String) -> Ruling {
+        Ruling {
+            index,
+            tried: self.delivered(index),
+            fate: Fate::Again,
             message,
         }
     }
@@ -466,24 +471,28 @@ impl Court<'_> {
         if most.is_some_and(|most| so_far >= most) && !SeededBug::NeverOutOfAttempts.is_on() {
             return Some(cause);
         }
-        if count != Count::Attempt {
-            return None;
-        }
+        (count == Count::Attempt && self.is_too_old(record)).then_some(Cause::Age)
+    }
+
+    fn is_too_old(&self, record: &Record) -> bool {
         // An arrival in the future, as a wall clock that is behind sees it, is no age at all.
         let age = Duration::from_millis(self.wall_ms.saturating_sub(record.arrival_ms));
         let is_known = record.arrival_ms > 0;
-        self.policy
-            .max_age
-            .filter(|most| is_known && age > *most)
-            .map(|_| Cause::Age)
+        is_known && self.policy.max_age.is_some_and(|most| age > most)
     }
 }
 
-/// Failures in a row of what goes again; at least one.
-fn in_a_row(rulings: &[Ruling], count: impl Fn(Tried) -> u32) -> u32 {
+/// Failures in a row of what is delivered again, at least one: those that count, or else all.
+fn in_a_row(rulings: &[Ruling], does_count: bool) -> u32 {
     let again = rulings.iter().filter(|ruling| ruling.fate == Fate::Again);
     again
-        .map(|ruling| count(ruling.tried))
+        .map(|ruling| {
+            if does_count {
+                ruling.tried.counted()
+            } else {
+                ruling.tried.deliveries
+            }
+        })
         .max()
         .unwrap_or(1)
         .max(1)

@@ -1,5 +1,17 @@
 //! Which records of a shard are settled, while some are tried again and some are held back by the
 //! plugin.
+//!
+//! | a record is | event | then it is |
+//! |---|---|---|
+//! | not handed out | handed out | open; settled, if it was given up before |
+//! | open | handled, below the commit | settled |
+//! | open | handled, at the commit or above | held back |
+//! | open | failed | open |
+//! | open | given up | settled |
+//! | held back | a later commit passes it | settled |
+//! | open or held back | rewind | not handed out |
+//!
+//! With state, what is settled here counts as settled only once the state is saved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +20,15 @@ use crate::ports::Commit;
 use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
 
-/// Runs of held-back records that are told apart. A plugin makes one run, or one for each gap that
-/// failing records leave; beyond this two of them count as one, which only commits later.
+/// Most runs of held-back records that are kept apart. A plugin makes one run, or one for each gap
+/// that failing records leave; beyond this, two of them count as one, which only commits later.
 const RUNS_MAX: usize = 1_000;
 /// Records given up above the checkpoint that are remembered, so that they are not given up again
 /// when an instance that held records back dies: as many as one reply of `GetRecords` has. Of more,
 /// the first are forgotten, and come twice.
 const GIVEN_UP_MAX: usize = 10_000;
 
-/// What is known of the records handed out since a holding began.
+/// The state of the records handed out since the holding of the lease began.
 ///
 /// A checkpoint covers everything before it, so it stays below the lowest record that is open
 /// (failed, or waiting behind one that did) or held back. All else up to the last record handed out
@@ -54,8 +66,8 @@ struct Run {
 }
 
 impl Ledger {
-    /// For a plugin that keeps state: what it handled is as if held back until its state is saved,
-    /// since a new instance starts from what was saved, and must get again what came after.
+    /// A ledger for a plugin that keeps state. What it handled counts as held back until its state is
+    /// saved: a new instance starts from what was saved, and must get again what came after.
     pub fn with_state() -> Self {
         Self {
             saving: Saving::Saved,
@@ -63,8 +75,8 @@ impl Ledger {
         }
     }
 
-    /// Whether the plugin's state, as it is now, is that of everything handed out so far: nothing
-    /// is open, and the plugin holds nothing back. And whether saving it would settle anything.
+    /// Whether the plugin's state covers everything handed out so far (nothing is open or held back),
+    /// and saving it would settle something.
     pub fn may_save(&self) -> bool {
         let is_whole = self.open.is_empty() && self.held.is_empty();
         self.saving != Saving::Never && is_whole && self.handed_out > self.settled
@@ -72,17 +84,21 @@ impl Ledger {
 
     /// The plugin's state was saved, after [`Ledger::may_save`]: everything handed out is settled.
     pub fn saved(&mut self) {
+        debug_assert!(
+            self.open.is_empty() && self.held.is_empty(),
+            "state is saved only while nothing is open or held back"
+        );
         self.saving = Saving::Saved;
         self.settle_through(self.handed_out.clone());
     }
 
-    /// Everything of the shard up to and including this may be checkpointed, once outputs are
+    /// The position up to and including which everything may be checkpointed, once outputs are
     /// flushed; `None` if nothing was settled yet.
     pub fn settled(&self) -> Option<&Position> {
         self.settled.as_ref()
     }
 
-    /// The last record handed out.
+    /// The position of the last record handed out.
     pub fn handed_out(&self) -> Option<&Position> {
         self.handed_out.as_ref()
     }
@@ -103,6 +119,10 @@ impl Ledger {
     /// Returns false if it was given up before the last rewind: then it is settled, and must not be
     /// delivered.
     pub fn hand_out(&mut self, position: &Position) -> bool {
+        debug_assert!(
+            self.handed_out.as_ref() < Some(position),
+            "records are handed out in order"
+        );
         let before = self.handed_out.replace(position.clone());
         if self.given_up.contains(position) {
             self.advance();
@@ -112,11 +132,11 @@ impl Ledger {
         true
     }
 
-    /// Takes in what came of a delivery: records at the indexes `failed`, which rise, are open now;
+    /// Records the result of a delivery: records at the indexes `failed`, which rise, are open now;
     /// the others were handled, and are settled as far as `commit` goes. A commit also releases
     /// what was held back before its place.
     ///
-    /// Records that were not handed out yet are, by this.
+    /// Records that were not handed out yet are handed out by this.
     pub fn report(&mut self, batch: &[Record], failed: &[usize], commit: Option<Commit>) {
         let is_forgotten = SeededBug::UnsavedStateIsForgotten.is_on();
         if self.saving == Saving::Saved && !is_forgotten && failed.len() < batch.len() {
@@ -126,23 +146,30 @@ impl Ledger {
         if let Some(last) = committed.checked_sub(1).and_then(|last| batch.get(last)) {
             self.release(&last.position);
         }
-        if self.open.is_empty() && failed.is_empty() && committed >= batch.len() {
-            // Nearly every batch: all of it is settled.
-            if let Some(last) = batch.last() {
-                self.handed_out = Some(last.position.clone());
-            }
+        let is_all_settled = failed.is_empty() && committed >= batch.len();
+        if let Some(last) = batch.last()
+            && is_all_settled
+            && self.open.is_empty()
+        {
+            // Nearly every batch.
+            self.handed_out = Some(last.position.clone());
         } else {
-            let mut failed = failed.iter().peekable();
-            for (index, Record { position, .. }) in batch.iter().enumerate() {
-                let before = self.close(position);
-                if failed.next_if_eq(&&index).is_some() {
-                    self.open.insert(position.clone(), before);
-                } else if index >= committed {
-                    self.hold_back(position, before);
-                }
-            }
+            self.report_each(batch, failed, committed);
         }
         self.advance();
+    }
+
+    fn report_each(&mut self, batch: &[Record], failed: &[usize], committed: usize) {
+        debug_assert!(failed.is_sorted(), "the indexes of failed records rise");
+        let mut failed = failed.iter().peekable();
+        for (index, Record { position, .. }) in batch.iter().enumerate() {
+            let before = self.close(position);
+            if failed.next_if_eq(&&index).is_some() {
+                self.open.insert(position.clone(), before);
+            } else if index >= committed {
+                self.hold_back(position, before);
+            }
+        }
     }
 
     /// Settles a record that is given up.
@@ -155,7 +182,7 @@ impl Ledger {
         }
     }
 
-    /// Reading starts again after what is settled.
+    /// Reading starts again after what is settled: what is open or held back is handed out again.
     pub fn rewind(&mut self) {
         self.open.clear();
         self.held.clear();
@@ -165,7 +192,7 @@ impl Ledger {
         self.handed_out.clone_from(&self.settled);
     }
 
-    /// The record handed out before the one at `position`, which is open no more.
+    /// Ends the open state of the record at `position`, and returns the one handed out before it.
     fn close(&mut self, position: &Position) -> Option<Position> {
         match self.open.remove(position) {
             Some(before) => before,
@@ -199,13 +226,13 @@ impl Ledger {
         }
     }
 
-    /// Makes one run of two.
+    /// Joins a run with the next one.
     fn join(&mut self, earlier: usize) {
         let later = self.held.remove(earlier + 1);
         self.held[earlier].last = later.last;
     }
 
-    /// Up to and including `through` nothing is held back any more.
+    /// Releases what is held back up to and including `through`.
     fn release(&mut self, through: &Position) {
         let gone = self.held.partition_point(|run| run.last <= *through);
         self.held.drain(..gone);

@@ -1,5 +1,15 @@
-//! When a reader subscribes again after a subscription came to its end, and what it does until
-//! then.
+//! When a reader subscribes again after a subscription ended, and what it does until then.
+//!
+//! | the subscription | then |
+//! |---|---|
+//! | was taken over | rest for five seconds or a little more: another host reads the shard |
+//! | did not bring what was there | poll for five minutes |
+//! | is refused, since another is too young | poll for five seconds or a little more |
+//! | was let go of for want of room | poll until it may be renewed |
+//! | expired, was cut or stalled, after it had brought something | poll until it may be renewed |
+//! | ended in any other way | poll for the back-off, and until it may be renewed |
+//!
+//! It may be renewed at once, unless it is younger than five seconds.
 
 use std::time::Duration;
 
@@ -17,31 +27,31 @@ const POLLS_INCOMPLETE_FOR: Duration = Duration::from_mins(5);
 pub enum SubscriptionEnd {
     /// Kinesis ended it, as it does after five minutes.
     Expired,
-    /// It broke off: a cut connection, GOAWAY, a reset, an event that cannot be read.
+    /// The connection was cut: GOAWAY, a reset, or an event that cannot be read.
     Cut,
     /// Nothing came for so long that nothing will.
     Stalled,
     /// It did not bring records that are there.
     Incomplete,
-    /// The reader let go of it, since the host had no room for more for too long.
+    /// The reader let go of it, because the host had no room for too long.
     HeldBack,
     /// Another subscription with the same consumer took it over.
     TakenOver,
-    /// It was not made, since another one is too young.
+    /// It was refused, because another one is too young.
     InUse,
-    /// It was not made, or broke off, since the consumer is not registered.
+    /// It was refused or cut, because the fan-out consumer is not registered.
     ConsumerGone,
-    /// It was not made for another reason.
+    /// It was refused for another reason.
     Failed,
 }
 
-/// What comes next.
+/// What the reader does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// Subscribe again.
+    /// Subscribe again now.
     AtOnce,
-    /// Poll for this long, then subscribe again: the shard must not rest because a subscription
-    /// cannot be had yet.
+    /// Poll for this long, then subscribe again: the shard must not rest because it is too early for a
+    /// subscription.
     AfterPolling(Duration),
     /// Do nothing for this long, then subscribe again: another host reads the shard now.
     AfterResting(Duration),
@@ -57,8 +67,8 @@ pub struct Renewals {
 }
 
 impl SubscriptionEnd {
-    /// The reason, as the metric has it.
-    pub fn as_str(self) -> &'static str {
+    /// The reason's stable name for metrics.
+    pub fn code(self) -> &'static str {
         match self {
             Self::Expired => "expired",
             Self::Cut => "cut",
@@ -74,12 +84,12 @@ impl SubscriptionEnd {
 }
 
 impl Renewals {
-    /// A subscription was made.
+    /// Notes that a subscription was made.
     pub fn subscribed(&mut self, now: Moment) {
         self.subscribed_at = Some(now);
     }
 
-    /// An event came.
+    /// Notes that an event came.
     pub fn heard(&mut self) {
         self.fruitless = 0;
     }
@@ -99,39 +109,41 @@ impl Renewals {
     ) -> Renewal {
         // Hosts that contend for a shard must not do so in step.
         let polite = TAKES_OVER_AFTER + TAKES_OVER_AFTER.mul_f64(roll.clamp(0.0, 1.0) / 2.0);
+        let was_fruitful = self.fruitless == 0;
+        if !matches!(
+            end,
+            SubscriptionEnd::TakenOver | SubscriptionEnd::Incomplete
+        ) {
+            self.fruitless = self.fruitless.saturating_add(1);
+        }
         match end {
-            SubscriptionEnd::TakenOver => return Renewal::AfterResting(polite),
-            SubscriptionEnd::Incomplete => return Renewal::AfterPolling(POLLS_INCOMPLETE_FOR),
-            SubscriptionEnd::InUse => {
-                self.fruitless = self.fruitless.saturating_add(1);
-                return Renewal::AfterPolling(polite);
+            SubscriptionEnd::TakenOver => Renewal::AfterResting(polite),
+            SubscriptionEnd::Incomplete => Renewal::AfterPolling(POLLS_INCOMPLETE_FOR),
+            SubscriptionEnd::InUse => Renewal::AfterPolling(polite),
+            SubscriptionEnd::HeldBack => self.renew_after(Duration::ZERO, polite, now),
+            SubscriptionEnd::Expired | SubscriptionEnd::Cut | SubscriptionEnd::Stalled
+                if was_fruitful =>
+            {
+                self.renew_after(Duration::ZERO, polite, now)
             }
             SubscriptionEnd::Expired
             | SubscriptionEnd::Cut
             | SubscriptionEnd::Stalled
-            | SubscriptionEnd::HeldBack
             | SubscriptionEnd::ConsumerGone
-            | SubscriptionEnd::Failed => {}
-        }
-        let is_first_fruitless = self.fruitless == 0;
-        self.fruitless = self.fruitless.saturating_add(1);
-        // One that was read from and ended is renewed without a pause; what fails again and again
-        // is tried ever less.
-        let for_failures = match end {
-            SubscriptionEnd::HeldBack => Duration::ZERO,
-            SubscriptionEnd::Expired | SubscriptionEnd::Cut | SubscriptionEnd::Stalled
-                if is_first_fruitless =>
-            {
-                Duration::ZERO
+            | SubscriptionEnd::Failed => {
+                self.renew_after(backoff.delay(self.fruitless, roll), polite, now)
             }
-            _ => backoff.delay(self.fruitless, roll),
+        }
+    }
+
+    /// Not before `wait`, and not before Kinesis lets a subscription take over the last one.
+    fn renew_after(self, wait: Duration, polite: Duration, now: Moment) -> Renewal {
+        let age = self.subscribed_at.map(|at| now.since(at));
+        let for_youth = match age {
+            Some(age) if age < TAKES_OVER_AFTER => polite.saturating_sub(age),
+            Some(_) | None => Duration::ZERO,
         };
-        let too_young = self
-            .subscribed_at
-            .map(|at| now.since(at))
-            .filter(|age| *age < TAKES_OVER_AFTER);
-        let for_youth = too_young.map_or(Duration::ZERO, |age| polite.saturating_sub(age));
-        match for_failures.max(for_youth) {
+        match wait.max(for_youth) {
             Duration::ZERO => Renewal::AtOnce,
             wait => Renewal::AfterPolling(wait),
         }
@@ -264,7 +276,7 @@ mod tests {
             SubscriptionEnd::ConsumerGone,
             SubscriptionEnd::Failed,
         ]
-        .map(SubscriptionEnd::as_str)
+        .map(SubscriptionEnd::code)
         .into();
         let documented = [
             "expired",

@@ -20,20 +20,18 @@ pub(super) const MOVES_MIN: usize = 8;
 /// By throughput, a fleet is even when its hosts differ by less than this part of their mean:
 /// measured rates never agree, and every move costs a pause.
 const DEADBAND_PERCENT: u64 = 15;
-/// What an idle shard weighs beside a busy one, in KiB a second: it is polled and renewed all the
-/// same.
+/// What an idle shard weighs beside a busy one, in KiB a second: it is polled and renewed too.
 const IDLE_WEIGHT: u64 = 8;
-/// A KCL knows no claims: its lease is taken while it works, which repeats records, so one at a
-/// time, as it does itself.
+/// A KCL knows no claims: its lease is taken while it works, which repeats records. So it is one at
+/// a time, as the KCL does it.
 pub(super) const UNREGISTERED_MOVES_MAX: usize = 1;
 
-/// One worker's part in the exchange.
-struct Part<'a> {
-    /// Before the exchange.
-    load: u64,
-    /// Leases that may move, heaviest last.
-    movable: Vec<(u64, u64, &'a ObservedLease)>,
-    count: usize,
+/// A lease that goes from the richest worker to the poorest.
+pub(super) struct Move<'a> {
+    pub(super) to: &'a WorkerId,
+    pub(super) observed: &'a ObservedLease,
+    /// How much more the richest held before the move: leases, or KiB a second.
+    pub(super) gap: u64,
 }
 
 /// Adds claims, or steals from workers that know no claims, if this host is among the poor.
@@ -44,38 +42,40 @@ pub(super) fn plan_moves(
     plan: &mut Plan,
 ) {
     let deleted = plan.deleted();
-    let mut mine = Vec::new();
-    exchange(view, roster, limits, |to, observed, gap| {
-        // The row may name another owner while a pipeline of this process has yet to hear of it:
-        // two would read at once.
-        if to == view.me && !observed.is_mine && !deleted.contains(&observed.lease.key) {
-            mine.push((observed, gap));
-        }
+    let mut mine = exchange(view, roster, limits);
+    // The row may name another owner while a pipeline of this process has yet to hear of it: two
+    // would read at once.
+    mine.retain(|gets| {
+        let observed = gets.observed;
+        gets.to == view.me && !observed.is_mine && !deleted.contains(&observed.lease.key)
     });
-    let most = MOVES_MIN.max(mine.len().div_ceil(2));
-    // What this host took since the last look may count for another still. An owner that is asked
+    let most = moves_max(mine.len());
+    // What this host took since the last look may still count for another. An owner that is asked
     // gives in its own time; what is taken is here at once.
-    let steals_max = UNREGISTERED_MOVES_MAX.min(take::capacity(view, limits));
-    let mut stolen = 0;
-    for (observed, lead) in mine.into_iter().take(most) {
+    let mut steals_left = UNREGISTERED_MOVES_MAX.min(take::capacity(view, limits));
+    for Move { observed, gap, .. } in mine.into_iter().take(most) {
         let Some(from) = observed.lease.owner.clone() else {
             continue;
         };
+        let knows_claims = !roster.unregistered.contains(&from);
         let seen = Box::new(observed.lease.clone());
-        let reason = Reason::Uneven {
-            from: from.clone(),
-            lead,
-        };
-        if roster.unregistered.contains(&from) || SeededBug::StealsWithoutAsking.is_on() {
-            let may_steal = limits.shared_with_kcl || SeededBug::StealsWithoutAsking.is_on();
-            if may_steal && stolen < steals_max {
-                plan.steps.push(Step::Take { seen, reason });
-                stolen += 1;
-            }
-        } else {
+        let reason = Reason::Uneven { from, lead: gap };
+        if knows_claims && !SeededBug::StealsWithoutAsking.is_on() {
             plan.steps.push(Step::Claim { seen, reason });
+        } else if may_steal(limits) && steals_left > 0 {
+            plan.steps.push(Step::Take { seen, reason });
+            steals_left -= 1;
         }
     }
+}
+
+/// How many of the leases that a host lacks it may ask for in one pass.
+pub(super) fn moves_max(lacks: usize) -> usize {
+    MOVES_MIN.max(lacks.div_ceil(2))
+}
+
+fn may_steal(limits: &PlanLimits) -> bool {
+    limits.shared_with_kcl || SeededBug::StealsWithoutAsking.is_on()
 }
 
 /// Moves one lease at a time from the richest to the poorest, until no move makes the fleet more
@@ -84,44 +84,96 @@ pub(super) fn exchange<'a>(
     view: &FleetView<'a>,
     roster: &Roster<'a>,
     limits: &PlanLimits,
-    mut each: impl FnMut(&WorkerId, &'a ObservedLease, u64),
-) {
-    let mut parts = parts(view, roster, limits.balance);
-    let total: u64 = parts.values().map(|part| part.load).sum();
-    let deadband = match limits.balance {
-        Balance::Count if SeededBug::RestlessBalance.is_on() => 0,
-        Balance::Count => 1,
-        Balance::Throughput => total / parts.len().max(1) as u64 * DEADBAND_PERCENT / 100,
-    };
-    let mut by_load: BTreeSet<(u64, &WorkerId)> =
-        parts.iter().map(|(id, part)| (part.load, *id)).collect();
-    // Each move takes one lease from a list, or one worker from the exchange.
-    for _ in 0..view.leases.len() + parts.len() {
-        let poorest = by_load
-            .iter()
-            .find(|(_, id)| parts[*id].count < roster.caps[*id])
-            .copied();
-        let (Some((poor_load, poor)), Some((rich_load, rich))) = (poorest, by_load.last().copied())
-        else {
-            return;
+) -> Vec<Move<'a>> {
+    let mut exchange = Exchange::of(view, roster, limits);
+    let mut moves = Vec::new();
+    // Each round removes one lease or one worker from the exchange, so it ends.
+    while let Some(pair) = exchange.uneven_pair() {
+        moves.extend(exchange.even_out(pair));
+    }
+    moves
+}
+
+/// All workers that take part, and what they hold.
+struct Exchange<'a> {
+    parts: BTreeMap<&'a WorkerId, Part<'a>>,
+    /// Workers by what they hold. One that has nothing to give which would help is left out.
+    by_load: BTreeSet<(u64, &'a WorkerId)>,
+    /// Workers that differ by no more than this are even.
+    deadband: u64,
+}
+
+/// One worker's part in the exchange.
+struct Part<'a> {
+    load: u64,
+    count: usize,
+    /// The most leases that it will hold.
+    cap: usize,
+    /// Leases that may move, heaviest last.
+    movable: Vec<Movable<'a>>,
+}
+
+struct Movable<'a> {
+    weight: u64,
+    rank: u64,
+    observed: &'a ObservedLease,
+}
+
+/// The poorest worker that has room, and the richest, each with what it holds.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    poor: (u64, &'a WorkerId),
+    rich: (u64, &'a WorkerId),
+}
+
+impl<'a> Exchange<'a> {
+    fn of(view: &FleetView<'a>, roster: &Roster<'a>, limits: &PlanLimits) -> Self {
+        let parts = parts(view, roster, limits.balance);
+        let total: u64 = parts.values().map(|part| part.load).sum();
+        let by_load = parts.iter().map(|(id, part)| (part.load, *id)).collect();
+        let deadband = match limits.balance {
+            Balance::Count if SeededBug::RestlessBalance.is_on() => 0,
+            Balance::Count => 1,
+            Balance::Throughput => total / parts.len().max(1) as u64 * DEADBAND_PERCENT / 100,
         };
-        let gap = rich_load.saturating_sub(poor_load);
-        if gap <= deadband || poor == rich {
-            return;
+        Self {
+            parts,
+            by_load,
+            deadband,
         }
-        let Some((weight, lease)) = parts.get_mut(rich).and_then(|part| part.give(gap)) else {
-            // It has nothing that would help; the next richest may.
-            by_load.remove(&(rich_load, rich));
-            continue;
-        };
-        by_load.remove(&(rich_load, rich));
-        by_load.insert((rich_load - weight, rich));
-        by_load.remove(&(poor_load, poor));
-        by_load.insert((poor_load + weight, poor));
-        if let Some(part) = parts.get_mut(poor) {
-            part.count += 1;
-        }
-        each(poor, lease, gap);
+    }
+
+    /// `None` once the fleet is even.
+    fn uneven_pair(&self) -> Option<Pair<'a>> {
+        let has_room = |id: &WorkerId| self.parts[id].count < self.parts[id].cap;
+        let poor = *self.by_load.iter().find(|(_, id)| has_room(id))?;
+        let rich = *self.by_load.last()?;
+        let pair = Pair { poor, rich };
+        (pair.gap() > self.deadband && poor != rich).then_some(pair)
+    }
+
+    /// Moves a lease, or takes the richest out if it has none that would help: the next richest may
+    /// have one.
+    fn even_out(&mut self, pair: Pair<'a>) -> Option<Move<'a>> {
+        let gap = pair.gap();
+        let Pair { poor, rich } = pair;
+        self.by_load.remove(&rich);
+        let given = self.parts.get_mut(rich.1)?.give(gap)?;
+        self.by_load.insert((rich.0 - given.weight, rich.1));
+        self.by_load.remove(&poor);
+        self.by_load.insert((poor.0 + given.weight, poor.1));
+        self.parts.get_mut(poor.1)?.count += 1;
+        Some(Move {
+            to: poor.1,
+            observed: given.observed,
+            gap,
+        })
+    }
+}
+
+impl Pair<'_> {
+    fn gap(&self) -> u64 {
+        self.rich.0.saturating_sub(self.poor.0)
     }
 }
 
@@ -130,67 +182,71 @@ fn parts<'a>(
     roster: &Roster<'a>,
     balance: Balance,
 ) -> BTreeMap<&'a WorkerId, Part<'a>> {
-    let none = || Part {
-        load: 0,
-        movable: Vec::new(),
-        count: 0,
-    };
-    let mut parts: BTreeMap<&WorkerId, Part<'a>> =
-        roster.caps.keys().map(|id| (*id, none())).collect();
+    let mut parts: BTreeMap<&WorkerId, Part<'a>> = BTreeMap::new();
+    for (id, cap) in &roster.caps {
+        parts.insert(*id, Part::empty(*cap));
+    }
     // A KCL holds leases that it does not read before their parents end; a host takes none of
     // those.
     let order = (!roster.unregistered.is_empty()).then(|| {
-        ReadingOrder::of(
-            view.leases.iter().map(|observed| &observed.lease),
-            view.is_bootstrapped,
-        )
+        let rows = view.leases.iter().map(|observed| &observed.lease);
+        ReadingOrder::of(rows, view.is_bootstrapped)
     });
-    for observed in view
-        .leases
-        .iter()
-        .filter(|observed| !observed.lease.is_finished())
-    {
+    for observed in view.unfinished() {
         let Some(part) = observed.holder().and_then(|holder| parts.get_mut(holder)) else {
             continue;
         };
         let weight = weight(observed, balance);
         part.load += weight;
         part.count += 1;
-        // A lease that was asked for is on its way already; one whose owner did not give it to us
-        // would not now either.
-        let was_refused = observed.lease.claimant.as_ref() == Some(view.me);
-        let must_wait = order
-            .as_ref()
-            .is_some_and(|order| order.waits_for(&observed.lease).is_some());
-        let may_move =
-            !observed.is_claim_fresh && !was_refused && !observed.is_avoided && !must_wait;
-        if observed.standing == Standing::Held && may_move {
-            part.movable
-                .push((weight, rank(observed, view.me), observed));
+        if may_move(observed, view.me, order.as_ref()) {
+            let rank = rank(observed, view.me);
+            part.movable.push(Movable {
+                weight,
+                rank,
+                observed,
+            });
         }
     }
     for part in parts.values_mut() {
         part.movable
-            .sort_unstable_by_key(|(weight, rank, _)| (*weight, *rank));
+            .sort_unstable_by_key(|movable| (movable.weight, movable.rank));
     }
     parts
 }
 
+fn may_move(observed: &ObservedLease, me: &WorkerId, order: Option<&ReadingOrder<'_>>) -> bool {
+    // A lease that was asked for is on its way already; one whose owner did not give it to us would
+    // not now either.
+    let was_refused = observed.lease.claimant.as_ref() == Some(me);
+    let must_wait = order.is_some_and(|order| order.waits_for(&observed.lease).is_some());
+    let is_settled = observed.standing == Standing::Held && !observed.is_claim_fresh;
+    is_settled && !was_refused && !observed.is_avoided && !must_wait
+}
+
 impl<'a> Part<'a> {
+    fn empty(cap: usize) -> Self {
+        Self {
+            load: 0,
+            count: 0,
+            cap,
+            movable: Vec::new(),
+        }
+    }
+
     /// Gives away the lease that evens out a gap best: the heaviest of at most half of it, or else
     /// the lightest that is lighter than all of it.
-    fn give(&mut self, gap: u64) -> Option<(u64, &'a ObservedLease)> {
+    fn give(&mut self, gap: u64) -> Option<Movable<'a>> {
         let below = self
             .movable
-            .partition_point(|(weight, _, _)| *weight <= gap / 2);
+            .partition_point(|movable| movable.weight <= gap / 2);
         let index = below.saturating_sub(1);
-        let (weight, _, _) = *self.movable.get(index)?;
+        let weight = self.movable.get(index)?.weight;
         if weight >= gap && !SeededBug::RestlessBalance.is_on() {
             return None;
         }
-        let (weight, _, lease) = self.movable.remove(index);
         self.count -= 1;
-        Some((weight, lease))
+        Some(self.movable.remove(index))
     }
 }
 

@@ -1,5 +1,5 @@
-//! What holds for every plan, whatever the view: relied on by those who carry it out, and asserted
-//! where a plan is made.
+//! What holds for every plan, whatever the view: the worker that carries it out relies on it, and it
+//! is asserted where a plan is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use crate::lease::{Lease, Standing};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{LeaseKey, ShardId};
 
-/// Stops a build with debug assertions at a plan that breaks a rule. Not where a deliberate bug
-/// makes it do so.
+/// Stops a build with debug assertions at a plan that breaks a rule, unless a seeded bug is on,
+/// which may make it do so.
 pub(super) fn assert_sound(plan: &Plan, view: &FleetView<'_>, limits: &PlanLimits) {
     if cfg!(debug_assertions) && !SeededBug::is_any_on() {
         let broken = broken_rule(plan, view, limits);
@@ -17,20 +17,20 @@ pub(super) fn assert_sound(plan: &Plan, view: &FleetView<'_>, limits: &PlanLimit
     }
 }
 
-/// The first rule that a plan breaks, in a sentence; `None` of a sound plan.
+/// The first rule that a plan breaks, in a sentence; `None` for a sound plan.
 ///
 /// # Rules
 ///
 /// - A row has at most one step: steps are sent at once, and in no order.
-/// - Rows are made and removed only by a host that has a complete list of the shards; a row that
-///   is made was missing.
-/// - Only a lease with a pipeline of this process is handed over; none such is taken, asked for or
-///   released.
+/// - Only a host that has a complete list of the shards creates and removes rows; a row that is
+///   created was missing.
+/// - Only a lease with a pipeline of this process is handed over; such a lease is not taken, claimed
+///   or released.
 /// - What is taken is not finished, and is free, expired, this worker's by name, or, to even out
 ///   shares, a KCL worker's.
-/// - What is asked for has an owner that is registered: others know nothing of claims.
-/// - No shard is taken whose parent's row is made in the same plan: the parent is read first.
-/// - This host holds no more than its most leases.
+/// - What is claimed has an owner that is registered: others know nothing of claims.
+/// - No shard is taken whose parent's row is created in the same plan: the parent is read first.
+/// - This host holds no more leases than it may.
 pub(super) fn broken_rule(
     plan: &Plan,
     view: &FleetView<'_>,
@@ -43,7 +43,7 @@ pub(super) fn broken_rule(
         .or_else(|| scene.above_the_most(plan, limits))
 }
 
-/// What a plan is held against.
+/// The view that a plan is checked against.
 struct Scene<'a> {
     view: &'a FleetView<'a>,
     rows: BTreeMap<&'a LeaseKey, &'a ObservedLease>,
@@ -71,7 +71,7 @@ impl<'a> Scene<'a> {
                 (!self.row(key)?.is_mine).then_some("though it is not read here")
             }
         };
-        broken.map(|how| format!("would {} {} {how}", step.verb(), step.key()))
+        broken.map(|how| format!("would {} {} {how}", step.code(), step.key()))
     }
 
     fn row(&self, key: &LeaseKey) -> Option<&'a ObservedLease> {

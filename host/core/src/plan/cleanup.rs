@@ -1,4 +1,4 @@
-//! Phase: rows that nobody needs any more. Leader only.
+//! Phase: rows that are no longer needed. Only the leader plans it.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ fn why_delete(
     if !lease.is_finished() || has_parent_row && !SeededBug::DeletesBeforeParents.is_on() {
         return None;
     }
-    // A finished shard always has children, unless the stream went away under it; then its row
-    // stays until it is gone.
+    // A finished shard always has children, unless the stream was deleted meanwhile; then its row
+    // stays until the shard is gone.
     let have_started = !lease.children.is_empty()
         && lease.children.iter().all(|child| {
             rows.get(child).is_some_and(|child| has_started(child))
@@ -54,6 +54,7 @@ fn why_delete(
     have_started.then_some(Reason::ChildrenStarted)
 }
 
+/// Whether reading has left the initial position.
 pub(super) fn has_started(lease: &Lease) -> bool {
     match lease.checkpoint {
         Checkpoint::At(_) | Checkpoint::ShardEnd => true,

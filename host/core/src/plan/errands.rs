@@ -1,13 +1,13 @@
 //! What the leader asks the hosts that heed it to do: the steps that each would plan for itself if
 //! it saw all rows.
 //!
-//! What is free goes to the poorest hosts first; once nothing is, the same exchange as everybody
+//! What is free goes to the poorest hosts first; once nothing is, the same exchange that every host
 //! computes evens out the rest. The leader decides nothing for good: an errand carries what was
-//! seen, and whoever does it looks first.
+//! seen, and the host that does it reads the row first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::balance::{MOVES_MIN, UNREGISTERED_MOVES_MAX, exchange};
+use super::balance::{Move, UNREGISTERED_MOVES_MAX, exchange, moves_max};
 use super::fleet::Roster;
 use super::take::{Candidate, available};
 use super::{FleetView, ObservedLease, PlanLimits, Reason};
@@ -18,40 +18,39 @@ use crate::stream::LeaseKey;
 /// The hosts that the leader plans for.
 #[derive(Debug)]
 pub struct Heeders<'a> {
-    /// Live hosts that do what they are asked to.
+    /// Live hosts that do the errands they are left.
     pub ids: BTreeSet<&'a WorkerId>,
-    /// Live hosts that can be told that somebody will ask for a lease of theirs: all.
+    /// Live hosts that can expect a claim on a lease of theirs: all of them.
     pub owners: BTreeSet<&'a WorkerId>,
     /// The last run and beat seen of each registered worker, dead or alive.
     pub beats: BTreeMap<&'a WorkerId, (&'a Incarnation, u64)>,
-    /// What was asked in vain.
+    /// Which hosts were asked in vain.
     pub declined: &'a Declined,
 }
 
-/// Which hosts were asked to take a lease in its present state, and did not: others may be luckier.
+/// Which hosts were asked to take a lease in its present state, and did not: others may be able to.
 #[derive(Debug, Default)]
 pub struct Declined {
     asked: HashMap<LeaseKey, (LeaseCounter, BTreeSet<WorkerId>)>,
 }
 
 impl Declined {
-    /// Remembers who is asked to take what. Forgets leases that changed, and those that nobody is
-    /// left to ask for: then it begins anew.
+    /// Remembers which host is asked to take which lease. Forgets leases that changed, and those for
+    /// which no host is left to ask: then all can be asked again.
     pub fn note(&mut self, errands: &BTreeMap<WorkerId, Vec<Errand>>) {
         let mut before = std::mem::take(&mut self.asked);
-        for (host, errand) in errands
-            .iter()
-            .flat_map(|(host, all)| all.iter().map(move |errand| (host, errand)))
-        {
-            let Task::Take { counter, .. } = &errand.task else {
-                continue;
-            };
-            let earlier = before
-                .remove(&errand.key)
-                .filter(|(seen, _)| seen == counter);
-            let (_, mut hosts) = earlier.unwrap_or_else(|| (*counter, BTreeSet::new()));
-            hosts.insert(host.clone());
-            self.asked.insert(errand.key.clone(), (*counter, hosts));
+        for (host, errands) in errands {
+            for errand in errands {
+                let Task::Take { counter, .. } = errand.task else {
+                    continue;
+                };
+                let (_, mut hosts) = before
+                    .remove(&errand.key)
+                    .filter(|(seen, _)| *seen == counter)
+                    .unwrap_or((counter, BTreeSet::new()));
+                hosts.insert(host.clone());
+                self.asked.insert(errand.key.clone(), (counter, hosts));
+            }
         }
     }
 
@@ -70,186 +69,202 @@ pub fn errands(
     limits: &PlanLimits,
     heeders: &Heeders<'_>,
 ) -> BTreeMap<WorkerId, Vec<Errand>> {
-    let mut all = BTreeMap::new();
     if heeders.ids.is_empty() {
-        return all;
+        return BTreeMap::new();
     }
     let roster = Roster::of(view, limits);
-    expect_claims(view, heeders, &mut all);
+    let mut outgoing = Outgoing {
+        heeders,
+        by_host: BTreeMap::new(),
+    };
+    expect_claims(view, &mut outgoing);
     let (candidates, _) = available(view, &[], &roster, limits);
     if candidates.is_empty() {
-        share_moves(view, &roster, limits, heeders, &mut all);
+        share_moves(view, &roster, limits, &mut outgoing);
     } else {
-        share_free(view, &roster, heeders, candidates, &mut all);
+        share_free(view, &roster, candidates, &mut outgoing);
     }
-    for errands in all.values_mut() {
+    let mut by_host = outgoing.by_host;
+    for errands in by_host.values_mut() {
         errands.truncate(Mail::ERRANDS_MAX);
     }
-    all
+    by_host
 }
 
-/// Owners hear of claims on their leases.
-fn expect_claims(
-    view: &FleetView<'_>,
-    heeders: &Heeders<'_>,
-    all: &mut BTreeMap<WorkerId, Vec<Errand>>,
-) {
-    for observed in view
-        .leases
-        .iter()
-        .filter(|observed| observed.standing == Standing::Held)
-    {
-        if let Some(by) = observed
-            .lease
-            .claimant
-            .as_ref()
-            .filter(|_| observed.is_claim_fresh)
+/// The errands planned so far.
+struct Outgoing<'a> {
+    heeders: &'a Heeders<'a>,
+    by_host: BTreeMap<WorkerId, Vec<Errand>>,
+}
+
+impl Outgoing<'_> {
+    fn ask(&mut self, host: &WorkerId, observed: &ObservedLease, task: Task) {
+        let errand = Errand {
+            key: observed.lease.key.clone(),
+            task,
+        };
+        self.by_host.entry(host.clone()).or_default().push(errand);
+    }
+
+    /// Asks the owner of a lease to expect a claim of `by`.
+    fn expect(&mut self, observed: &ObservedLease, by: &WorkerId) {
+        if let Some(owner) = &observed.lease.owner
+            && self.heeders.owners.contains(owner)
         {
-            expect(observed, by, heeders, all);
+            self.ask(owner, observed, Task::Expect { by: by.clone() });
+        }
+    }
+
+    fn take(&self, observed: &ObservedLease, why: Why) -> Task {
+        let owner = observed.lease.owner.as_ref().map(|id| OwnerSeen {
+            id: id.clone(),
+            beat: self
+                .heeders
+                .beats
+                .get(id)
+                .map(|(incarnation, beat)| ((*incarnation).clone(), *beat)),
+        });
+        Task::Take {
+            counter: observed.lease.counter,
+            owner,
+            why,
         }
     }
 }
 
-fn expect(
-    observed: &ObservedLease,
-    by: &WorkerId,
-    heeders: &Heeders<'_>,
-    all: &mut BTreeMap<WorkerId, Vec<Errand>>,
-) {
-    if let Some(owner) = observed
-        .lease
-        .owner
-        .as_ref()
-        .filter(|owner| heeders.owners.contains(owner))
-    {
-        let errand = Errand {
-            key: observed.lease.key.clone(),
-            task: Task::Expect { by: by.clone() },
-        };
-        all.entry(owner.clone()).or_default().push(errand);
+/// Owners expect the claims that are on their leases.
+fn expect_claims(view: &FleetView<'_>, outgoing: &mut Outgoing<'_>) {
+    for observed in view.leases {
+        if observed.standing == Standing::Held
+            && observed.is_claim_fresh
+            && let Some(by) = &observed.lease.claimant
+        {
+            outgoing.expect(observed, by);
+        }
     }
 }
 
-/// Gives each free or expired lease to the poorest heeding host that has room. The others take what
-/// they see by themselves; nothing is kept for them, since a deputy that watches only now knows of
-/// nobody's death.
+/// Gives each free or expired lease to the poorest heeding host that has room. Hosts that watch
+/// take what they see by themselves. Nothing is kept for them: a deputy that has only begun to watch
+/// does not know of any death.
 fn share_free(
     view: &FleetView<'_>,
     roster: &Roster<'_>,
-    heeders: &Heeders<'_>,
     candidates: Vec<Candidate<'_>>,
-    all: &mut BTreeMap<WorkerId, Vec<Errand>>,
+    outgoing: &mut Outgoing<'_>,
 ) {
-    let takers = roster.caps.keys().filter(|id| heeders.ids.contains(*id));
-    let mut loads: BTreeMap<&WorkerId, usize> = takers.map(|id| (*id, 0)).collect();
-    for observed in view
-        .leases
-        .iter()
-        .filter(|observed| !observed.lease.is_finished())
-    {
-        // A lease that may be taken is nobody's.
-        let is_kept = observed.standing == Standing::Held || observed.is_claim_fresh;
-        if let Some(load) = observed
-            .holder()
-            .filter(|_| is_kept)
-            .and_then(|holder| loads.get_mut(holder))
-        {
-            *load += 1;
-        }
-    }
-    let mut by_load: BTreeSet<(usize, &WorkerId)> =
-        loads.into_iter().map(|(id, load)| (load, id)).collect();
+    let mut takers = Takers::of(view, roster, outgoing.heeders);
     for (observed, reason) in candidates {
         if reason.is_own() || observed.claimed_by_other(view.me).is_some() {
             continue;
         }
-        let is_overdue = reason == Reason::Overdue;
-        let has_room = |(load, id): &&(usize, &WorkerId)| {
-            *load < roster.caps[*id] && !heeders.declined.has(observed, id)
-        };
-        let within_share = by_load
-            .iter()
-            .take_while(|(load, _)| is_overdue || *load < roster.share);
-        let Some((load, host)) = within_share.into_iter().find(has_room).copied() else {
-            continue;
-        };
-        by_load.remove(&(load, host));
-        by_load.insert((load + 1, host));
-        let why = if is_overdue {
+        let why = if reason == Reason::Overdue {
             Why::Overdue
         } else {
             Why::BelowShare {
                 fair_share: roster.share,
             }
         };
-        all.entry(host.clone())
-            .or_default()
-            .push(take(observed, heeders, why));
+        if let Some(host) = takers.give(observed, why) {
+            let task = outgoing.take(observed, why);
+            outgoing.ask(host, observed, task);
+        }
     }
 }
 
-/// The exchange of the whole fleet: claims for those that get, and word to those that give.
+/// The heeding hosts, by how many leases each holds and is about to take.
+struct Takers<'a> {
+    by_load: BTreeSet<(usize, &'a WorkerId)>,
+    roster: &'a Roster<'a>,
+    declined: &'a Declined,
+}
+
+impl<'a> Takers<'a> {
+    fn of(view: &FleetView<'_>, roster: &'a Roster<'a>, heeders: &Heeders<'a>) -> Self {
+        let takers = roster.caps.keys().filter(|id| heeders.ids.contains(*id));
+        let mut loads: BTreeMap<&WorkerId, usize> = takers.map(|id| (*id, 0)).collect();
+        for observed in view.unfinished() {
+            // A lease that may be taken has no holder yet.
+            let is_kept = observed.standing == Standing::Held || observed.is_claim_fresh;
+            if is_kept
+                && let Some(holder) = observed.holder()
+                && let Some(load) = loads.get_mut(holder)
+            {
+                *load += 1;
+            }
+        }
+        Self {
+            by_load: loads.into_iter().map(|(id, load)| (load, id)).collect(),
+            roster,
+            declined: heeders.declined,
+        }
+    }
+
+    /// The poorest host that may have the lease, which now holds one more.
+    fn give(&mut self, observed: &ObservedLease, why: Why) -> Option<&'a WorkerId> {
+        let (load, host) = self
+            .by_load
+            .iter()
+            .take_while(|(load, _)| why == Why::Overdue || *load < self.roster.share)
+            .find(|(load, id)| *load < self.roster.caps[*id] && !self.declined.has(observed, id))
+            .copied()?;
+        self.by_load.remove(&(load, host));
+        self.by_load.insert((load + 1, host));
+        Some(host)
+    }
+}
+
+/// The exchange of the whole fleet: hosts that lack leases claim them, and owners expect it.
 fn share_moves(
     view: &FleetView<'_>,
     roster: &Roster<'_>,
     limits: &PlanLimits,
-    heeders: &Heeders<'_>,
-    all: &mut BTreeMap<WorkerId, Vec<Errand>>,
+    outgoing: &mut Outgoing<'_>,
 ) {
-    let mut moves: BTreeMap<WorkerId, Vec<(&ObservedLease, u64)>> = BTreeMap::new();
-    exchange(view, roster, limits, |to, observed, gap| {
-        // One that its owner did not give to that host would not be given now either.
-        if observed.lease.claimant.as_ref() != Some(to) {
-            moves.entry(to.clone()).or_default().push((observed, gap));
+    let mut by_host: BTreeMap<&WorkerId, Vec<Move<'_>>> = BTreeMap::new();
+    for gets in exchange(view, roster, limits) {
+        // A lease that its owner did not give to that host would not be given now either.
+        if gets.observed.lease.claimant.as_ref() != Some(gets.to) {
+            by_host.entry(gets.to).or_default().push(gets);
         }
-    });
-    for (to, gets) in moves {
-        let most = MOVES_MIN
-            .max(gets.len().div_ceil(2))
-            .min(Mail::ERRANDS_MAX / 2);
-        let mut stolen = 0;
-        for (observed, lead) in gets.into_iter().take(most) {
-            let Some(from) = observed.lease.owner.clone() else {
-                continue;
-            };
-            let is_kcl = roster.unregistered.contains(&from);
-            let task = if !is_kcl {
-                expect(observed, &to, heeders, all);
-                Task::Claim {
-                    from,
-                    replaces: observed.lease.claimant.clone(),
-                    lead,
-                }
-            } else if limits.shared_with_kcl && stolen < UNREGISTERED_MOVES_MAX {
-                stolen += 1;
-                take(observed, heeders, Why::Uneven { lead }).task
-            } else {
-                continue;
-            };
-            if heeders.ids.contains(&to) {
-                all.entry(to.clone()).or_default().push(Errand {
-                    key: observed.lease.key.clone(),
-                    task,
-                });
-            }
-        }
+    }
+    for (to, mut moves) in by_host {
+        moves.truncate(moves_max(moves.len()).min(Mail::ERRANDS_MAX / 2));
+        ask_for_moves(to, &moves, roster, limits, outgoing);
     }
 }
 
-fn take(observed: &ObservedLease, heeders: &Heeders<'_>, why: Why) -> Errand {
-    let owner = observed.lease.owner.as_ref().map(|id| OwnerSeen {
-        id: id.clone(),
-        beat: heeders
-            .beats
-            .get(id)
-            .map(|(incarnation, beat)| ((*incarnation).clone(), *beat)),
-    });
-    Errand {
-        key: observed.lease.key.clone(),
-        task: Task::Take {
-            counter: observed.lease.counter,
-            owner,
-            why,
-        },
+fn ask_for_moves(
+    to: &WorkerId,
+    moves: &[Move<'_>],
+    roster: &Roster<'_>,
+    limits: &PlanLimits,
+    outgoing: &mut Outgoing<'_>,
+) {
+    let mut steals_left = if limits.shared_with_kcl {
+        UNREGISTERED_MOVES_MAX
+    } else {
+        0
+    };
+    for Move { observed, gap, .. } in moves {
+        let Some(from) = observed.lease.owner.clone() else {
+            continue;
+        };
+        let task = if !roster.unregistered.contains(&from) {
+            outgoing.expect(observed, to);
+            Task::Claim {
+                from,
+                replaces: observed.lease.claimant.clone(),
+                lead: *gap,
+            }
+        } else if steals_left > 0 {
+            steals_left -= 1;
+            outgoing.take(observed, Why::Uneven { lead: *gap })
+        } else {
+            continue;
+        };
+        if outgoing.heeders.ids.contains(to) {
+            outgoing.ask(to, observed, task);
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! When a shard that has a row counts as gone from its stream: one rule, for the leader and for
-//! people who ask.
+//! When a shard that has a row counts as gone from its stream: one rule, for the leader and for the
+//! commands that ask what it would do.
 //!
 //! Three kinds of evidence, in this order: the shard is missing in complete listings in a row;
 //! Kinesis does not know it when asked; and the stream that was asked is still the one that the
@@ -17,24 +17,24 @@ const MISSING_LISTINGS: u32 = 2;
 /// the account's rate.
 const QUESTIONS_MAX: usize = 16;
 
-/// Shards that have rows and that listings do not show, by one host's memory of its listings.
+/// One host's memory of the shards that have rows and that its listings do not show.
 #[derive(Debug, Clone, Default)]
 pub struct MissingShards {
     /// In how many listings in a row each was missing.
     listings: BTreeMap<ShardId, u32>,
 }
 
-/// Shards that have rows and that Kinesis does not know, by how far that is certain.
+/// Shards that have rows and that Kinesis does not know, by how certain that is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoneShards {
-    /// All of the evidence is there: their rows are removed.
+    /// All of the evidence is there: their rows may be removed.
     pub confirmed: BTreeSet<ShardId>,
     /// Kinesis does not know them, but they were missing in too few listings: the next one decides.
     pub doubtful: BTreeSet<ShardId>,
 }
 
 impl MissingShards {
-    /// Takes in a complete listing. `rows` are the shards that have rows.
+    /// Counts a complete listing. `rows` are the shards that have rows.
     pub fn listed(&mut self, rows: impl Iterator<Item = ShardId>, shards: &[Shard]) {
         let listed: BTreeSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
         let earlier = std::mem::take(&mut self.listings);
@@ -44,13 +44,13 @@ impl MissingShards {
         }
     }
 
-    /// The shards that Kinesis is to be asked about now: those that only its answer keeps.
+    /// The shards that Kinesis must be asked about now: only its answer can still save their rows.
     pub fn to_ask(&self) -> Vec<ShardId> {
         self.missing_in(MISSING_LISTINGS)
     }
 
-    /// Those that would be asked about if the next listing did not show them either, too: for a
-    /// look ahead.
+    /// The same, and the shards that would be asked about if the next listing did not show them
+    /// either: for a look ahead.
     pub fn to_ask_ahead(&self) -> Vec<ShardId> {
         self.missing_in(MISSING_LISTINGS - 1)
     }
@@ -68,7 +68,7 @@ impl MissingShards {
 
     /// Judges by the answers: `unknown` are the shards that Kinesis said it does not know. A stream
     /// that is gone, or another one of the same name, knows none of them either, and that says
-    /// nothing about them.
+    /// nothing about them: hence `is_same_stream`.
     pub fn judge(&self, unknown: &BTreeSet<ShardId>, is_same_stream: bool) -> GoneShards {
         let mut gone = GoneShards::default();
         if !is_same_stream {

@@ -1,4 +1,4 @@
-//! What a host does about an errand, once it has read the row.
+//! What a host does about an errand, once it has read the lease's row.
 
 use super::{Reason, Step};
 use crate::fleet::{Errand, OwnerSeen, Task, Why};
@@ -7,13 +7,13 @@ use crate::lease::{Lease, LeaseCounter, WorkerId};
 /// What a host knows of itself when it heeds an errand.
 #[derive(Debug, Clone, Copy)]
 pub struct AtHand<'a> {
-    /// The host.
+    /// The host's worker id.
     pub me: &'a WorkerId,
     /// Whether a pipeline of this process runs on the lease.
     pub is_mine: bool,
-    /// Whether this host gave the lease up a short while ago, because it could not get on with it.
+    /// Whether this host gave the lease up a short while ago, because it made no progress on it.
     pub is_avoided: bool,
-    /// Whether it may hold one more.
+    /// Whether the host may hold one more lease.
     pub has_room: bool,
 }
 
@@ -31,18 +31,18 @@ impl AtHand<'_> {
 /// What to do about an errand now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heeded {
-    /// This; and then look at the row again.
+    /// Take this step, then look at the row again.
     Do(Step),
     /// Look at the row again soon.
     Wait,
-    /// It is done, or void.
-    Over,
+    /// Nothing more: the errand is done, or void.
+    Done,
 }
 
 /// Judges `errand` by `row`, read consistently just now. Pure; the step is as conditional as any.
 pub fn heed(errand: &Errand, row: Option<&Lease>, at_hand: AtHand<'_>) -> Heeded {
     let Some(row) = row.filter(|row| !row.is_finished()) else {
-        return Heeded::Over;
+        return Heeded::Done;
     };
     if at_hand.is_mine {
         held(errand, row)
@@ -58,7 +58,7 @@ pub fn heed(errand: &Errand, row: Option<&Lease>, at_hand: AtHand<'_>) -> Heeded
 /// Nobody else may take what a living host has by name, so it is served or given back.
 pub fn reclaim(row: Option<&Lease>, taken_at: Option<LeaseCounter>, at_hand: AtHand<'_>) -> Heeded {
     let Some(row) = row.filter(|row| !row.is_finished() && !at_hand.is_mine) else {
-        return Heeded::Over;
+        return Heeded::Done;
     };
     if row.owner.as_ref() == Some(at_hand.me) {
         return own_by_name(row, at_hand);
@@ -67,7 +67,7 @@ pub fn reclaim(row: Option<&Lease>, taken_at: Option<LeaseCounter>, at_hand: AtH
     if taken_at == Some(row.counter) {
         Heeded::Wait
     } else {
-        Heeded::Over
+        Heeded::Done
     }
 }
 
@@ -82,10 +82,10 @@ fn own_by_name(row: &Lease, at_hand: AtHand<'_>) -> Heeded {
     })
 }
 
-/// The host holds the lease: it gives it to the one that it was told of, once that one asks.
+/// The host holds the lease: it hands it over to the claimant that it expects, once that one asks.
 fn held(errand: &Errand, row: &Lease) -> Heeded {
     let Task::Expect { by } = &errand.task else {
-        return Heeded::Over;
+        return Heeded::Done;
     };
     if row.claimant.as_ref() != Some(by) {
         return Heeded::Wait;
@@ -96,35 +96,40 @@ fn held(errand: &Errand, row: &Lease) -> Heeded {
     })
 }
 
+/// The host does not hold the lease:
+///
+/// | the row | the errand | then |
+/// |---|---|---|
+/// | names this host | any | take it, or release it if it may not be held |
+/// | any other, and this host may not hold it | any | done |
+/// | without an owner, claimed by this host | any | take it |
+/// | as the leader saw it | take | take it |
+/// | of the owner that the leader saw, claimed by this host | claim | wait |
+/// | of the owner and the claimant that the leader saw | claim | claim it |
+/// | any other | any | done |
 fn wanted(errand: &Errand, row: &Lease, at_hand: AtHand<'_>) -> Heeded {
-    let me = at_hand.me;
-    if row.owner.as_ref() == Some(me) {
+    if row.owner.as_ref() == Some(at_hand.me) {
         return own_by_name(row, at_hand);
     }
     if at_hand.why_not().is_some() {
-        return Heeded::Over;
+        return Heeded::Done;
     }
-    let take = |reason| {
-        Heeded::Do(Step::Take {
-            seen: Box::new(row.clone()),
-            reason,
-        })
-    };
+    let is_claimed_by_me = row.claimant.as_ref() == Some(at_hand.me);
     match (&row.owner, &errand.task) {
-        (None, _) if row.claimant.as_ref() == Some(me) => take(Reason::HandedOver),
+        (None, _) if is_claimed_by_me => take(row, Reason::HandedOver),
         (
-            _,
+            owner_in_row,
             Task::Take {
                 counter,
                 owner,
                 why,
             },
-        ) if *counter == row.counter && is_owner(owner.as_ref(), row) => {
-            take(reason(*why, owner.as_ref()))
-        }
-        (Some(owner), Task::Claim { from, .. })
-            if owner == from && row.claimant.as_ref() == Some(me) =>
+        ) if *counter == row.counter
+            && owner_in_row.as_ref() == owner.as_ref().map(|owner| &owner.id) =>
         {
+            take(row, reason(*why, owner.as_ref()))
+        }
+        (Some(owner), Task::Claim { from, .. }) if owner == from && is_claimed_by_me => {
             Heeded::Wait
         }
         (
@@ -134,22 +139,24 @@ fn wanted(errand: &Errand, row: &Lease, at_hand: AtHand<'_>) -> Heeded {
                 replaces,
                 lead,
             },
-        ) if owner == from && row.claimant == *replaces => {
-            let reason = Reason::Uneven {
-                from: from.clone(),
-                lead: *lead,
-            };
-            Heeded::Do(Step::Claim {
-                seen: Box::new(row.clone()),
-                reason,
-            })
-        }
-        (_, Task::Take { .. } | Task::Claim { .. } | Task::Expect { .. }) => Heeded::Over,
+        ) if owner == from && row.claimant == *replaces => claim(row, from, *lead),
+        (_, Task::Take { .. } | Task::Claim { .. } | Task::Expect { .. }) => Heeded::Done,
     }
 }
 
-fn is_owner(seen: Option<&OwnerSeen>, row: &Lease) -> bool {
-    seen.map(|owner| &owner.id) == row.owner.as_ref()
+fn take(row: &Lease, reason: Reason) -> Heeded {
+    let seen = Box::new(row.clone());
+    Heeded::Do(Step::Take { seen, reason })
+}
+
+fn claim(row: &Lease, from: &WorkerId, lead: u64) -> Heeded {
+    Heeded::Do(Step::Claim {
+        seen: Box::new(row.clone()),
+        reason: Reason::Uneven {
+            from: from.clone(),
+            lead,
+        },
+    })
 }
 
 fn reason(why: Why, owner: Option<&OwnerSeen>) -> Reason {

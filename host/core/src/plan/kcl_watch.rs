@@ -1,10 +1,10 @@
-//! Whether a KCL shares the lease table: told by the configuration, or found out.
+//! Whether a KCL shares the lease table: because the configuration says so, or because one was seen.
 
 use std::time::Duration;
 
 use crate::time::Moment;
 
-/// A KCL that was found out counts as gone once no lease of a foreign owner moved for this many
+/// A KCL that was seen counts as gone once no lease of a foreign owner moved for this many
 /// lease durations: five minutes by default, which is longer than a KCL's worker takes to start
 /// again.
 const FORGOTTEN_AFTER_LEASES: u32 = 30;
@@ -13,28 +13,28 @@ const FORGOTTEN_AFTER_LEASES: u32 = 30;
 /// heartbeats.
 #[derive(Debug, Clone, Copy)]
 pub struct KclWatch {
-    is_told: bool,
+    is_configured: bool,
     seen_at: Option<Moment>,
 }
 
 impl KclWatch {
-    /// `is_told` if the configuration says that a KCL shares the table.
-    pub fn new(is_told: bool) -> Self {
+    /// `is_configured`: the configuration says that a KCL shares the table.
+    pub fn new(is_configured: bool) -> Self {
         Self {
-            is_told,
+            is_configured,
             seen_at: None,
         }
     }
 
-    /// A lease moved under an owner that is not one of ours.
+    /// Notes that a lease moved under an owner that does not belong to the fleet.
     pub fn saw_foreign(&mut self, at: Moment) {
         self.seen_at = Some(at);
     }
 
-    /// Whether rows must be renewed.
+    /// Whether rows must be renewed, because a KCL may look at them.
     pub fn is_shared(&self, now: Moment, lease_duration: Duration) -> bool {
         let is_recent = |at: Moment| now.since(at) <= lease_duration * FORGOTTEN_AFTER_LEASES;
-        self.is_told || self.seen_at.is_some_and(is_recent)
+        self.is_configured || self.seen_at.is_some_and(is_recent)
     }
 }
 

@@ -9,26 +9,26 @@ use crate::stream::ShardId;
 pub enum NoRow {
     /// It was finished, and its row removed: a descendant has started.
     WasFinished {
-        /// Which.
+        /// A descendant that has started.
         descendant: ShardId,
     },
-    /// Whoever ends the ancestor makes the rows of its children.
+    /// An ancestor is unfinished: the host that ends it creates the rows of its children.
     AncestorUnfinished {
-        /// Which.
+        /// The nearest unfinished ancestor with a row.
         ancestor: ShardId,
     },
-    /// The application starts at what comes next, and nothing comes to a closed shard.
+    /// The application starts later than the shard was closed.
     ClosedBeforeStart,
     /// An unfinished shard covers some of its hash keys, and is read first.
     CoveredBy {
-        /// Which.
+        /// That shard.
         covering: ShardId,
     },
 }
 
 impl NoRow {
-    /// A word for programs; it never changes.
-    pub fn word(&self) -> &'static str {
+    /// The reason's stable name for programs; it never changes.
+    pub fn code(&self) -> &'static str {
         match self {
             Self::WasFinished { .. } => "was-finished",
             Self::AncestorUnfinished { .. } => "ancestor-unfinished",
@@ -37,7 +37,7 @@ impl NoRow {
         }
     }
 
-    /// The shard that has to end first, if there is one.
+    /// The shard that must end first, if there is one.
     pub fn waits_for(&self) -> Option<&ShardId> {
         match self {
             Self::AncestorUnfinished { ancestor: shard } | Self::CoveredBy { covering: shard } => {

@@ -1,5 +1,5 @@
-//! From rows to what a host may assume of them: one code path for workers, and for people who ask
-//! what a worker would do.
+//! From rows to what a host may assume of them: one code path for workers, and for the commands that
+//! ask what a worker would do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,24 +13,23 @@ use crate::time::Moment;
 /// A claim waits this many lease durations for its owner before it is void: an owner finishes a
 /// batch in that time, or is stuck in it and will be for longer.
 pub const CLAIM_PATIENCE_LEASES: u32 = 2;
-/// What part of a lease duration a lease that its owner gave back is kept for the worker that asked
-/// for it, which looks several times a second while it waits: one that does not take it by then has
-/// enough without it.
+/// A released lease is kept for its claimant for this part of a lease duration. A claimant looks
+/// several times a second while it waits: one that has not taken it by then does not need it.
 const KEPT_FOR_CLAIMANT: u32 = 4;
-/// A free or expired lease that nobody takes for this many lease durations is taken above the fair
+/// A free or expired lease that no host takes for this many lease durations is taken above the fair
 /// share (KCL rule).
 pub const OVERDUE_LEASES: u32 = 3;
 
 /// What one host knows when it looks at the rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Outlook<'a> {
-    /// Who looks.
+    /// The worker that looks.
     pub me: &'a WorkerId,
     /// What was seen to move, and when.
     pub observer: &'a LeaseObserver,
-    /// Workers that were alive and not on their way out at the last look; see [`alive_workers`].
+    /// Workers that were alive and not shutting down at the last look; see [`alive_workers`].
     pub alive: &'a BTreeSet<WorkerId>,
-    /// For owners that have not registered; others are judged by their own.
+    /// The lease duration of owners that have not registered; others are judged by their own.
     pub lease_duration: Duration,
     /// The moment to judge by.
     pub now: Moment,
@@ -64,8 +63,8 @@ impl Outlook<'_> {
         }
     }
 
-    /// Every row, as [`Outlook::lease`] has it, for somebody who asks what `me` would do: what it
-    /// owns and has not let expire runs on it.
+    /// Every row, as [`Outlook::lease`] has it, for a command that asks what `me` would do: leases
+    /// that it owns and has not let expire run on it.
     pub fn leases_if_running<'r>(
         &self,
         rows: impl Iterator<Item = &'r Lease>,
@@ -112,7 +111,7 @@ impl Outlook<'_> {
     }
 }
 
-/// Workers that may live and are not on their way out: those whose claims count.
+/// Workers that may live and are not shutting down: those whose claims count.
 pub fn alive_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
     let observed = observed_workers(observer, now).into_iter();
     observed
@@ -121,7 +120,7 @@ pub fn alive_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId
         .collect()
 }
 
-/// Every registered worker, with what may be assumed of it.
+/// Every registered worker, with what this host may assume of it, in order of id.
 pub fn observed_workers(observer: &LeaseObserver, now: Moment) -> Vec<ObservedWorker> {
     let observe = |(row, _): (&WorkerRow, Duration)| ObservedWorker {
         id: row.worker.clone(),

@@ -1,100 +1,73 @@
-//! A dry run: what a host would do now, told before it is done.
+//! A dry run: what a host would do now, shown before it is done.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use super::{FleetView, ObservedLease, Plan, PlanLimits, Step, plan};
+use super::{FleetView, ObservedLease, Plan, PlanLimits, plan};
 use crate::lease::{Lease, Standing, WorkerId};
-use crate::stream::LeaseKey;
 
-/// What a host would do.
+/// What a host would do in its next passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {
-    /// In this pass.
+    /// The plan of this pass.
     pub now: Plan,
-    /// In the pass that follows at once, if this one makes rows: they are taken there.
+    /// The plan of the pass that follows at once, if this one creates rows: they are taken there.
     pub then: Option<Plan>,
 }
 
 /// Plans the pass, and the next one on what the table would show after it.
 pub fn preview(view: &FleetView<'_>, limits: &PlanLimits) -> Preview {
     let now = plan(view, limits);
-    let has_created = now
-        .steps
-        .iter()
-        .any(|step| matches!(step, Step::Create { .. }));
-    let then = has_created.then(|| {
-        let leases = after(view.me, view.leases, &now);
-        plan(
-            &FleetView {
-                leases: &leases,
-                shards: None,
-                is_bootstrapped: true,
-                ..*view
-            },
-            limits,
-        )
-    });
+    if now.created().is_empty() {
+        return Preview { now, then: None };
+    }
+    let leases = after(view.me, view.leases, &now);
+    let view_then = FleetView {
+        leases: &leases,
+        shards: None,
+        is_bootstrapped: true,
+        ..*view
+    };
+    let then = Some(plan(&view_then, limits));
     Preview { now, then }
 }
 
 /// The rows as they would be if every write of `decided` were applied.
 fn after(me: &WorkerId, leases: &[ObservedLease], decided: &Plan) -> Vec<ObservedLease> {
-    let of_kind = |is_it: fn(&Step) -> bool| -> BTreeSet<&LeaseKey> {
-        decided
-            .steps
-            .iter()
-            .filter(|step| is_it(step))
-            .map(Step::key)
-            .collect()
+    let deleted = decided.deleted();
+    let taken = decided.taken();
+    let mut after = Vec::new();
+    for observed in leases {
+        let key = &observed.lease.key;
+        if taken.contains(key) {
+            after.push(taken_by(me, observed));
+        } else if !deleted.contains(key) {
+            after.push(observed.clone());
+        }
+    }
+    after.extend(decided.created().into_iter().map(ObservedLease::fresh));
+    after
+}
+
+fn taken_by(me: &WorkerId, observed: &ObservedLease) -> ObservedLease {
+    let lease = Lease {
+        owner: Some(me.clone()),
+        claimant: None,
+        ..observed.lease.clone()
     };
-    let deleted = of_kind(|step| matches!(step, Step::Delete { .. }));
-    let taken = of_kind(|step| matches!(step, Step::Take { .. }));
-    let kept = leases
-        .iter()
-        .filter(|observed| !deleted.contains(&observed.lease.key))
-        .cloned()
-        .map(|observed| {
-            if !taken.contains(&observed.lease.key) {
-                return observed;
-            }
-            let lease = Lease {
-                owner: Some(me.clone()),
-                claimant: None,
-                ..observed.lease
-            };
-            ObservedLease {
-                lease,
-                standing: Standing::Held,
-                is_mine: true,
-                ..observed
-            }
-        });
-    let created = decided.steps.iter().filter_map(|step| match step {
-        Step::Create { lease, .. } => Some(ObservedLease {
-            lease: lease.as_ref().clone(),
-            standing: Standing::Free,
-            idle_for: Duration::ZERO,
-            is_mine: false,
-            is_claim_fresh: false,
-            has_owner_left: false,
-            is_owner_new: false,
-            is_avoided: false,
-        }),
-        Step::Delete { .. }
-        | Step::Take { .. }
-        | Step::Claim { .. }
-        | Step::Release { .. }
-        | Step::HandOver { .. } => None,
-    });
-    kept.chain(created).collect()
+    ObservedLease {
+        lease,
+        standing: Standing::Held,
+        is_mine: true,
+        ..observed.clone()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
     use super::*;
-    use crate::plan::{Balance, GoneShards, Reason, ShardList};
-    use crate::stream::{HashKeyRange, InitialPosition, Shard, ShardId};
+    use crate::plan::{Balance, GoneShards, Reason, ShardList, Step};
+    use crate::stream::{HashKeyRange, InitialPosition, LeaseKey, Shard, ShardId};
 
     #[test]
     fn rows_that_a_pass_makes_are_taken_in_the_next_parents_only() {
@@ -128,14 +101,14 @@ mod tests {
         };
         let found = preview(&view, &limits);
         assert_eq!(
-            found.now.steps.iter().map(Step::verb).collect::<Vec<_>>(),
+            found.now.steps.iter().map(Step::code).collect::<Vec<_>>(),
             ["create", "create"]
         );
         let then = found.then.unwrap();
         let taken: Vec<_> = then
             .steps
             .iter()
-            .map(|step| (step.verb(), step.key().shard_id()))
+            .map(|step| (step.code(), step.key().shard_id()))
             .collect();
         assert_eq!(taken, [("take", id(0))]);
         let held_back = [(
@@ -167,15 +140,8 @@ mod tests {
             hash_range: HashKeyRange::FULL,
             ending_sequence: None,
         };
-        let row = |shard: &Shard| ObservedLease {
-            lease: Lease::fresh(shard, crate::lease::Checkpoint::TrimHorizon),
-            standing: Standing::Free,
-            idle_for: Duration::ZERO,
-            is_mine: false,
-            is_claim_fresh: false,
-            has_owner_left: false,
-            is_owner_new: false,
-            is_avoided: false,
+        let row = |shard: &Shard| {
+            ObservedLease::fresh(Lease::fresh(shard, crate::lease::Checkpoint::TrimHorizon))
         };
         let shards = [shard(1, vec![]), shard(2, vec![])];
         let gone = GoneShards {
@@ -210,7 +176,7 @@ mod tests {
             .now
             .steps
             .iter()
-            .map(|step| (step.verb(), step.key().shard_id()))
+            .map(|step| (step.code(), step.key().shard_id()))
             .collect();
         assert_eq!(
             steps,

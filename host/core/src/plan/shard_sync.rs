@@ -1,4 +1,4 @@
-//! Phase: rows for shards that should have one. Leader only.
+//! Phase: rows for shards that should have one. Only the leader plans it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::lease::{Checkpoint, Lease};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{Shard, ShardId};
 
-/// What is known of a shard's relatives; made once a pass.
+/// Rows and shards by their descent; made once a pass.
 struct Lineage<'a> {
     rows: BTreeMap<ShardId, &'a Lease>,
     by_id: BTreeMap<&'a ShardId, &'a Shard>,
@@ -21,11 +21,11 @@ struct Lineage<'a> {
 /// |---|---|
 /// | a descendant has started | nothing: it was finished, and its row removed |
 /// | it was closed before the application began, or a descendant's row is at that beginning | nothing of it is to be read |
-/// | an ancestor with a row is unfinished | nothing: whoever ends it creates its children |
-/// | the nearest ancestors with rows are all finished | create at `TRIM_HORIZON`, whatever is configured (K10) |
+/// | an ancestor with a row is unfinished | nothing: the host that ends it creates its children's rows |
+/// | the nearest ancestors with rows are all finished | create at `TRIM_HORIZON`, whatever is configured |
 /// | first sync | create at the initial position |
-/// | later, it has parents nobody knows, and an unfinished row covers its hash keys | nothing, until that one is gone |
-/// | later, it has parents | create at `TRIM_HORIZON`: part of a lineage whose middle was trimmed (beam#20563) |
+/// | later, it has parents that have no rows, and an unfinished row covers its hash keys | nothing, until that one is gone |
+/// | later, it has parents | create at `TRIM_HORIZON`: part of a lineage whose middle was trimmed |
 /// | later, it has none: its row was deleted by hand | create at the initial position, and say so |
 pub(super) fn plan_creates(
     view: &FleetView<'_>,
@@ -52,7 +52,13 @@ pub fn missing_rows<'a>(
     list: &ShardList<'a>,
     limits: &PlanLimits,
 ) -> Vec<MissingRow<'a>> {
-    let (lineage, is_first_sync) = (Lineage::of(view, list), !view.is_bootstrapped);
+    let lineage = Lineage::of(view, list);
+    let rules = StartRules {
+        lineage: &lineage,
+        before_start: list.before_start,
+        is_first_sync: !view.is_bootstrapped,
+        initial: Checkpoint::initial(limits.initial_position),
+    };
     let mut missing: Vec<&Shard> = list
         .shards
         .iter()
@@ -62,67 +68,80 @@ pub fn missing_rows<'a>(
     missing.sort_by(|a, b| a.id.cmp(&b.id));
     missing
         .into_iter()
-        .map(|shard| {
-            (
-                shard,
-                start_of(shard, &lineage, list.before_start, is_first_sync, limits),
-            )
-        })
+        .map(|shard| (shard, rules.start_of(shard)))
         .collect()
 }
 
-fn start_of(
-    shard: &Shard,
-    lineage: &Lineage<'_>,
-    before_start: Option<&BTreeSet<ShardId>>,
+/// What decides where a shard starts.
+struct StartRules<'a> {
+    lineage: &'a Lineage<'a>,
+    before_start: Option<&'a BTreeSet<ShardId>>,
     is_first_sync: bool,
-    limits: &PlanLimits,
-) -> Result<(Checkpoint, Reason), NoRow> {
-    if !shard.is_open() && !SeededBug::ResurrectsFinishedShards.is_on() {
-        if let Some(descendant) = lineage.started_descendant(shard) {
+    /// Where the application starts.
+    initial: Checkpoint,
+}
+
+impl StartRules<'_> {
+    fn start_of(&self, shard: &Shard) -> Result<(Checkpoint, Reason), NoRow> {
+        if !shard.is_open() && !SeededBug::ResurrectsFinishedShards.is_on() {
+            self.check_is_to_be_read(shard)?;
+        }
+        let ancestors = self.lineage.nearest_rows(shard);
+        if !ancestors.is_empty() {
+            return self.start_after(&ancestors);
+        }
+        if self.is_first_sync {
+            return Ok((self.initial.clone(), Reason::NewShard));
+        }
+        if shard.parents.is_empty() {
+            return Ok((self.initial.clone(), Reason::RowMissing));
+        }
+        match self.lineage.unfinished_over(shard) {
+            Some(covering) => Err(NoRow::CoveredBy {
+                covering: covering.clone(),
+            }),
+            None => Ok((child_start(), Reason::LineageTrimmed)),
+        }
+    }
+
+    /// A closed shard may have been finished, or closed before the application began.
+    fn check_is_to_be_read(&self, shard: &Shard) -> Result<(), NoRow> {
+        if let Some(descendant) = self.lineage.started_descendant(shard) {
             return Err(NoRow::WasFinished {
                 descendant: descendant.clone(),
             });
         }
-        let is_before_start = match before_start {
+        let is_before_start = match self.before_start {
             Some(before_start) => before_start.contains(&shard.id),
-            None => lineage.has_descendant_at_start(shard),
+            None => self.lineage.has_descendant_at_start(shard),
         };
         if is_before_start && !SeededBug::AncestorsAtOldest.is_on() {
             return Err(NoRow::ClosedBeforeStart);
         }
+        Ok(())
     }
-    let ancestors = lineage.nearest_rows(shard);
-    let initial = Checkpoint::initial(limits.initial_position);
-    let child_start = if SeededBug::ChildFromLatest.is_on() {
+
+    fn start_after(&self, ancestors: &[&Lease]) -> Result<(Checkpoint, Reason), NoRow> {
+        let Some(unfinished) = ancestors.iter().find(|lease| !lease.is_finished()) else {
+            return Ok((child_start(), Reason::ChildWithoutLease));
+        };
+        // In a first sync that covers everything from the start, parents and children get their
+        // rows together.
+        let is_at_start = |lease: &&Lease| lease.checkpoint == self.initial;
+        if self.is_first_sync && ancestors.iter().all(is_at_start) {
+            return Ok((self.initial.clone(), Reason::NewShard));
+        }
+        Err(NoRow::AncestorUnfinished {
+            ancestor: unfinished.key.shard_id(),
+        })
+    }
+}
+
+fn child_start() -> Checkpoint {
+    if SeededBug::ChildFromLatest.is_on() {
         Checkpoint::Latest
     } else {
         Checkpoint::TrimHorizon
-    };
-    if !ancestors.is_empty() {
-        let unfinished = ancestors.iter().find(|lease| !lease.is_finished());
-        // In a first sync that covers everything from the start, parents and children get their
-        // rows together.
-        let is_first = is_first_sync && ancestors.iter().all(|lease| lease.checkpoint == initial);
-        return match unfinished {
-            None => Ok((child_start, Reason::ChildWithoutLease)),
-            Some(_) if is_first => Ok((initial, Reason::NewShard)),
-            Some(lease) => Err(NoRow::AncestorUnfinished {
-                ancestor: lease.key.shard_id(),
-            }),
-        };
-    }
-    if is_first_sync {
-        return Ok((initial, Reason::NewShard));
-    }
-    if shard.parents.is_empty() {
-        return Ok((initial, Reason::RowMissing));
-    }
-    match lineage.unfinished_over(shard) {
-        Some(covering) => Err(NoRow::CoveredBy {
-            covering: covering.clone(),
-        }),
-        None => Ok((child_start, Reason::LineageTrimmed)),
     }
 }
 
@@ -169,41 +188,37 @@ impl<'a> Lineage<'a> {
     /// A descendant that has a row which left its initial position: only then may a finished row
     /// have been removed.
     fn started_descendant(&self, shard: &Shard) -> Option<&'a ShardId> {
-        let has_started =
-            |id: &&ShardId| self.rows.get(*id).is_some_and(|lease| has_started(lease));
-        self.descendants(shard).into_iter().find(has_started)
+        let mut descendants = self.descendants(shard).into_iter();
+        descendants.find(|id| self.rows.get(*id).is_some_and(|lease| has_started(lease)))
     }
 
-    /// Whether a descendant has a row that is still at `LATEST` or `AT_TIMESTAMP`. Where nobody
-    /// knows when the application began, that is the evidence: rows are made parents first, and a
-    /// finished one stays until its children have started, so whoever made that row chose not to
-    /// read what comes before it.
+    /// Whether a descendant has a row that is still at `LATEST` or `AT_TIMESTAMP`. Where it is
+    /// not known when the application began, that is the evidence: rows are created parents first,
+    /// and a finished one stays until its children have started, so the host that created that row
+    /// chose not to read what comes before it.
     fn has_descendant_at_start(&self, shard: &Shard) -> bool {
-        let is_at_start = |lease: &Lease| {
+        let descendants = self.descendants(shard);
+        let mut rows = descendants.iter().filter_map(|id| self.rows.get(*id));
+        rows.any(|lease| {
             matches!(
                 lease.checkpoint,
                 Checkpoint::Latest | Checkpoint::AtTimestamp
             )
-        };
-        self.descendants(shard)
-            .into_iter()
-            .any(|id| self.rows.get(id).is_some_and(|lease| is_at_start(lease)))
+        })
     }
 
     /// An unfinished row that covers some of the shard's hash keys: its records, or its
     /// descendants', come first. The shard's own descendants do not count; they come after it.
     fn unfinished_over(&self, shard: &Shard) -> Option<&ShardId> {
         let descendants = self.descendants(shard);
-        let overlaps = |lease: &Lease| {
-            lease
+        let mut unfinished = self.rows.iter().filter(|(_, lease)| !lease.is_finished());
+        let (id, _) = unfinished.find(|(id, lease)| {
+            let overlaps = lease
                 .hash_range
-                .is_some_and(|range| range.overlaps(shard.hash_range))
-        };
-        let mut rows = self
-            .rows
-            .iter()
-            .filter(|(id, lease)| !lease.is_finished() && !descendants.contains(id));
-        rows.find(|(_, lease)| overlaps(lease)).map(|(id, _)| id)
+                .is_some_and(|range| range.overlaps(shard.hash_range));
+            overlaps && !descendants.contains(id)
+        })?;
+        Some(id)
     }
 
     fn descendants(&self, shard: &Shard) -> BTreeSet<&'a ShardId> {

@@ -10,70 +10,79 @@ use crate::stream::{LeaseKey, ShardId};
 /// what was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// In order of execution.
+    /// The steps, in order of execution; at most one for each row.
     pub steps: Vec<Step>,
-    /// What was not done, for `explain`.
+    /// Leases that are left for now, each with the reason, for `explain`.
     pub held_back: Vec<(LeaseKey, Reason)>,
 }
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Write a fresh row, if there is none.
+    /// Write a new row, if there is none.
     Create {
-        /// The row.
+        /// The row to write.
         lease: Box<Lease>,
-        /// Why.
+        /// Why the shard needs a row, and why it starts where it does.
         reason: Reason,
     },
     /// Remove a row, if nothing changed since.
     Delete {
-        /// The row as seen.
+        /// The row as it was seen: the condition of the write.
         seen: Box<Lease>,
-        /// Why.
+        /// Why this step was chosen.
         reason: Reason,
     },
     /// Become the owner, if nothing changed since.
     Take {
-        /// The row as seen.
+        /// The row as it was seen: the condition of the write.
         seen: Box<Lease>,
-        /// Why.
+        /// Why this step was chosen.
         reason: Reason,
     },
     /// Ask a live owner for its lease.
     Claim {
-        /// The row as seen.
+        /// The row as it was seen: the condition of the write.
         seen: Box<Lease>,
-        /// Why.
+        /// Why this step was chosen.
         reason: Reason,
     },
-    /// Give up a lease that is this worker's by name, and that it must not hold.
+    /// Release a lease that names this worker as owner, and that it must not hold.
     Release {
-        /// The row as seen.
+        /// The row as it was seen: the condition of the write.
         seen: Box<Lease>,
-        /// Why.
+        /// Why this step was chosen.
         reason: Reason,
     },
-    /// Finish the batch, checkpoint, and give the lease up: somebody asked for it.
+    /// Finish the batch, checkpoint, and release the lease: another worker asked for it.
     HandOver {
-        /// The row.
+        /// The key of the lease's row.
         key: LeaseKey,
-        /// Why.
+        /// Why this step was chosen.
         reason: Reason,
     },
 }
 
 impl Plan {
-    /// The rows that it removes.
+    /// The keys of the rows that it removes.
     pub(super) fn deleted(&self) -> BTreeSet<LeaseKey> {
-        let deletes = self
-            .steps
+        self.steps
             .iter()
-            .filter(|step| matches!(step, Step::Delete { .. }));
-        deletes.map(|step| step.key().clone()).collect()
+            .filter(|step| matches!(step, Step::Delete { .. }))
+            .map(|step| step.key().clone())
+            .collect()
     }
 
-    /// The rows that it makes.
+    /// The keys of the rows that it takes.
+    pub(super) fn taken(&self) -> BTreeSet<LeaseKey> {
+        self.steps
+            .iter()
+            .filter(|step| matches!(step, Step::Take { .. }))
+            .map(|step| step.key().clone())
+            .collect()
+    }
+
+    /// The rows that it creates.
     pub(super) fn created(&self) -> Vec<Lease> {
         let creates = self.steps.iter().filter_map(|step| match step {
             Step::Create { lease, .. } => Some(lease.as_ref().clone()),
@@ -84,7 +93,7 @@ impl Plan {
 }
 
 impl Step {
-    /// The row that it is about.
+    /// The key of the row that the step writes.
     pub fn key(&self) -> &LeaseKey {
         match self {
             Self::Create { lease, .. } => &lease.key,
@@ -96,8 +105,8 @@ impl Step {
         }
     }
 
-    /// What is done, in a word.
-    pub fn verb(&self) -> &'static str {
+    /// The step's stable name for programs and logs.
+    pub fn code(&self) -> &'static str {
         match self {
             Self::Create { .. } => "create",
             Self::Delete { .. } => "delete",
@@ -108,7 +117,7 @@ impl Step {
         }
     }
 
-    /// Why.
+    /// Why the step was chosen.
     pub fn reason(&self) -> &Reason {
         match self {
             Self::Create { reason, .. }
@@ -134,61 +143,60 @@ pub enum Reason {
     LineageTrimmed,
     /// The shard is finished, its children have started, and its parents' rows are gone.
     ChildrenStarted,
-    /// Kinesis does not know the shard any more; what was not read of it is lost.
+    /// Kinesis no longer knows the shard; its records that were not read are lost.
     ShardGone {
-        /// How far it was settled.
+        /// How far the shard was settled.
         checkpoint: Checkpoint,
     },
     /// Kinesis does not know the shard, but one listing without it is not enough to remove its row.
     GoneAfterNextListing,
-    /// Nobody owns it and this host is below its share.
+    /// It has no owner, and this host is below its share.
     Free {
         /// How many leases each host should hold.
         fair_share: usize,
     },
-    /// Its owner stopped renewing it and this host is below its share.
+    /// Its owner stopped renewing it, and this host is below its share.
     Expired {
-        /// Who let it expire.
+        /// The owner that let it expire.
         owner: WorkerId,
         /// How many leases each host should hold.
         fair_share: usize,
     },
-    /// Nobody took it for long, whatever the shares are.
+    /// No host took it for so long that the shares no longer count.
     Overdue,
-    /// The row says that it is this worker's: held before a restart, or taken with an answer that
-    /// got lost.
+    /// The row names this worker: it held the lease before a restart, or the answer to its take was
+    /// lost.
     OwnByName,
-    /// This worker asked for it, and its owner gave it up.
+    /// This worker asked for it, and its owner released it.
     HandedOver,
     /// Another worker asked for it.
     AskedFor {
-        /// Who.
+        /// The claimant.
         by: WorkerId,
     },
     /// Its owner holds more than this host.
     Uneven {
-        /// Who.
+        /// Its owner.
         from: WorkerId,
-        /// By how much: leases, or KiB a second.
+        /// How much more the owner holds: leases, or KiB a second.
         lead: u64,
     },
     /// Parents have not ended yet.
     WaitsForParents {
-        /// Which.
+        /// The parents that have not ended.
         parents: Vec<ShardId>,
     },
     /// A parent has no row, and an older shard over the same hash keys, which it may descend from,
     /// has not ended yet.
     WaitsForOlder {
-        /// Which.
+        /// That shard.
         older: ShardId,
     },
-    /// A parent has no row, and the first listing of the stream is not worked off yet: its row may
-    /// be still to come.
+    /// A parent has no row, and the first sync is not complete: the row may still be created.
     FirstSync,
-    /// It was given up for another worker.
+    /// Its owner released it for another worker, which has not taken it yet.
     KeptFor {
-        /// Whom.
+        /// That worker.
         claimant: WorkerId,
     },
     /// This host has its share.
@@ -198,23 +206,21 @@ pub enum Reason {
     },
     /// A host takes leases in portions, so that hosts that start at the same time share.
     NextPortion,
-    /// This host may hold no more.
+    /// This host holds the most leases that it may.
     AtMaxLeases,
-    /// This host could not get on with it a short while ago; others may try first.
+    /// This host made no progress on it a short while ago; others may try first.
     GaveUpLately,
 }
 
 impl Reason {
-    /// Whether the lease is this worker's already, in name or by promise, so that no share bounds
-    /// it.
+    /// Whether the lease already belongs to this worker, by name or by a claim, so that no share
+    /// bounds it.
     pub(super) fn is_own(&self) -> bool {
         matches!(self, Self::OwnByName | Self::HandedOver)
     }
-}
 
-impl Reason {
-    /// A word for programs; it never changes.
-    pub fn word(&self) -> &'static str {
+    /// The reason's stable name for programs; it never changes.
+    pub fn code(&self) -> &'static str {
         match self {
             Self::NewShard => "new-shard",
             Self::ChildWithoutLease => "child-without-lease",
@@ -241,7 +247,7 @@ impl Reason {
         }
     }
 
-    /// The shards that must end first, if it is that.
+    /// The shards that must end before this one is read; empty for other reasons.
     pub fn waits_for(&self) -> &[ShardId] {
         match self {
             Self::WaitsForParents { parents } => parents,
@@ -256,10 +262,9 @@ impl fmt::Display for Reason {
         match self {
             Self::NewShard => f.write_str("the shard has no lease yet"),
             Self::ChildWithoutLease => f.write_str("its parents have ended but it has no lease"),
-            Self::RowMissing => f.write_str(
-                "its row is missing, perhaps deleted by hand; \
-                starting as configured",
-            ),
+            Self::RowMissing => {
+                f.write_str("its row is missing, perhaps deleted by hand; starting as configured")
+            }
             Self::LineageTrimmed => f.write_str("its ancestors were trimmed before they were read"),
             Self::ChildrenStarted => f.write_str("finished, and all its children have started"),
             Self::ShardGone { checkpoint } => {
@@ -272,11 +277,9 @@ impl fmt::Display for Reason {
                 "the shard is no longer in kinesis; its row is removed if the leader's next \
                     listing does not show it either",
             ),
-            Self::Free { fair_share } => write!(
-                f,
-                "free, and below the fair share of \
-                {fair_share}"
-            ),
+            Self::Free { fair_share } => {
+                write!(f, "free, and below the fair share of {fair_share}")
+            }
             Self::Expired { owner, fair_share } => {
                 write!(
                     f,
@@ -288,43 +291,40 @@ impl fmt::Display for Reason {
             Self::HandedOver => f.write_str("this worker asked for it and got it"),
             Self::AskedFor { by } => write!(f, "{by} asked for it"),
             Self::Uneven { from, lead } => write!(f, "{from} holds {lead} more than this host"),
-            Self::WaitsForParents { parents } => {
-                let names: Vec<&str> = parents.iter().map(ShardId::as_str).collect();
-                let noun = if names.len() == 1 {
-                    "parent"
-                } else {
-                    "parents"
-                };
-                write!(
-                    f,
-                    "waits for {noun} {} to end, so that records stay in order",
-                    names.join(" and ")
-                )
-            }
+            Self::WaitsForParents { parents } => write!(
+                f,
+                "waits for {} to end, so that records stay in order",
+                named(parents)
+            ),
             Self::WaitsForOlder { older } => write!(
                 f,
                 "waits for {older} to end, an older shard over some of the same hash keys: \
                     parents that have no rows yet may descend from it"
             ),
-            Self::FirstSync => f.write_str(
-                "a parent has no row, and not all shards of the stream \
-                have one yet",
-            ),
+            Self::FirstSync => {
+                f.write_str("a parent has no row, and not all shards of the stream have one yet")
+            }
             Self::KeptFor { claimant } => write!(f, "kept for {claimant}, which asked for it"),
-            Self::HasFairShare { fair_share } => write!(
-                f,
-                "this host has its fair share of \
-                {fair_share}"
-            ),
-            Self::NextPortion => f.write_str(
-                "to be taken in the next pass: hosts that start \
-                together share",
-            ),
+            Self::HasFairShare { fair_share } => {
+                write!(f, "this host has its fair share of {fair_share}")
+            }
+            Self::NextPortion => {
+                f.write_str("to be taken in the next pass: hosts that start together share")
+            }
             Self::AtMaxLeases => f.write_str("this host holds the most leases it may (leases.max)"),
-            Self::GaveUpLately => f.write_str(
-                "this host made no progress on it and leaves it to \
-                others for a while",
-            ),
+            Self::GaveUpLately => {
+                f.write_str("this host made no progress on it and leaves it to others for a while")
+            }
         }
     }
+}
+
+fn named(parents: &[ShardId]) -> String {
+    let names: Vec<&str> = parents.iter().map(ShardId::as_str).collect();
+    let noun = if names.len() == 1 {
+        "parent"
+    } else {
+        "parents"
+    };
+    format!("{noun} {}", names.join(" and "))
 }

@@ -1,4 +1,4 @@
-//! Phase: give what was asked for, take what is free.
+//! Phase: hand over what was asked for, take what is free.
 
 use super::fleet::Roster;
 use super::{FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step};
@@ -7,33 +7,31 @@ use crate::lease::{Lease, Standing, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::LeaseKey;
 
-/// Most leases that a host takes in one pass, or as many as it holds: a host that is the first of a
-/// fleet to start leaves some to those that register in the next seconds, and still holds 10,000
-/// after eight passes.
+/// Most leases that a host takes in one pass, or as many as it holds if that is more: the first
+/// host of a fleet to start leaves some to those that register in the next seconds, and still holds
+/// 10,000 after eight passes.
 const TAKES_MIN: usize = 64;
 
 /// Adds a hand-over for each lease of ours that another live worker asked for.
 pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
     let deleted = plan.deleted();
     for observed in view.leases.iter().filter(|observed| observed.is_mine) {
-        let key = &observed.lease.key;
-        match observed.asked_for(view.me) {
-            Some(reason) if !deleted.contains(key) => plan.steps.push(Step::HandOver {
-                key: key.clone(),
-                reason,
-            }),
-            Some(_) | None => {}
+        let key = observed.lease.key.clone();
+        if let Some(reason) = observed.asked_for(view.me)
+            && !deleted.contains(&key)
+        {
+            plan.steps.push(Step::HandOver { key, reason });
         }
     }
 }
 
 /// What this host may still take in this pass.
 struct Allowance {
-    /// Up to its fair share.
+    /// Leases that it lacks of its fair share.
     room: usize,
-    /// Up to its own limit.
+    /// Leases that it lacks of its own limit.
     capacity: usize,
-    /// Of what is free, in one pass.
+    /// Leases that it may take of what is free, in one pass.
     portion: usize,
 }
 
@@ -49,9 +47,13 @@ impl Allowance {
         }
     }
 
-    /// What is a host's own counts to its share as well: what it takes beyond that it would have to
-    /// give back.
+    /// What is a host's own counts towards its share too: what it takes beyond its share it would
+    /// have to give back.
     fn take(&mut self, reason: &Reason) {
+        debug_assert!(
+            self.capacity > 0 && (self.portion > 0 || reason.is_own()),
+            "a lease is taken only within the limits, as `why_not_now` checks"
+        );
         self.capacity -= 1;
         if !(reason.is_own() && SeededBug::OwnTakesLeaveRoom.is_on()) {
             self.room = self.room.saturating_sub(1);
@@ -62,61 +64,58 @@ impl Allowance {
     }
 }
 
-/// A lease that somebody may take, and why.
+/// A lease that a host may take, and why.
 pub(super) type Candidate<'a> = (&'a ObservedLease, Reason);
 
 /// Adds takes: what was handed over to this worker or is its own by name, then free and expired
 /// leases up to the fair share; and releases of what is its own by name and must not be held.
-/// Returns whether anything was there to be taken, by this host or another.
+/// Returns whether there was anything to take, for this host or another.
 pub(super) fn plan_takes(
     view: &FleetView<'_>,
     roster: &Roster<'_>,
     limits: &PlanLimits,
     plan: &mut Plan,
 ) -> bool {
-    let (mut candidates, waiting) = available(view, &plan.created(), roster, limits);
+    let (mut candidates, mut waiting) = available(view, &plan.created(), roster, limits);
     let deleted = plan.deleted();
     candidates.retain(|(observed, _)| !deleted.contains(&observed.lease.key));
-    plan.held_back.extend(
-        waiting
-            .into_iter()
-            .filter(|(key, _)| !deleted.contains(key)),
-    );
+    waiting.retain(|(key, _)| !deleted.contains(key));
+    plan.held_back.extend(waiting);
+
     let is_any_available = !candidates.is_empty();
-    // Each host has its own order, so that hosts racing for the same leases rarely race for the
-    // same one.
-    candidates.sort_by_cached_key(|(observed, reason)| {
-        (
-            !reason.is_own(),
-            own_rank(view.me, &observed.lease.key),
-            observed.lease.key.clone(),
-        )
-    });
+    sort_for(view.me, &mut candidates);
     let mut allowance = Allowance::of(view, roster, limits);
     for (observed, reason) in candidates {
-        if let Some(why_not) = why_not_now(observed, &reason, view, roster, &allowance) {
-            if reason == Reason::OwnByName && !SeededBug::KeepsOwnAboveMax.is_on() {
-                // This host's heartbeat would hold it for ever, with nobody reading it.
-                let seen = Box::new(observed.lease.clone());
-                plan.steps.push(Step::Release {
-                    seen,
-                    reason: why_not.clone(),
-                });
-            }
-            plan.held_back.push((observed.lease.key.clone(), why_not));
+        let lease = &observed.lease;
+        let Some(why_not) = why_not_now(observed, &reason, view, roster, &allowance) else {
+            allowance.take(&reason);
+            let seen = Box::new(lease.clone());
+            plan.steps.push(Step::Take { seen, reason });
             continue;
+        };
+        plan.held_back.push((lease.key.clone(), why_not.clone()));
+        // This host's heartbeat would hold it forever, and no pipeline would read it.
+        if reason == Reason::OwnByName && !SeededBug::KeepsOwnAboveMax.is_on() {
+            plan.steps.push(Step::Release {
+                seen: Box::new(lease.clone()),
+                reason: why_not,
+            });
         }
-        allowance.take(&reason);
-        plan.steps.push(Step::Take {
-            seen: Box::new(observed.lease.clone()),
-            reason,
-        });
     }
     is_any_available
 }
 
-/// Leases that may be taken, by this host or another, and those that something must come before:
-/// a row that is about to be made, too.
+/// What is the host's own comes first. Then each host has its own order, so that hosts racing for
+/// the same leases rarely race for the same one.
+fn sort_for(me: &WorkerId, candidates: &mut [Candidate<'_>]) {
+    candidates.sort_by_cached_key(|(observed, reason)| {
+        let key = &observed.lease.key;
+        (!reason.is_own(), own_rank(me, key), key.clone())
+    });
+}
+
+/// Leases that may be taken, by this host or another, and those that must wait for a shard to end.
+/// `created` are the rows that are about to be created: they can be waited for too.
 pub(super) fn available<'a>(
     view: &FleetView<'a>,
     created: &[Lease],
@@ -125,44 +124,38 @@ pub(super) fn available<'a>(
 ) -> (Vec<Candidate<'a>>, Vec<(LeaseKey, Reason)>) {
     let rows = view.leases.iter().map(|observed| &observed.lease);
     let order = ReadingOrder::of(rows.chain(created), view.is_bootstrapped);
-    let (mut candidates, mut waiting) = (Vec::new(), Vec::new());
-    for observed in view.leases {
-        let lease = &observed.lease;
-        if observed.is_mine || lease.is_finished() {
-            continue;
-        }
+    let mut candidates = Vec::new();
+    let mut waiting = Vec::new();
+    for observed in view.unfinished().filter(|observed| !observed.is_mine) {
         let Some(reason) = why_available(observed, view, roster, limits) else {
             continue;
         };
-        match order.waits_for(lease) {
-            Some(reason) => waiting.push((lease.key.clone(), reason)),
+        match order.waits_for(&observed.lease) {
+            Some(reason) => waiting.push((observed.lease.key.clone(), reason)),
             None => candidates.push((observed, reason)),
         }
     }
     (candidates, waiting)
 }
 
-/// Leases that this host may take on top of those that it holds.
+/// How many leases this host may take besides those that it holds.
 pub(super) fn capacity(view: &FleetView<'_>, limits: &PlanLimits) -> usize {
     limits.max_leases.saturating_sub(held_count(view))
 }
 
 /// Unfinished leases that this process holds and will keep.
 fn held_count(view: &FleetView<'_>) -> usize {
-    let stays = |observed: &&ObservedLease| {
-        observed.is_mine
-            && !observed.lease.is_finished()
-            && observed.claimed_by_other(view.me).is_none()
-    };
-    view.leases.iter().filter(stays).count()
+    view.unfinished()
+        .filter(|observed| observed.is_mine && observed.claimed_by_other(view.me).is_none())
+        .count()
 }
 
 /// Leases that this host asked live owners for and will get.
 fn asked_for_count(view: &FleetView<'_>) -> usize {
-    let is_coming = |observed: &&ObservedLease| {
-        observed.standing == Standing::Held && !observed.is_mine && observed.is_claimed_by(view.me)
-    };
-    let coming = view.leases.iter().filter(is_coming).count();
+    let others = view.leases.iter().filter(|observed| !observed.is_mine);
+    let coming = others
+        .filter(|observed| observed.standing == Standing::Held && observed.is_claimed_by(view.me))
+        .count();
     if SeededBug::ClaimsCountTwice.is_on() {
         2 * coming
     } else {
@@ -170,6 +163,7 @@ fn asked_for_count(view: &FleetView<'_>) -> usize {
     }
 }
 
+/// Why this host or another may take it; `None` if a live owner holds it.
 fn why_available(
     observed: &ObservedLease,
     view: &FleetView<'_>,
@@ -205,6 +199,7 @@ fn why_available(
     }
 }
 
+/// Why this host must not take it in this pass, if it must not.
 fn why_not_now(
     observed: &ObservedLease,
     reason: &Reason,
@@ -212,7 +207,7 @@ fn why_not_now(
     roster: &Roster<'_>,
     allowance: &Allowance,
 ) -> Option<Reason> {
-    // What a claimant asked an earlier run of this worker for, it asks this run for again: nobody
+    // What a claimant asked an earlier run of this worker for, it asks this run for again: neither
     // waits for the other.
     let is_held_by_name = *reason == Reason::OwnByName;
     if !is_held_by_name && let Some(reason) = observed.kept_for(view.me) {
@@ -233,6 +228,6 @@ fn why_not_now(
 }
 
 fn own_rank(me: &WorkerId, key: &LeaseKey) -> u64 {
-    // The zero byte keeps the two apart: no id of a worker that a host is given has one.
+    // The zero byte keeps the two apart: no worker id contains one.
     hash::stable(me.as_str().bytes().chain([0]).chain(key.as_str().bytes()))
 }

@@ -119,7 +119,7 @@ fn taken(plan: &Plan) -> Vec<(ShardId, Reason)> {
 }
 
 fn of_kind(plan: &Plan, verb: &str) -> Vec<(ShardId, Reason)> {
-    let steps = plan.steps.iter().filter(|step| step.verb() == verb);
+    let steps = plan.steps.iter().filter(|step| step.code() == verb);
     steps
         .map(|step| (step.key().shard_id(), step.reason().clone()))
         .collect()

@@ -1,4 +1,4 @@
-//! What nobody reads, though somebody could.
+//! Leases that no host reads, though one could.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::take::available;
 use super::{FleetView, ObservedLease, PlanLimits};
 use crate::lease::{Standing, WorkerId};
 
-/// Leases that no host took for [`PlanLimits::overdue_after`], though nothing has to come before
-/// them: their records wait.
+/// How many leases no host took for [`PlanLimits::overdue_after`], though they need not wait for a
+/// shard to end. Their records wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unowned {
     /// Those that the live hosts have room for, and do not take or do not keep.
@@ -17,7 +17,7 @@ pub struct Unowned {
     pub above_max: usize,
 }
 
-/// Counts them, for one who sees all rows and all workers.
+/// Counts them, for a host that sees all rows and all workers.
 pub fn unowned(view: &FleetView<'_>, limits: &PlanLimits) -> Unowned {
     let is_overdue = |observed: &ObservedLease| observed.idle_for > limits.overdue_after;
     if !view.leases.iter().any(is_overdue) {
@@ -25,8 +25,10 @@ pub fn unowned(view: &FleetView<'_>, limits: &PlanLimits) -> Unowned {
     }
     let roster = Roster::of(view, limits);
     let (candidates, _) = available(view, &[], &roster, limits);
-    let overdue = candidates.iter().filter(|(lease, _)| is_overdue(lease));
-    let overdue = overdue.count();
+    let overdue = candidates
+        .iter()
+        .filter(|(lease, _)| is_overdue(lease))
+        .count();
     let above_max = overdue.saturating_sub(room(view, &roster));
     Unowned {
         not_taken: overdue - above_max,

@@ -1,4 +1,4 @@
-//! Which shards are read before which: one rule, for the planner and for people who ask.
+//! Which shards are read before which: one rule, for the planner and for `explain`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::lease::Lease;
 use crate::seeded_bug::SeededBug;
 use crate::stream::{HashKeyRange, ShardId};
 
-/// What the rows say of the order of shards; made once for all of them.
+/// The order of shards by their rows; made once for all of them.
 pub struct ReadingOrder<'a> {
     /// Whether each shard's row is finished.
     is_finished: BTreeMap<ShardId, bool>,
@@ -19,7 +19,7 @@ pub struct ReadingOrder<'a> {
 }
 
 impl<'a> ReadingOrder<'a> {
-    /// Of all rows of an application. `is_bootstrapped` is whether a first sync was complete.
+    /// From all rows of an application. `is_bootstrapped` is whether the first sync was complete.
     pub fn of(leases: impl Iterator<Item = &'a Lease> + Clone, is_bootstrapped: bool) -> Self {
         let is_finished = leases
             .clone()
@@ -40,37 +40,39 @@ impl<'a> ReadingOrder<'a> {
         } else {
             usize::MAX
         };
-        let parents = lease
+        let unfinished: Vec<ShardId> = lease
             .parents
             .iter()
             .take(waited_for)
-            .filter(|parent| !self.has_ended(parent));
-        let parents: Vec<ShardId> = parents.cloned().collect();
-        if !parents.is_empty() {
-            return Some(Reason::WaitsForParents { parents });
+            .filter(|parent| !self.has_ended(parent))
+            .cloned()
+            .collect();
+        if !unfinished.is_empty() {
+            return Some(Reason::WaitsForParents {
+                parents: unfinished,
+            });
         }
-        let has_all_rows = lease
-            .parents
-            .iter()
-            .all(|parent| self.is_finished.contains_key(parent));
+        let mut parents = lease.parents.iter();
+        let has_all_rows = parents.all(|parent| self.is_finished.contains_key(parent));
         if has_all_rows || SeededBug::ChildBeforeParent.is_on() {
             return None;
         }
-        // The rule below holds once the first sync has made all rows. Before that, a shard may have
-        // been merged with one whose row is still on its way.
+        // The rule below holds once the first sync has created all rows. Before that, a shard may
+        // have been merged with one whose row is yet to come.
         if !self.is_bootstrapped && !has_started(lease) {
             return Some(Reason::FirstSync);
         }
-        // A parent without a row may also be one that is still to be made: the other parent of a
-        // merge ended first, and this one waits for a shard that both descend from. That shard
-        // holds hash keys of this one, and ids rise with creation.
-        let holds_its_keys = |older: &&&Lease| {
-            let ranges = older.hash_range.zip(lease.hash_range);
-            older.key < lease.key && ranges.is_some_and(|(theirs, ours)| theirs.overlaps(ours))
-        };
-        let older = self.overlapping.iter().find(holds_its_keys)?;
-        Some(Reason::WaitsForOlder {
-            older: older.key.shard_id(),
+        let older = self.older_over_same_keys(lease)?.key.shard_id();
+        Some(Reason::WaitsForOlder { older })
+    }
+
+    /// A parent without a row may be one that is yet to be created: the other parent of a merge
+    /// ended first, and this one waits for a shard that both descend from. That shard holds hash
+    /// keys of this one, and ids rise with creation.
+    fn older_over_same_keys(&self, lease: &Lease) -> Option<&'a Lease> {
+        let ours = lease.hash_range?;
+        self.overlapping.iter().copied().find(|older| {
+            older.key < lease.key && older.hash_range.is_some_and(|theirs| theirs.overlaps(ours))
         })
     }
 

@@ -10,9 +10,9 @@ const NAME_MAX: usize = 253;
 /// How a request travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpScheme {
-    /// In the clear.
+    /// HTTP without encryption.
     Http,
-    /// Over TLS.
+    /// HTTP over TLS.
     Https,
 }
 
@@ -47,7 +47,7 @@ pub struct InvalidHttpHost {
 }
 
 impl HttpScheme {
-    /// The port where none is named.
+    /// The port of an entry that names none.
     pub fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -55,7 +55,7 @@ impl HttpScheme {
         }
     }
 
-    /// As in a URL.
+    /// The scheme as a URL has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -81,18 +81,10 @@ impl HttpHost {
         if rest.contains(['/', '?', '#', '@']) {
             return Err(invalid("names more than a host and a port"));
         }
-        // An IPv6 address has colons of its own, and brackets for that.
-        let after_name = rest.rfind(']').map_or(0, |end| end + 1);
-        let (name, port) = match rest[after_name..].split_once(':') {
-            None => (rest, scheme.default_port()),
-            Some((_, port)) => {
-                let name = &rest[..rest.len() - port.len() - 1];
-                let port = port.parse().ok().filter(|port| *port != 0);
-                (
-                    name,
-                    port.ok_or_else(|| invalid("has a port that is not a number from 1 to 65535"))?,
-                )
-            }
+        let (name, port) = split_port(rest);
+        let port = match port {
+            None => scheme.default_port(),
+            Some(port) => parse_port(port).map_err(invalid)?,
         };
         Ok(Self {
             scheme,
@@ -101,7 +93,7 @@ impl HttpHost {
         })
     }
 
-    /// The one port.
+    /// The only port that the entry admits.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -129,6 +121,20 @@ impl HttpHost {
         };
         self.scheme == other.scheme && self.port == other.port && is_named
     }
+}
+
+/// An IPv6 address has colons of its own, and brackets for that.
+fn split_port(host: &str) -> (&str, Option<&str>) {
+    let end_of_address = host.rfind(']').map_or(0, |end| end + 1);
+    match host[end_of_address..].split_once(':') {
+        None => (host, None),
+        Some((_, port)) => (&host[..host.len() - port.len() - 1], Some(port)),
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, &'static str> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.ok_or("has a port that is not a number from 1 to 65535")
 }
 
 /// Whether `host` is `LABELS` + `.` + `parent`. An address in brackets is below nothing, and

@@ -155,7 +155,7 @@ impl ProcessorError {
     }
 
     /// A short, stable word for metrics.
-    pub fn kind(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::Reported { .. } => "reported",
             Self::NotReady {

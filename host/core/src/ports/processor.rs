@@ -179,7 +179,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// The word used in the contract.
-    pub fn as_str(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::LeaseLost => "lease-lost",
             Self::ShardEnded => "shard-ended",
@@ -246,7 +246,7 @@ mod tests {
             CloseReason::Reload,
         ];
         assert_eq!(
-            all.map(CloseReason::as_str),
+            all.map(CloseReason::code),
             ["lease-lost", "shard-ended", "shutdown", "reload"]
         );
     }

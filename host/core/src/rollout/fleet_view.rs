@@ -35,32 +35,27 @@ pub fn live_versions(
 /// is not always the same ones' turn, and on nothing that hosts could see differently but the list
 /// of hosts itself.
 pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], share: f64) -> bool {
-    let mut order: Vec<&WorkerRow> = rows
-        .iter()
-        .copied()
-        .filter(|row| !row.is_draining)
-        .collect();
+    let staying = rows.iter().copied().filter(|row| !row.is_draining);
+    let mut order: Vec<&WorkerRow> = staying.collect();
     order.sort_by_key(|row| (turn(&row.worker, digest), row.worker.clone()));
-    // At least one, or nobody would ever start.
     let turns = order.len() as f64 * share;
-    let first: Vec<&&WorkerRow> = order
+    // At least one, or no host would ever start.
+    let mut first = order
         .iter()
         .enumerate()
         .filter(|(turn, _)| *turn == 0 || (*turn as f64) < turns)
-        .map(|(_, row)| row)
-        .collect();
-    let is_among_first = first.iter().any(|row| row.worker == *me);
-    let runs_it = |row: &&WorkerRow| {
-        let active = RolloutState::Active.word();
-        row.versions
-            .first()
-            .is_some_and(|running| running.digest == *digest && running.state == active)
-    };
-    is_among_first || first.iter().all(|row| runs_it(row))
+        .map(|(_, row)| *row);
+    first.clone().any(|row| row.worker == *me) || first.all(|row| runs_as_active(row, digest))
 }
 
-/// A worker's place in the order in which hosts start with a version: the same as every host sees
-/// it.
+fn runs_as_active(row: &WorkerRow, digest: &PluginDigest) -> bool {
+    let running = row.versions.first();
+    running.is_some_and(|running| {
+        running.digest == *digest && running.state == RolloutState::Active.code()
+    })
+}
+
+/// A worker's place in the order in which hosts start with a version: the same on every host.
 fn turn(worker: &WorkerId, digest: &PluginDigest) -> u64 {
     hash::stable(digest.as_str().bytes().chain(worker.as_str().bytes()))
 }

@@ -206,11 +206,11 @@ impl fmt::Display for Passed {
 }
 
 impl Regression {
-    /// Every word of [`Self::kind`].
-    pub const KINDS: [&str; 5] = ["start", "failures", "state", "time", "memory"];
+    /// Every word of [`Self::code`].
+    pub const CODES: [&str; 5] = ["start", "failures", "state", "time", "memory"];
 
     /// A short, stable word for metrics.
-    pub fn kind(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::DoesNotStart { .. } => "start",
             Self::Fails { .. } => "failures",
@@ -353,8 +353,8 @@ mod tests {
             regression.to_string(),
             "it takes 310.0µs a record (median), the previous version 100.0µs"
         );
-        assert_eq!(regression.kind(), "time");
-        assert!(Regression::KINDS.contains(&regression.kind()));
+        assert_eq!(regression.code(), "time");
+        assert!(Regression::CODES.contains(&regression.code()));
         assert_eq!(
             judged(&old, &steady(5, 100, 30_000), 1),
             Judgement::Continue,

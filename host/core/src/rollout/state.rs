@@ -1,4 +1,15 @@
 //! What each shard of a plugin runs on a host, as a state machine without a clock.
+//!
+//! The version on trial goes from phase to phase as the table in `state/phase.rs` says. While the
+//! active version is in probation, each shard has a state of its own:
+//!
+//! | the shard runs | event | then |
+//! |---|---|---|
+//! | the active version | it fails | the last good version, which gets the same records |
+//! | the last good version, to verify | it handles them | the active version; after [`PROBATION_STRIKES`](super::policy::PROBATION_STRIKES) of these, the active version is rolled back |
+//! | the last good version, to verify | it fails too | the last good version, until the records are settled |
+//! | the last good version | the records are settled | the active version |
+//! | the last good version | the shard gives up, or leaves | the active version |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,35 +24,38 @@ use crate::plugin::{PluginDigest, PluginName};
 use crate::stream::ShardId;
 use crate::time::Moment;
 
+mod phase;
 mod rows;
 mod trial;
+
+use phase::{Event, Phase};
 
 pub use trial::START_AGAIN_AFTER;
 
 /// A shard that a plugin serves on this host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
-    /// What the plugin is called on the shard's stream.
+    /// The plugin's name on the shard's stream.
     pub plugin: PluginName,
-    /// The shard.
+    /// The shard's id.
     pub shard: ShardId,
 }
 
-/// Now, on both clocks: the one for what is decided, the other for people.
+/// The present, on two clocks: one for decisions, one for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct At {
-    /// This host's monotonic clock.
+    /// The time on this host's monotonic clock.
     pub now: Moment,
-    /// Milliseconds since the Unix epoch.
+    /// The wall time, in milliseconds since the Unix epoch.
     pub wall_ms: u64,
 }
 
-/// What a shard is to do about versions.
+/// What a shard must do about versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// Run this one.
+    /// Run this version.
     Run(PluginDigest),
-    /// Go on with what runs, but first see whether this one starts, and tell by
+    /// Go on with what runs, but first see whether this version starts, and report it to
     /// [`Rollout::probed`].
     Probe(PluginDigest),
 }
@@ -51,46 +65,46 @@ pub enum Role {
 pub enum StartFailure {
     /// The version failed.
     Failed(String),
-    /// It took longer than it may, which may be the machine's doing: it is tried again, some times.
+    /// It took longer than it may, perhaps because of the machine: it is tried again a few times.
     TooSlow(String),
-    /// For a reason that is not the version's: something is missing on the host, or is said to be.
-    /// It is tried again, as often as it takes.
+    /// The version is not to blame: something is missing on the host, or is said to be. It is tried
+    /// again, as often as it takes.
     NotMade(String),
 }
 
-/// What is to be done about a failed call.
+/// What a failed call is held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blamed {
-    /// What the failure policy says: the version is the one that the shard is to run, and nothing
-    /// is to be found out.
+    /// The records, as the failure policy says: the shard runs the right version, and there is
+    /// nothing to find out.
     Records,
-    /// It is held against no record; this version, the one before, is to get the same records.
+    /// No record yet: the version before gets the same records.
     Version {
-        /// Which shows whose fault it was.
+        /// The version before, which shows whose fault it was.
         judge: PluginDigest,
     },
-    /// It is held against no record: the shard was to run this version by the time the call ended.
+    /// Nothing: by the time the call ended, the shard was to run another version.
     Nothing {
-        /// Which is at work on the other shards.
+        /// The version that the other shards run.
         instead: PluginDigest,
     },
 }
 
-/// A failed call.
+/// How a call of a version failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// A short, stable word, as for metrics.
+    /// The failure's stable name for metrics.
     pub kind: &'static str,
-    /// For people.
+    /// The error, as people read it.
     pub reason: String,
     /// Whether it cost the instance.
     pub is_deadly: bool,
 }
 
-/// Something that an operator should read.
+/// A change in the rollout that is logged for operators.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// A version is to be tried.
+    /// A new version will be tried.
     Offered(PluginDigest),
     /// A shard tries a version.
     Canary(PluginDigest, Site),
@@ -100,13 +114,13 @@ pub enum Change {
     Cleared(PluginDigest, Site),
     /// All shards take a version.
     Promoted(PluginDigest, Passed),
-    /// The version before it is not kept any more.
+    /// A version has passed its probation; the version before it is no longer kept.
     Proven(PluginDigest),
     /// A version is quarantined, and no shard runs it any more.
     RolledBack(PluginDigest, Regression),
-    /// A version is not tried any more, since another was offered, or another host found it bad.
+    /// A version is no longer tried, because another was offered or another host found it bad.
     Withdrawn(PluginDigest),
-    /// A version is quarantined no more.
+    /// A version was released from quarantine.
     Released(PluginDigest),
 }
 
@@ -119,16 +133,16 @@ pub struct Rollout {
     offered: Option<PluginDigest>,
     active: Option<Active>,
     candidate: Option<Candidate>,
-    /// The last version that started anywhere: what a shard falls back on whose first instance
-    /// cannot be made.
+    /// The last version that started anywhere: a shard whose first instance cannot be made falls
+    /// back on it.
     last_started: Option<PluginDigest>,
     quarantine: Quarantine,
-    /// What lies in the folder and was not even loaded.
+    /// The version in the folder, if it could not be loaded.
     refused: Option<VersionRow>,
     changes: Vec<Change>,
     /// How often a version was let out of quarantine.
     releases: u64,
-    /// Raised with whatever may change a shard's role.
+    /// Rises with every change that may give a shard another role.
     revision: u64,
 }
 
@@ -171,24 +185,8 @@ struct Candidate {
     track: Track,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
-    /// For its turn in the fleet.
-    Waiting,
-    /// In a throw-away instance, which one shard makes.
-    Probing {
-        by: Option<Site>,
-        not_before: Moment,
-        trouble: Option<String>,
-    },
-    /// On a shard, or on none as long as none has records.
-    Canary { site: Option<Site> },
-    /// The active version gets what it failed on.
-    Verifying { site: Site, fault: Fault },
-}
-
 impl Rollout {
-    /// Nothing runs yet.
+    /// A rollout of which no version runs yet.
     pub fn new(host: WorkerId, policy: RolloutPolicy) -> Self {
         Self {
             host,
@@ -206,32 +204,33 @@ impl Rollout {
         }
     }
 
-    /// Goes by another policy from now on; what is under way goes on.
+    /// Applies another policy from now on; a trial under way goes on.
     pub fn set_policy(&mut self, policy: RolloutPolicy) {
         self.policy = policy;
     }
 
-    /// The policy.
+    /// The policy that applies now.
     pub fn policy(&self) -> &RolloutPolicy {
         &self.policy
     }
 
-    /// Rises whenever a shard's role may have changed.
+    /// A number that rises whenever a shard's role may have changed.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Rises whenever a version is let out of quarantine: what refused it before may try it again.
+    /// A number that rises whenever a version is released from quarantine: what refused it before may
+    /// try it again.
     pub fn releases(&self) -> u64 {
         self.releases
     }
 
-    /// What happened since the last call.
+    /// Returns the changes since the last call, oldest first.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 
-    /// The versions that shards may be told to run or probe; others can be dropped.
+    /// The versions that a shard may have to run or probe; others can be dropped.
     pub fn needed(&self) -> impl Iterator<Item = &PluginDigest> {
         let active = self.active.iter();
         let last_good = active
@@ -263,90 +262,91 @@ impl Rollout {
         if let Some(role) = self.trial_role(site, may_try, at) {
             return role;
         }
-        let active = self.active.as_ref();
-        let probation = active.and_then(|active| active.probation.as_ref());
-        // A version in probation is no judge of another yet.
-        let is_judge = |phase: &Phase| matches!(phase, Phase::Verifying { site: claimed, .. } if claimed == site);
-        let judges = self
-            .candidate
-            .as_ref()
-            .is_some_and(|candidate| is_judge(&candidate.phase));
-        let own =
-            match probation.filter(|probation| judges || probation.verifying.contains_key(site)) {
-                Some(probation) => Some(&probation.last_good),
-                None => active.map(|active| &active.digest),
-            };
-        Role::Run(own.unwrap_or(offered).clone())
+        let own = match &self.active {
+            Some(active) => active.version_on(site, self.is_judge(site)),
+            None => offered,
+        };
+        Role::Run(own.clone())
+    }
+
+    /// Whether the version before the one on trial gets what that one failed on here.
+    fn is_judge(&self, site: &Site) -> bool {
+        matches!(
+            self.candidate.as_ref().map(|candidate| &candidate.phase),
+            Some(Phase::Verifying { site: claimed, .. }) if claimed == site
+        )
     }
 
     fn trial_role(&mut self, site: &Site, may_try: bool, at: At) -> Option<Role> {
         let candidate = self.candidate.as_mut()?;
+        let next = candidate.phase.after(Event::Asked {
+            by: site,
+            may_try,
+            now: at.now,
+        })?;
+        let is_news = candidate.phase != next;
         let digest = candidate.digest.clone();
-        match &mut candidate.phase {
-            Phase::Probing { by, not_before, .. }
-                if by.as_ref().unwrap_or(site) == site && at.now >= *not_before =>
-            {
-                *by = Some(site.clone());
-                Some(Role::Probe(digest))
-            }
-            Phase::Canary {
-                site: Some(claimed),
-            } if claimed == site => Some(Role::Run(digest)),
-            Phase::Canary {
-                site: claimed @ None,
-            } if may_try => {
-                *claimed = Some(site.clone());
-                self.change(Change::Canary(digest.clone(), site.clone()));
-                Some(Role::Run(digest))
-            }
-            _ => None,
+        candidate.phase = next;
+        if matches!(candidate.phase, Phase::Probing { .. }) {
+            return Some(Role::Probe(digest));
         }
+        if is_news {
+            self.change(Change::Canary(digest.clone(), site.clone()));
+        }
+        Some(Role::Run(digest))
     }
 
-    /// Takes in the newest version.
+    /// `offered` is the newest version; `is_first` if this host served no shard before.
     fn offer(&mut self, offered: &PluginDigest, is_first: bool, at: At) {
         self.offered = Some(offered.clone());
         let Some(active) = &self.active else {
             return self.activate(offered.clone(), None, at);
         };
-        if self
-            .candidate
-            .as_ref()
-            .is_some_and(|candidate| candidate.digest == *offered)
-        {
+        if self.is_candidate(offered) {
             return;
         }
         if active.digest == *offered {
             return self.withdraw();
         }
+        let has_started = active.has_started;
         let last_good = self.last_good();
         if !self.policy.enabled && self.blocked(Some(offered)).is_none() {
             return self.activate(offered.clone(), None, at);
         }
         if last_good.as_ref() == Some(offered) {
-            // Back to what worked, or as told: at once.
+            // Back to what worked, or what the operator chose: at once.
             return self.go_back(offered.clone(), at);
         }
         if self.quarantine.get(offered).is_some() {
             return self.withdraw();
         }
-        if !active.has_started {
-            // A version that nothing is known of judges no other: what stands in for it does, if
-            // there is one.
+        if !has_started {
+            // A version that never started judges no other: what stands in for it does, if there is
+            // one.
             let Some(last_good) = last_good else {
                 return self.activate(offered.clone(), None, at);
             };
             self.go_back(last_good, at);
         }
         if is_first {
-            let before = self.active.as_ref().map(|active| active.proven().clone());
-            self.activate(offered.clone(), before, at);
-            return self.change(Change::Promoted(offered.clone(), Passed::NoShard));
+            self.promote_untried(offered, at);
+        } else {
+            self.begin_trial(offered, at);
         }
+    }
+
+    /// There is no shard to try it on.
+    fn promote_untried(&mut self, offered: &PluginDigest, at: At) {
+        let before = self.active.as_ref().map(|active| active.proven().clone());
+        self.activate(offered.clone(), before, at);
+        self.change(Change::Promoted(offered.clone(), Passed::NoShard));
+    }
+
+    fn begin_trial(&mut self, offered: &PluginDigest, at: At) {
         self.withdraw();
-        let is_all = self.policy.share >= 1.0;
-        let phase = if is_all {
-            probing(at.now, None)
+        let starts_at_once = self.policy.share >= 1.0;
+        let phase = if starts_at_once {
+            Phase::probing(at.now, None)
         } else {
             Phase::Waiting
         };
@@ -364,15 +364,15 @@ impl Rollout {
 
     fn activate(&mut self, digest: PluginDigest, last_good: Option<PluginDigest>, at: At) {
         self.withdraw();
-        let until = at.now + self.policy.probation;
-        let probation = last_good
-            .filter(|_| self.policy.enabled)
-            .map(|last_good| Probation {
-                until,
+        let probation = match last_good {
+            Some(last_good) if self.policy.enabled => Some(Probation {
+                until: at.now + self.policy.probation,
                 last_good,
                 strikes: 0,
                 verifying: BTreeMap::new(),
-            });
+            }),
+            Some(_) | None => None,
+        };
         self.active = Some(Active {
             digest,
             since_ms: at.wall_ms,
@@ -396,48 +396,68 @@ impl Rollout {
         self.revision += 1;
     }
 
-    /// The shard is not served here any more.
+    /// The shard is no longer served here.
     pub fn leave(&mut self, site: &Site) {
         self.sites.remove(site);
         self.abandon(site);
     }
 
-    /// What the shard found out so far tells nothing; another one, or this one later, tries again.
+    /// The shard gives up what it was to find out; another one, or this one later, tries again.
     pub fn abandon(&mut self, site: &Site) {
-        let mut is_news = false;
-        if let Some(candidate) = &mut self.candidate {
-            let next = match &candidate.phase {
-                Phase::Probing {
-                    by: Some(by),
-                    not_before,
-                    trouble,
-                } if by == site => Some(probing(*not_before, trouble.clone())),
-                Phase::Canary {
-                    site: Some(claimed),
-                } if claimed == site => Some(Phase::Canary { site: None }),
-                Phase::Verifying { site: claimed, .. } if claimed == site => {
-                    Some(Phase::Canary { site: None })
-                }
-                _ => None,
-            };
-            is_news = next.is_some();
-            candidate.phase = next.unwrap_or_else(|| candidate.phase.clone());
-        }
-        let probation = self
-            .active
+        let is_given_up = self
+            .candidate
             .as_mut()
-            .and_then(|active| active.probation.as_mut());
-        is_news |= probation.is_some_and(|probation| probation.verifying.remove(site).is_some());
-        self.revision += u64::from(is_news);
+            .is_some_and(|candidate| candidate.goes_on(Event::GivenUp { by: site }));
+        let probation = self.probation_mut();
+        let was_verifying =
+            probation.is_some_and(|probation| probation.verifying.remove(site).is_some());
+        self.revision += u64::from(is_given_up || was_verifying);
+    }
+
+    fn is_candidate(&self, digest: &PluginDigest) -> bool {
+        let candidate = self.candidate.as_ref();
+        candidate.is_some_and(|candidate| candidate.digest == *digest)
+    }
+
+    /// The version on trial, if it is this one.
+    fn candidate_of(&mut self, digest: &PluginDigest) -> Option<&mut Candidate> {
+        let candidate = self.candidate.as_mut();
+        candidate.filter(|candidate| candidate.digest == *digest)
+    }
+
+    /// The active version, if it is this one.
+    fn active_of(&mut self, digest: &PluginDigest) -> Option<&mut Active> {
+        let active = self.active.as_mut();
+        active.filter(|active| active.digest == *digest)
+    }
+
+    fn probation_mut(&mut self) -> Option<&mut Probation> {
+        self.active.as_mut()?.probation.as_mut()
     }
 }
 
-/// Whichever shard asks first makes the probe.
-fn probing(not_before: Moment, trouble: Option<String>) -> Phase {
-    Phase::Probing {
-        by: None,
-        not_before,
-        trouble,
+impl Candidate {
+    /// Whether the event changed the phase.
+    fn goes_on(&mut self, event: Event<'_>) -> bool {
+        let next = self.phase.after(event);
+        let has_changed = next.is_some();
+        if let Some(next) = next {
+            self.phase = next;
+        }
+        has_changed
+    }
+}
+
+impl Active {
+    /// The version that a shard runs which is not the canary. A version in probation does not judge
+    /// another yet: its last good version does.
+    fn version_on(&self, site: &Site, is_judge: bool) -> &PluginDigest {
+        match &self.probation {
+            Some(probation) if is_judge || probation.verifying.contains_key(site) => {
+                &probation.last_good
+            }
+            Some(_) | None => &self.digest,
+        }
     }
 }
 

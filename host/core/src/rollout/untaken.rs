@@ -1,35 +1,36 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::version_row::RolloutState;
+use super::quarantine::Quarantined;
+use super::version_row::{RolloutState, VersionRow};
 use crate::fleet::FleetRows;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 use crate::stream::Utc;
 
-/// A version that somebody gave to the hosts of an application, and that is not run.
+/// A version that the hosts of an application were given, and that is not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Untaken {
-    /// Which.
+    /// The digest of the version.
     pub digest: PluginDigest,
-    /// Why.
+    /// Why it is not run.
     pub why: WhyNot,
     /// Since when, in milliseconds since the Unix epoch.
     pub since_ms: u64,
-    /// In the words of the host that found it out.
+    /// The reason, from the host that found it out.
     pub reason: String,
-    /// The hosts that tell that they have its file.
+    /// The hosts that report to have its file.
     pub hosts: BTreeSet<WorkerId>,
-    /// What these run instead.
+    /// The short digests of what these hosts run instead.
     pub instead: BTreeSet<String>,
 }
 
 /// Why a version is not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WhyNot {
-    /// No host of the fleet takes it until somebody releases it, or after days.
+    /// No host takes it until an operator releases it, or the mark expires.
     Quarantined {
-        /// Who found it bad.
+        /// The host that quarantined it.
         by: WorkerId,
     },
     /// It cannot be loaded, or must not be, by the hosts that have it.
@@ -38,35 +39,19 @@ pub enum WhyNot {
 
 /// The versions of an application that are not run, the quarantined ones first.
 pub fn untaken(fleet: &FleetRows) -> Vec<Untaken> {
-    let quarantined = fleet.quarantined.iter().map(|entry| Untaken {
-        digest: entry.digest.clone(),
-        why: WhyNot::Quarantined {
-            by: entry.host.clone(),
-        },
-        since_ms: entry.at_ms,
-        reason: entry.reason.clone(),
-        hosts: BTreeSet::new(),
-        instead: BTreeSet::new(),
-    });
-    let mut found: Vec<Untaken> = quarantined.collect();
+    let mut found: Vec<Untaken> = fleet.quarantined.iter().map(Untaken::quarantined).collect();
     let known: BTreeSet<String> = found
         .iter()
         .map(|entry| entry.digest.as_str().to_owned())
         .collect();
     let mut refused: BTreeMap<String, Untaken> = BTreeMap::new();
-    let told = fleet.workers.iter().flat_map(|worker| &worker.versions);
-    let is_refused = RolloutState::Refused.word();
-    for row in told.filter(|row| row.state == is_refused && !known.contains(row.digest.as_str())) {
-        refused
-            .entry(row.digest.as_str().to_owned())
-            .or_insert_with(|| Untaken {
-                digest: row.digest.clone(),
-                why: WhyNot::Refused,
-                since_ms: row.since_ms,
-                reason: row.reason.clone().unwrap_or_default(),
-                hosts: BTreeSet::new(),
-                instead: BTreeSet::new(),
-            });
+    for row in fleet.workers.iter().flat_map(|worker| &worker.versions) {
+        let digest = row.digest.as_str();
+        if row.state == RolloutState::Refused.code() && !known.contains(digest) {
+            refused
+                .entry(digest.to_owned())
+                .or_insert_with(|| Untaken::refused(row));
+        }
     }
     found.extend(refused.into_values());
     for entry in &mut found {
@@ -76,10 +61,34 @@ pub fn untaken(fleet: &FleetRows) -> Vec<Untaken> {
 }
 
 impl Untaken {
+    fn quarantined(entry: &Quarantined) -> Self {
+        Self {
+            digest: entry.digest.clone(),
+            why: WhyNot::Quarantined {
+                by: entry.host.clone(),
+            },
+            since_ms: entry.at_ms,
+            reason: entry.reason.clone(),
+            hosts: BTreeSet::new(),
+            instead: BTreeSet::new(),
+        }
+    }
+
+    fn refused(row: &VersionRow) -> Self {
+        Self {
+            digest: row.digest.clone(),
+            why: WhyNot::Refused,
+            since_ms: row.since_ms,
+            reason: row.reason.clone().unwrap_or_default(),
+            hosts: BTreeSet::new(),
+            instead: BTreeSet::new(),
+        }
+    }
+
     fn find_hosts(&mut self, fleet: &FleetRows) {
         let not_taken = [
-            RolloutState::Refused.word(),
-            RolloutState::Quarantined.word(),
+            RolloutState::Refused.code(),
+            RolloutState::Quarantined.code(),
         ];
         for worker in &fleet.workers {
             let mut rows = worker.versions.iter();
@@ -97,7 +106,7 @@ impl Untaken {
         }
     }
 
-    /// What to do about it.
+    /// What the operator can do about it.
     pub fn mend(&self, application: &str) -> String {
         match self.why {
             WhyNot::Quarantined { .. } => format!(
@@ -150,7 +159,6 @@ impl fmt::Display for Untaken {
 mod tests {
     use super::*;
     use crate::fleet::WorkerRow;
-    use crate::rollout::{Quarantined, VersionRow};
 
     fn digest(version: u64) -> PluginDigest {
         PluginDigest::from_hex(&format!("{version:012x}{:052}", 0)).unwrap()

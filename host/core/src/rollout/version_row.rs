@@ -42,7 +42,7 @@ pub struct VersionRow {
 
 impl RolloutState {
     /// The word in metrics, without the shard.
-    pub fn word(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::Active => "active",
             Self::Probation => "probation",
@@ -56,7 +56,7 @@ impl RolloutState {
     }
 
     /// Every word.
-    pub const WORDS: [&'static str; 8] = [
+    pub const CODES: [&'static str; 8] = [
         "active",
         "probation",
         "waiting",
@@ -72,7 +72,7 @@ impl fmt::Display for RolloutState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Canary { shard } => write!(f, "canary({shard})"),
-            other => f.write_str(other.word()),
+            other => f.write_str(other.code()),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Shard, ShardId};
 /// A list of shards that contradicts itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidListing {
-    /// A stream has one shard at least: this is the reply of something else than Kinesis.
+    /// A stream has at least one shard: the reply is not from Kinesis.
     #[error("it lists no shards")]
     Empty,
     /// One id twice.
@@ -22,7 +22,7 @@ pub enum InvalidListing {
     Overlap(ShardId, ShardId),
 }
 
-/// Refuses a list that contradicts itself; whoever asked keeps the last good one. Holes are no
+/// Refuses a list that contradicts itself; the caller keeps the last good one. Holes are not a
 /// contradiction: a listing may lag behind a reshard, and the audit of leases finds those that
 /// last.
 pub fn check_listing(shards: &[Shard]) -> Result<(), InvalidListing> {
@@ -46,28 +46,21 @@ pub fn check_listing(shards: &[Shard]) -> Result<(), InvalidListing> {
 /// from one.
 fn find_cycle(shards: &[Shard]) -> Option<&ShardId> {
     let listed: HashSet<&ShardId> = shards.iter().map(|shard| &shard.id).collect();
-    let listed_parents = |shard: &'_ Shard| {
-        shard
-            .parents
-            .iter()
-            .filter(|id| listed.contains(id))
-            .count()
-    };
-    let mut waiting: HashMap<&ShardId, usize> = shards
-        .iter()
-        .map(|shard| (&shard.id, listed_parents(shard)))
-        .collect();
+    // By shard, its listed parents that are not removed.
+    let mut waiting: HashMap<&ShardId, usize> = HashMap::new();
     let mut children: HashMap<&ShardId, Vec<&ShardId>> = HashMap::new();
+    let mut ready: Vec<&ShardId> = Vec::new();
     for shard in shards {
-        for parent in &shard.parents {
+        let parents = shard.parents.iter().filter(|id| listed.contains(id));
+        let count = parents.clone().count();
+        waiting.insert(&shard.id, count);
+        if count == 0 {
+            ready.push(&shard.id);
+        }
+        for parent in parents {
             children.entry(parent).or_default().push(&shard.id);
         }
     }
-    let mut ready: Vec<&ShardId> = waiting
-        .iter()
-        .filter(|(_, count)| **count == 0)
-        .map(|(id, _)| *id)
-        .collect();
     while let Some(done) = ready.pop() {
         waiting.remove(done);
         for child in children.get(done).into_iter().flatten() {

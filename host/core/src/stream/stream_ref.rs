@@ -56,9 +56,6 @@ impl StreamRef {
         let ["arn", partition, "kinesis", region, account, resource] = parts[..] else {
             return None;
         };
-        let is_word = |word: &str| {
-            !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-        };
         let is_account =
             account.len() == ACCOUNT_DIGITS && account.bytes().all(|b| b.is_ascii_digit());
         if !is_word(partition) || !is_word(region) || !is_account {
@@ -94,6 +91,11 @@ impl StreamRef {
     pub fn account(&self) -> Option<&str> {
         self.arn.as_ref().map(|arn| &*arn.account)
     }
+}
+
+/// Whether the text may be a partition or a region.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
 impl From<StreamName> for StreamRef {

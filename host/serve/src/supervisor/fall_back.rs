@@ -159,7 +159,7 @@ fn of_plugin<'a>(
 fn does_well(plugin: &PluginSnapshot, digest: &PluginDigest) -> bool {
     let first = plugin.worker.versions.first();
     let is_active = first.is_some_and(|version| {
-        version.digest == digest.as_str() && version.state == RolloutState::Active.word()
+        version.digest == digest.as_str() && version.state == RolloutState::Active.code()
     });
     let has_settled =
         plugin.worker.shards.values().any(|shard| {

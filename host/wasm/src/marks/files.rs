@@ -204,7 +204,7 @@ impl Folder {
 
 /// Adds how far a version came: the last such line holds.
 pub(super) fn write_stage(mut file: &File, stage: Stage) -> std::io::Result<()> {
-    file.write_all(format!("stage {}\n", stage.word()).as_bytes())
+    file.write_all(format!("stage {}\n", stage.code()).as_bytes())
 }
 
 /// What a mark says that nobody holds. Of one that cannot be read, what can be read counts.
@@ -223,7 +223,7 @@ fn death(path: &Path) -> Option<Death> {
     };
     Some(Death {
         stage: said("stage")
-            .and_then(Stage::of_word)
+            .and_then(Stage::of_code)
             .unwrap_or(Stage::Load),
         was_alone: said("alone") == Some("true"),
         process: said("process")

@@ -193,7 +193,7 @@ fn is_as_expected(expected: &Expected, came: &Came) -> bool {
             text.contains(says) && text.contains(mend)
         }
         (Expected::Fails { call, kind, says }, Came::Failed(failed, error)) => {
-            (call, kind) == (*failed, error.kind()) && error.to_string().contains(says)
+            (call, kind) == (*failed, error.code()) && error.to_string().contains(says)
         }
         _ => false,
     }

@@ -155,7 +155,7 @@ impl ShardReader {
             };
             let labels = [
                 ("plugin", self.options.plugin.to_string()),
-                ("reason", end.as_str().to_owned()),
+                ("reason", end.code().to_owned()),
             ];
             ::metrics::counter!(metrics::SUBSCRIPTION_ENDS, &labels).increment(1);
             match renewals.after(end, self.clock.now(), self.options.backoff, fastrand::f64()) {

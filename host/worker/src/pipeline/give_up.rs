@@ -68,7 +68,7 @@ impl Consumer {
             }
             GiveUp::Skip => {}
             GiveUp::Halt => {
-                metrics::given_up(&self.options.plugin, then.as_str(), *cause).increment(1);
+                metrics::given_up(&self.options.plugin, then.code(), *cause).increment(1);
                 self.halt(first, ruling, *cause);
                 return Ok(());
             }
@@ -101,7 +101,7 @@ impl Consumer {
         const MESSAGE: &str = "record given up";
         let (position, key_hash) = (&record.position, format!("{:032x}", record.key_hash()));
         let (epoch, shard) = (self.instance.epoch(), &self.shard);
-        let decision = self.options.failure.then.as_ref().map(GiveUp::as_str);
+        let decision = self.options.failure.then.as_ref().map(GiveUp::code);
         let (plugin, deliveries) = (&self.options.plugin, ruling.tried.deliveries);
         let reason = &ruling.message;
         match self.ports.given_up_lines.take(self.ports.clock.now()) {
@@ -118,9 +118,9 @@ impl Consumer {
     /// The one place where a record leaves without having been handled.
     fn settle_given_up(&mut self, record: &Record, ruling: &Ruling, cause: Cause, then: &GiveUp) {
         let position = &record.position;
-        let (decision, deliveries) = (then.as_str(), ruling.tried.deliveries);
+        let (decision, deliveries) = (then.code(), ruling.tried.deliveries);
         let reason = &ruling.message;
-        metrics::given_up(&self.options.plugin, then.as_str(), cause).increment(1);
+        metrics::given_up(&self.options.plugin, then.code(), cause).increment(1);
         self.headway.ledger.give_up(position);
         let now = self.ports.clock.now();
         self.headway.unwritten.add(1, record.data.len() as u64, now);

@@ -101,7 +101,7 @@ impl Opener {
     }
 
     fn note_damage(&mut self, position: &Position, damage: Damage) {
-        let (plugin, why) = (self.plugin.clone(), damage.as_str());
+        let (plugin, why) = (self.plugin.clone(), damage.code());
         ::metrics::counter!(metrics::DAMAGED_AGGREGATES, "plugin" => plugin, "why" => why)
             .increment(1);
         self.damaged += 1;

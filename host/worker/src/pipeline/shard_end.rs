@@ -44,7 +44,7 @@ impl Consumer {
                     failures += 1;
                     self.failed(
                         failures,
-                        error.kind(),
+                        error.code(),
                         format!("close at the shard's end: {error}"),
                     );
                     self.leave_trial();

@@ -73,7 +73,7 @@ impl Consumer {
                 self.saving.is_due_again = true;
                 self.failed(
                     self.saving.failures,
-                    error.kind(),
+                    error.code(),
                     format!("cannot save the plugin's state: {error}"),
                 );
                 if !self.instance.is_alive() && self.holds_back() {

@@ -42,7 +42,7 @@ impl Consumer {
             failures += 1;
             self.failed(
                 failures,
-                error.kind(),
+                error.code(),
                 format!("cannot create an instance: {error}"),
             );
             self.wait_to_retry(failures).await?;
@@ -211,7 +211,7 @@ impl Consumer {
             failures += 1;
             self.failed(
                 failures,
-                error.kind(),
+                error.code(),
                 format!("a new version is waiting: {error}"),
             );
             self.wait_to_retry(failures).await?;

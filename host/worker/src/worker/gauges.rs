@@ -68,7 +68,7 @@ impl Drop for PluginGauges {
         for name in OF_PLUGIN {
             ::metrics::gauge!(name, "plugin" => plugin.to_owned()).set(metrics::ENDED);
         }
-        for state in RolloutState::WORDS {
+        for state in RolloutState::CODES {
             let labels = [("plugin", label.clone()), ("state", state.to_owned())];
             ::metrics::gauge!(metrics::VERSIONS, &labels).set(metrics::ENDED);
         }

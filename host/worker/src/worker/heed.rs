@@ -440,7 +440,7 @@ impl Worker {
             }
             Heeded::Do(_) => {}
             Heeded::Wait if now < stray.until => {}
-            Heeded::Wait | Heeded::Over => {
+            Heeded::Wait | Heeded::Done => {
                 self.heeding.strays.remove(key);
             }
         }
@@ -456,7 +456,7 @@ impl Worker {
         let (now, at_hand) = (self.ports.clock.now(), self.at_hand(key, has_room));
         let heeded = heed(&self.heeding.open.get(key)?.errand, row, at_hand);
         let open = self.heeding.open.get_mut(key)?;
-        let mut is_over = heeded == Heeded::Over || now >= open.until;
+        let mut is_over = heeded == Heeded::Done || now >= open.until;
         let mut decided = None;
         if let Heeded::Do(step) = heeded {
             let is_write = !matches!(step, Step::HandOver { .. });

@@ -192,7 +192,7 @@ impl Worker {
     }
 
     fn show_own_versions(&mut self, rows: &[VersionRow]) {
-        for word in RolloutState::WORDS {
+        for word in RolloutState::CODES {
             let count = rows
                 .iter()
                 .filter(|row| row.state.split('(').next() == Some(word))
@@ -207,7 +207,7 @@ impl Worker {
         }
         let refused = rows
             .iter()
-            .find(|row| row.state == RolloutState::Quarantined.word());
+            .find(|row| row.state == RolloutState::Quarantined.code());
         let refused = refused.map(|row| SwapRefusal {
             digest: Some(row.digest.as_str().to_owned()),
             reason: row.reason.clone().unwrap_or_default(),
@@ -274,7 +274,7 @@ impl Worker {
     pub(super) fn blocked(&mut self, fleet: &FleetRows) -> Option<Quarantined> {
         let offered = self.ports.versions.borrow().digest().clone();
         let at = self.at();
-        let active = RolloutState::Active.word();
+        let active = RolloutState::Active.code();
         let runs_it = |row: &&WorkerRow| {
             let first = row
                 .versions

@@ -190,8 +190,8 @@ fn failure(policy: &FailurePolicy) -> String {
                 when
             };
             match then {
-                GiveUp::DeadLetter(sink) => format!("{} in {sink} {when}", then.as_str()),
-                GiveUp::Skip | GiveUp::Halt => format!("{} {when}", then.as_str()),
+                GiveUp::DeadLetter(sink) => format!("{} in {sink} {when}", then.code()),
+                GiveUp::Skip | GiveUp::Halt => format!("{} {when}", then.code()),
             }
         }
     };

@@ -146,7 +146,7 @@ impl<'a> PredecessorReport<'a> {
         let worker = |life: &'a WorkerLife| WorkerReport {
             worker: &life.worker,
             shards: life.shards,
-            life: life.pulse.word(),
+            life: life.pulse.code(),
         };
         let place = |(place, workers): (&'a Found, &'a Vec<WorkerLife>)| PlaceReport {
             group: place.group.as_deref(),
@@ -186,7 +186,7 @@ impl<'a> LeasesReport<'a> {
         let owner = |owner: &'a OwnerCensus| OwnerReport {
             worker: owner.worker.as_str(),
             leases: owner.leases,
-            life: owner.pulse.word(),
+            life: owner.pulse.code(),
             shardmill: owner.is_shardmill,
         };
         Self {

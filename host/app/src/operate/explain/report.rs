@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use shardmill_core::explain::{
-    Ancestor, Cause, Explanation, Holder, Listed, Opinion, Place, Relation, Relative,
+    Ancestor, Cause, Explanation, Holder, LeaseStatus, Listed, Opinion, Relation, Relative,
 };
 use shardmill_core::fleet::Incarnation;
 use shardmill_core::lease::Standing;
@@ -107,9 +107,9 @@ struct ClaimReport<'a> {
 impl<'a> Report<'a> {
     pub(super) fn of(told: &'a Explanation, application: &'a str, reading: &'a Reading) -> Self {
         let ancestor = |up: &'a Ancestor| AncestorReport {
-            shard: up.place.lease.key.shard_id().to_string(),
+            shard: up.status.lease.key.shard_id().to_string(),
             depth: up.depth,
-            place: PlaceReport::of(&up.place),
+            place: PlaceReport::of(&up.status),
         };
         let opinion = |opinion: &'a Opinion| OpinionReport {
             worker: opinion.worker.as_str(),
@@ -123,7 +123,7 @@ impl<'a> Report<'a> {
         let relative = |relative: &'a Relative| RelativeReport {
             relation: relation(relative.relation),
             shard: relative.shard.as_str(),
-            place: relative.place.as_ref().map(PlaceReport::of),
+            place: relative.status.as_ref().map(PlaceReport::of),
         };
         Self {
             application,
@@ -134,7 +134,7 @@ impl<'a> Report<'a> {
                 Listed::No => "not-listed",
             }),
             why: told.causes.iter().map(Why::of).collect(),
-            place: told.place.as_ref().map(PlaceReport::of),
+            place: told.status.as_ref().map(PlaceReport::of),
             waits_for: told.lineage.iter().map(ancestor).collect(),
             workers: told.opinions.iter().map(opinion).collect(),
             relatives: told.relatives.iter().map(relative).collect(),
@@ -149,14 +149,14 @@ impl<'a> Report<'a> {
 impl Why {
     fn of(cause: &Cause) -> Self {
         Self {
-            kind: cause.word(),
+            kind: cause.code(),
             text: cause.to_string(),
         }
     }
 }
 
 impl<'a> PlaceReport<'a> {
-    fn of(place: &'a Place) -> Self {
+    fn of(place: &'a LeaseStatus) -> Self {
         let lease = &place.lease;
         Self {
             standing: match place.standing {
@@ -187,7 +187,7 @@ impl<'a> OwnerReport<'a> {
         Self {
             worker: holder.worker.as_str(),
             run: holder.run.as_ref().map(Incarnation::as_str),
-            life: holder.pulse.word(),
+            life: holder.pulse.code(),
             state: holder.to_string(),
             silent_ms: millis(holder.silent),
         }

@@ -118,7 +118,7 @@ impl<'a> WorkerReport<'a> {
         Self {
             worker: &life.worker,
             shards: life.shards,
-            life: life.pulse.word(),
+            life: life.pulse.code(),
         }
     }
 }
@@ -128,7 +128,7 @@ impl<'a> ShardReport<'a> {
         Self {
             shard: import.shard.as_str(),
             found: import.found.as_ref().map(ToString::to_string),
-            step: import.step.word(),
+            step: import.step.code(),
             starts_at: import.step.starts_at().map(ToString::to_string),
             kind: import.why.code(),
             why: import.why.to_string(),

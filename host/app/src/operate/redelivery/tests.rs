@@ -126,7 +126,7 @@ impl RecordProcessor for Instance {
         self.seen
             .lock()
             .unwrap()
-            .push(format!("close {} {}", self.shard, reason.as_str()));
+            .push(format!("close {} {}", self.shard, reason.code()));
         let last = Emitted {
             destination: "out".into(),
             key: String::new(),

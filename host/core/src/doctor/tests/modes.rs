@@ -167,7 +167,7 @@ fn a_host_is_not_called_silent_before_its_next_heartbeat_is_due() {
         let seen = watched_for(Duration::from_millis(watched_ms), of_shardmill(), live);
         let diagnosis = diagnose(&facts(seen));
         assert_eq!(diagnosis.mode, Mode::Own);
-        diagnosis.census.owners[0].pulse.word()
+        diagnosis.census.owners[0].pulse.code()
     };
     assert_eq!([life(1_000, &[]), life(3_000, &[])], ["unwatched"; 2]);
     assert_eq!(life(1_000, &["a"]), "live");

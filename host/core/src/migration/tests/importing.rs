@@ -15,7 +15,7 @@ fn import(found: &Found, shards: &[Shard], rows: &[Lease]) -> Vec<ShardImport> {
 fn told(steps: &[ShardImport]) -> Vec<(&str, &str, Option<String>, &str)> {
     let one = |step: &'_ ShardImport| {
         let start = step.step.starts_at().map(ToString::to_string);
-        (step.step.word(), start, step.why.code())
+        (step.step.code(), start, step.why.code())
     };
     steps
         .iter()

@@ -491,7 +491,7 @@ fn why_a_record_is_given_up_has_a_word_for_metrics_and_one_for_people() {
         Cause::Misconfigured,
         Cause::Age,
     ]
-    .map(|cause| (cause.as_str(), cause.to_string()));
+    .map(|cause| (cause.code(), cause.to_string()));
     let told = words
         .each_ref()
         .map(|(metric, people)| (*metric, people.as_str()));

@@ -208,9 +208,9 @@ fn heeded(errand: &Errand, row: &Lease, is_mine: bool) -> &'static str {
             has_room: true,
         },
     ) {
-        Heeded::Do(step) => step.verb(),
+        Heeded::Do(step) => step.code(),
         Heeded::Wait => "wait",
-        Heeded::Over => "over",
+        Heeded::Done => "over",
     }
 }
 
@@ -251,9 +251,9 @@ fn a_lease_is_taken_only_if_its_row_is_as_the_leader_saw_it() {
         };
         assert_eq!(
             heed(&free, Some(&row(None, 5, None)), at_hand),
-            Heeded::Over
+            Heeded::Done
         );
-        assert_eq!(heed(&free, None, at_hand), Heeded::Over);
+        assert_eq!(heed(&free, None, at_hand), Heeded::Done);
     }
 }
 
@@ -271,9 +271,9 @@ fn a_lease_that_names_a_host_which_does_not_serve_it_is_served_or_given_back() {
         taken_at.map(LeaseCounter),
         at_hand,
     ) {
-        Heeded::Do(step) => step.verb(),
+        Heeded::Do(step) => step.code(),
         Heeded::Wait => "wait",
-        Heeded::Over => "over",
+        Heeded::Done => "over",
     };
     let own = row(Some("me"), 6, None);
     assert_eq!(done(Some(&own), None, at_hand), "take");
@@ -331,7 +331,7 @@ fn a_lease_that_names_a_host_which_does_not_serve_it_is_served_or_given_back() {
     let Heeded::Do(step) = heed(&free, Some(&own), full) else {
         panic!("its heart holds what nobody reads")
     };
-    assert_eq!(step.verb(), "release");
+    assert_eq!(step.code(), "release");
 }
 
 #[test]

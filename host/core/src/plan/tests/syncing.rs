@@ -230,7 +230,7 @@ fn a_shard_that_a_step_removes_is_not_also_left_for_now_or_taken() {
     let steps: Vec<_> = plan
         .steps
         .iter()
-        .map(|step| (step.verb(), step.key().shard_id()))
+        .map(|step| (step.code(), step.key().shard_id()))
         .collect();
     assert_eq!(
         steps,
@@ -278,7 +278,7 @@ fn a_shard_that_may_be_gone_is_not_removed_before_the_next_listing() {
     };
     let plan = plan(&view, &LIMITS);
     assert!(
-        plan.steps.iter().all(|step| step.verb() != "delete"),
+        plan.steps.iter().all(|step| step.code() != "delete"),
         "{plan:?}"
     );
     assert_eq!(

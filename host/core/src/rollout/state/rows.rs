@@ -27,18 +27,18 @@ impl Rollout {
             .collect()
     }
 
-    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix
+    /// The version in the folder could not be loaded; `since_ms` is in milliseconds since the Unix
     /// epoch.
     pub fn file_refused(&mut self, digest: &PluginDigest, reason: &str, since_ms: u64) {
         self.refused = Some(row(digest, &RolloutState::Refused, since_ms, Some(reason)));
     }
 
-    /// What lies in the folder is loaded, or gone.
+    /// The version in the folder is loaded, or gone.
     pub fn file_accepted(&mut self) {
         self.refused = None;
     }
 
-    /// Why `offered` is not taken, if it is quarantined and not at work all the same.
+    /// Why `offered` is not taken, if it is quarantined and does not run already.
     pub fn blocked(&self, offered: Option<&PluginDigest>) -> Option<&Quarantined> {
         let offered = offered?;
         let is_active = self
@@ -49,12 +49,12 @@ impl Rollout {
         (self.policy.enabled || entry.is_deadly()).then_some(entry)
     }
 
-    /// The version of all shards but a canary.
+    /// The version that all shards but the canary run.
     pub fn active(&self) -> Option<&PluginDigest> {
         self.active.as_ref().map(|active| &active.digest)
     }
 
-    /// What is quarantined.
+    /// The quarantined versions.
     pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
         self.quarantine.iter()
     }

@@ -1,10 +1,9 @@
-//! What the trial of a version finds, and what follows.
+//! What the trial of a version shows, and what follows.
 
 use std::time::Duration;
 
 use super::{
-    Active, At, Blamed, Candidate, Change, Fault, Phase, Probation, Rollout, Site, StartFailure,
-    probing,
+    Active, At, Blamed, Change, Event, Fault, Phase, Probation, Rollout, Site, StartFailure,
 };
 use crate::plugin::PluginDigest;
 use crate::rollout::judge::{Judgement, Passed, Regression, judge_trial};
@@ -12,37 +11,38 @@ use crate::rollout::policy::PROBATION_STRIKES;
 use crate::rollout::quarantine::Quarantined;
 use crate::rollout::track::Sample;
 
-/// Deaths in a row from which on a version is said to loop: one or two are mended by the next
-/// instance.
+/// Deaths in a row that make a version crash-looping: after one or two, the next instance may work.
 const LOOP_DEATHS: u32 = 3;
 /// How long to wait before an instance that could not be made is made again: what is missing
-/// (memory of the host, a permission) comes back by itself, or by somebody's hand.
+/// (memory of the host, a permission) comes back by itself, or an operator provides it.
 pub const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// Instances of a version that are not made in time before that is held against it: a host that
-/// catches up on all its shards has been seen to take five times as long for one.
+/// Slow starts after which the version is blamed: a host that catches up on all its shards can take
+/// five times as long to make an instance.
 const SLOW_STARTS_MAX: u32 = 3;
 
 impl Rollout {
-    /// Lets time have its say.
+    /// Applies what is due at `at`: ends quarantines, the wait for a turn in the fleet, the trial and
+    /// the probation.
     pub fn tick(&mut self, at: At) {
         self.quarantine
             .expire(at.wall_ms, self.policy.quarantine_for);
         if let Some(candidate) = &mut self.candidate
-            && candidate.phase == Phase::Waiting
             && at.now.since(candidate.offered_at) >= self.policy.share_wait
+            && candidate.goes_on(Event::TurnCame { now: at.now })
         {
-            candidate.phase = probing(at.now, None);
             self.revision += 1;
         }
         self.judge_candidate(at);
+        self.end_probation(at);
+    }
+
+    fn end_probation(&mut self, at: At) {
         let batches = self.policy.canary_batches;
-        if let Some(active) = &mut self.active
-            && active.track.batches >= batches
-            && active
-                .probation
-                .as_ref()
-                .is_some_and(|probation| probation.is_over(at))
-        {
+        let Some(active) = &mut self.active else {
+            return;
+        };
+        let probation = active.probation.as_ref();
+        if active.track.batches >= batches && probation.is_some_and(|it| it.is_over(at)) {
             active.probation = None;
             active.since_ms = at.wall_ms;
             let digest = active.digest.clone();
@@ -52,29 +52,21 @@ impl Rollout {
 
     /// It is this host's turn to try the version.
     pub fn let_start(&mut self, digest: &PluginDigest, at: At) {
-        if let Some(candidate) = self
-            .candidate
-            .as_mut()
-            .filter(|candidate| candidate.digest == *digest)
-            && candidate.phase == Phase::Waiting
+        if let Some(candidate) = self.candidate_of(digest)
+            && candidate.goes_on(Event::TurnCame { now: at.now })
         {
-            candidate.phase = probing(at.now, None);
             self.revision += 1;
         }
     }
 
-    /// How the probe ended.
+    /// Reports whether the probe of a version started.
     pub fn probed(&mut self, digest: &PluginDigest, result: Result<(), StartFailure>, at: At) {
-        let Some(candidate) = self
-            .candidate
-            .as_mut()
-            .filter(|candidate| candidate.digest == *digest)
-        else {
+        let Some(candidate) = self.candidate_of(digest) else {
             return;
         };
         match result {
             Ok(()) => {
-                candidate.phase = Phase::Canary { site: None };
+                candidate.goes_on(Event::ProbeStarted);
                 candidate.tried_since = at.now;
                 self.revision += 1;
             }
@@ -91,7 +83,10 @@ impl Rollout {
             StartFailure::TooSlow(reason) | StartFailure::NotMade(reason)
                 if candidate.slow_starts < SLOW_STARTS_MAX =>
             {
-                candidate.phase = probing(at.now + START_AGAIN_AFTER, Some(reason));
+                candidate.goes_on(Event::ProbeIsMadeAgain {
+                    not_before: at.now + START_AGAIN_AFTER,
+                    trouble: reason,
+                });
                 self.revision += 1;
             }
             StartFailure::Failed(reason)
@@ -105,11 +100,7 @@ impl Rollout {
     /// An instance of a version started.
     pub fn started(&mut self, digest: &PluginDigest) {
         self.last_started = Some(digest.clone());
-        if let Some(active) = self
-            .active
-            .as_mut()
-            .filter(|active| active.digest == *digest)
-        {
+        if let Some(active) = self.active_of(digest) {
             active.has_started = true;
         }
     }
@@ -122,11 +113,7 @@ impl Rollout {
         failure: StartFailure,
         at: At,
     ) {
-        if self
-            .candidate
-            .as_ref()
-            .is_some_and(|candidate| candidate.digest == *digest)
-        {
+        if self.is_candidate(digest) {
             return self.candidate_did_not_start(failure, at);
         }
         let Some(active) = &mut self.active else {
@@ -153,34 +140,21 @@ impl Rollout {
     /// The host could not do its part in a call of this version: the time of its trial starts
     /// again.
     pub fn hindered(&mut self, digest: &PluginDigest, at: At) {
-        if let Some(candidate) = self
-            .candidate
-            .as_mut()
-            .filter(|candidate| candidate.digest == *digest)
-        {
+        if let Some(candidate) = self.candidate_of(digest) {
             candidate.tried_since = at.now;
         }
     }
 
-    /// A version could not save its state. Whether it is rolled back for that: its instance goes,
-    /// and with it what was not saved, so that the version before starts from the checkpoint.
+    /// A version could not save its state. Returns whether it is rolled back for that. Then its
+    /// instance is dropped with what was not saved, and the version before starts from the
+    /// checkpoint.
     pub fn did_not_save(&mut self, digest: &PluginDigest, reason: String, at: At) -> bool {
-        if self
-            .candidate
-            .as_ref()
-            .is_some_and(|candidate| candidate.digest == *digest)
-        {
+        if self.is_candidate(digest) {
             self.reject(Regression::DoesNotSave { reason }, at);
             return true;
         }
-        let Some(active) = self
-            .active
-            .as_mut()
-            .filter(|active| active.digest == *digest)
-        else {
-            return false;
-        };
-        let Some(probation) = &mut active.probation else {
+        let active = self.active_of(digest);
+        let Some(probation) = active.and_then(|active| active.probation.as_mut()) else {
             return false;
         };
         probation.strikes += 1;
@@ -193,83 +167,74 @@ impl Rollout {
 
     /// A version handled a batch.
     pub fn handled(&mut self, digest: &PluginDigest, sample: Sample, at: At) {
-        if let Some(candidate) = self
-            .candidate
-            .as_mut()
-            .filter(|candidate| candidate.digest == *digest)
-        {
+        if let Some(candidate) = self.candidate_of(digest) {
             candidate.track.handled(sample);
             self.judge_candidate(at);
-        } else if let Some(active) = self
-            .active
-            .as_mut()
-            .filter(|active| active.digest == *digest)
-        {
+        } else if let Some(active) = self.active_of(digest) {
             active.track.handled(sample);
-            (active.deaths, active.trouble) = (0, None);
+            active.deaths = 0;
+            active.trouble = None;
         }
     }
 
-    /// A version failed on a shard. What it failed on is the records' fault only where no other
-    /// version could do better.
+    /// A version failed on a shard. It is held against the records only where no other version
+    /// could do better.
     pub fn failed(&mut self, site: &Site, digest: &PluginDigest, fault: Fault) -> Blamed {
-        if let Some(candidate) = self
-            .candidate
-            .as_mut()
-            .filter(|candidate| candidate.digest == *digest)
-        {
-            candidate.track.failed(fault.kind);
-            let reason = fault.reason.clone();
-            candidate.phase = Phase::Verifying {
-                site: site.clone(),
-                fault,
-            };
-            self.change(Change::Suspected(digest.clone(), site.clone(), reason));
-            return self
-                .active
-                .as_ref()
-                .map_or(Blamed::Records, |active| Blamed::Version {
-                    judge: active.proven().clone(),
-                });
+        if self.is_candidate(digest) {
+            return self.candidate_failed(site, fault);
         }
-        let Some(active) = &mut self.active else {
-            return Blamed::Records;
-        };
-        if active.digest != *digest {
-            let is_judge = active.probation.as_ref().is_some_and(|probation| {
-                probation.last_good == *digest && probation.verifying.contains_key(site)
-            });
+        match &self.active {
+            Some(active) if active.digest == *digest => self.active_failed(site, fault),
             // Where versions are not tried, each failure counts, as on any other host.
-            let is_records = is_judge || !self.policy.enabled;
-            return if is_records {
-                Blamed::Records
-            } else {
+            Some(active) if self.policy.enabled && !active.is_judged_by(digest, site) => {
                 Blamed::Nothing {
                     instead: active.digest.clone(),
                 }
-            };
+            }
+            Some(_) | None => Blamed::Records,
         }
-        active.track.failed(fault.kind);
-        if let Some(probation) = &mut active.probation {
-            let (reason, judge) = (fault.reason.clone(), probation.last_good.clone());
-            probation.verifying.insert(site.clone(), Some(fault));
-            self.change(Change::Suspected(digest.clone(), site.clone(), reason));
-            return Blamed::Version { judge };
-        }
-        if fault.is_deadly {
-            active.died(fault.reason);
-        }
-        Blamed::Records
     }
 
-    /// Takes in a failure that is not to be verified, since the version before failed on these
-    /// records too.
+    fn candidate_failed(&mut self, site: &Site, fault: Fault) -> Blamed {
+        let Some(candidate) = &mut self.candidate else {
+            return Blamed::Records;
+        };
+        let reason = fault.reason.clone();
+        candidate.track.failed(fault.kind);
+        candidate.goes_on(Event::Failed { on: site, fault });
+        let digest = candidate.digest.clone();
+        self.change(Change::Suspected(digest, site.clone(), reason));
+        match &self.active {
+            Some(active) => Blamed::Version {
+                judge: active.proven().clone(),
+            },
+            None => Blamed::Records,
+        }
+    }
+
+    fn active_failed(&mut self, site: &Site, fault: Fault) -> Blamed {
+        let Some(active) = &mut self.active else {
+            return Blamed::Records;
+        };
+        active.track.failed(fault.kind);
+        let Some(probation) = &mut active.probation else {
+            if fault.is_deadly {
+                active.died(fault.reason);
+            }
+            return Blamed::Records;
+        };
+        let judge = probation.last_good.clone();
+        let reason = fault.reason.clone();
+        probation.verifying.insert(site.clone(), Some(fault));
+        let digest = active.digest.clone();
+        self.change(Change::Suspected(digest, site.clone(), reason));
+        Blamed::Version { judge }
+    }
+
+    /// Counts a failure that need not be verified, since the version before failed on these records
+    /// too.
     pub fn failed_again(&mut self, digest: &PluginDigest, fault: Fault) {
-        if let Some(active) = self
-            .active
-            .as_mut()
-            .filter(|active| active.digest == *digest)
-        {
+        if let Some(active) = self.active_of(digest) {
             active.track.failed(fault.kind);
             if fault.is_deadly {
                 active.died(fault.reason);
@@ -279,36 +244,37 @@ impl Rollout {
 
     /// The version before got what the newer one failed on: whether it handled it.
     pub fn verified(&mut self, site: &Site, is_handled: bool, at: At) {
-        if let Some(Candidate { digest, phase, .. }) = &mut self.candidate
-            && let Phase::Verifying {
+        let phase = self.candidate.as_ref().map(|candidate| &candidate.phase);
+        match phase {
+            Some(Phase::Verifying {
                 site: claimed,
                 fault,
-            } = &*phase
-            && claimed == site
-        {
-            if is_handled {
-                let (kind, reason) = (fault.kind, fault.reason.clone());
-                return self.reject(
-                    Regression::Fails {
-                        kind,
-                        reason,
-                        times: 1,
-                    },
-                    at,
-                );
+            }) if claimed == site => {
+                if is_handled {
+                    let regression = fault.clone().held_against_version(1);
+                    self.reject(regression, at);
+                } else {
+                    self.clear_candidate(site);
+                }
             }
-            let digest = digest.clone();
-            *phase = Phase::Canary { site: None };
-            if let Some(probation) = self
-                .active
-                .as_mut()
-                .and_then(|active| active.probation.as_mut())
-            {
-                // The version that judged deals with them.
-                probation.verifying.insert(site.clone(), None);
-            }
-            return self.change(Change::Cleared(digest, site.clone()));
+            _ => self.active_verified(site, is_handled, at),
         }
+    }
+
+    /// The version before failed too, and keeps the shard until it is done with the records.
+    fn clear_candidate(&mut self, site: &Site) {
+        let Some(candidate) = &mut self.candidate else {
+            return;
+        };
+        candidate.goes_on(Event::BeforeFailedToo { on: site });
+        let digest = candidate.digest.clone();
+        if let Some(probation) = self.probation_mut() {
+            probation.verifying.insert(site.clone(), None);
+        }
+        self.change(Change::Cleared(digest, site.clone()));
+    }
+
+    fn active_verified(&mut self, site: &Site, is_handled: bool, at: At) {
         let Some(active) = &mut self.active else {
             return;
         };
@@ -324,29 +290,17 @@ impl Rollout {
         }
         probation.verifying.remove(site);
         probation.strikes += 1;
-        if probation.strikes >= PROBATION_STRIKES {
-            let Fault { kind, reason, .. } = fault;
-            let times = probation.strikes;
-            return self.reject_active(
-                Regression::Fails {
-                    kind,
-                    reason,
-                    times,
-                },
-                at,
-            );
+        let strikes = probation.strikes;
+        if strikes >= PROBATION_STRIKES {
+            return self.reject_active(fault.held_against_version(strikes), at);
         }
         self.revision += 1;
     }
 
-    /// The records that were failed by their own fault on a shard are settled: it runs what the
+    /// The records that failed through their own fault on a shard are settled: it runs what the
     /// others run again.
     pub fn settled(&mut self, site: &Site) {
-        let probation = self
-            .active
-            .as_mut()
-            .and_then(|active| active.probation.as_mut());
-        if let Some(probation) = probation
+        if let Some(probation) = self.probation_mut()
             && probation.verifying.get(site) == Some(&None)
         {
             probation.verifying.remove(site);
@@ -383,7 +337,7 @@ impl Rollout {
         self.change(Change::Promoted(digest, passed));
     }
 
-    /// Quarantines the version under trial, or else the one in probation.
+    /// Quarantines the version on trial, or else the one in probation.
     fn reject(&mut self, regression: Regression, at: At) {
         let Some(candidate) = self.candidate.take() else {
             return self.reject_active(regression, at);
@@ -413,7 +367,7 @@ impl Rollout {
         before.or(stand_in).cloned()
     }
 
-    /// To a version that worked: the next one is tried against it.
+    /// Returns to a version that worked: the next one is tried against it.
     pub(super) fn go_back(&mut self, last_good: PluginDigest, at: At) {
         self.activate(last_good, None, at);
         if let Some(back) = &mut self.active {
@@ -422,17 +376,16 @@ impl Rollout {
     }
 
     fn quarantine_for(&mut self, digest: PluginDigest, regression: Regression, at: At) {
-        let (host, reason) = (self.host.clone(), regression.to_string());
         self.quarantine.add(Quarantined {
             digest: digest.clone(),
-            host,
-            reason,
+            host: self.host.clone(),
+            reason: regression.to_string(),
             at_ms: at.wall_ms,
         });
         self.change(Change::RolledBack(digest, regression));
     }
 
-    /// Takes in what another host quarantined, or this one before a restart.
+    /// Adds what another host quarantined, or this one before a restart.
     pub fn learn(&mut self, entry: &Quarantined, at: At) {
         let is_over = entry.is_expired(at.wall_ms, self.policy.quarantine_for);
         let is_heeded = self.policy.enabled || entry.is_deadly();
@@ -440,25 +393,18 @@ impl Rollout {
             return;
         }
         self.quarantine.add(entry.clone());
-        if self
-            .candidate
-            .as_ref()
-            .is_some_and(|candidate| candidate.digest == entry.digest)
-        {
+        if self.is_candidate(&entry.digest) {
             self.withdraw();
         }
-        let active = self
-            .active
-            .as_ref()
-            .filter(|active| active.digest == entry.digest);
+        let active = self.active_of(&entry.digest);
         if let Some(probation) = active.and_then(|active| active.probation.as_ref()) {
-            let (last_good, digest) = (probation.last_good.clone(), entry.digest.clone());
+            let last_good = probation.last_good.clone();
             self.go_back(last_good, at);
-            self.change(Change::Withdrawn(digest));
+            self.change(Change::Withdrawn(entry.digest.clone()));
         }
     }
 
-    /// Lets a version out of quarantine.
+    /// Releases a version from quarantine.
     pub fn release(&mut self, digest: &PluginDigest) {
         self.releases += 1;
         if self.quarantine.release(digest) {
@@ -482,10 +428,28 @@ impl Active {
             .map_or(&self.digest, |probation| &probation.last_good)
     }
 
+    /// Whether `digest` gets on the shard what this version failed on there.
+    fn is_judged_by(&self, digest: &PluginDigest, site: &Site) -> bool {
+        self.probation.as_ref().is_some_and(|probation| {
+            probation.last_good == *digest && probation.verifying.contains_key(site)
+        })
+    }
+
     fn died(&mut self, reason: String) {
         self.deaths = self.deaths.saturating_add(1);
         if self.deaths >= LOOP_DEATHS {
             self.trouble = Some(reason);
+        }
+    }
+}
+
+impl Fault {
+    /// The version before handled the records: `times` is how often that happened.
+    fn held_against_version(self, times: u32) -> Regression {
+        Regression::Fails {
+            kind: self.kind,
+            reason: self.reason,
+            times,
         }
     }
 }

@@ -265,9 +265,9 @@ impl ShardReader {
             | SubscriptionEnd::Failed => false,
         };
         if is_ordinary || !fruitless.max(1).is_power_of_two() {
-            tracing::debug!(shard = %self.shard, %error, fruitless, end = end.as_str(), "subscription ended");
+            tracing::debug!(shard = %self.shard, %error, fruitless, end = end.code(), "subscription ended");
         } else {
-            tracing::warn!(shard = %self.shard, %error, fruitless, end = end.as_str(), "subscription ended, trying again");
+            tracing::warn!(shard = %self.shard, %error, fruitless, end = end.code(), "subscription ended, trying again");
         }
         self.status.update_shard(&self.shard, |status| {
             status.subscription_error = Some(error.to_string());

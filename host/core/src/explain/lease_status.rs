@@ -1,4 +1,4 @@
-//! Where a shard stands.
+//! What a shard's lease row shows, and what follows from it.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use crate::lease::{Lease, Standing};
 
 /// A row, and what follows from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The row.
+pub struct LeaseStatus {
+    /// The row as it was read.
     pub lease: Lease,
-    /// Free, held, or expired.
+    /// Whether it is free, held, or expired.
     pub standing: Standing,
-    /// Who owns it, if anybody does.
+    /// The owner that the row names, if it names one.
     pub holder: Option<Holder>,
-    /// How long its owner has held it, by the owner's clock and this one's.
+    /// How long its owner has held it: from the owner's wall clock to the reader's.
     pub held_for: Option<Duration>,
-    /// Whether its checkpoint moved while it was watched; `None` if there was one look only.
+    /// Whether its checkpoint moved between the two looks; `None` if there was only one.
     pub has_advanced: Option<bool>,
-    /// Who asked for it, if anybody did.
+    /// The claim on it, if another worker asked for it.
     pub claim: Option<Claim>,
     /// What is in its way, the weightiest first.
     pub causes: Vec<Cause>,
