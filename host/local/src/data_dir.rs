@@ -40,11 +40,7 @@ pub(crate) struct Endpoints<'a> {
 impl DataDir {
     /// Creates the directory if need be, and holds it for this process.
     pub(crate) fn hold(path: &Path) -> Result<Self, StartError> {
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(OWNER_FOLDER)
-            .create(path);
-        made.map_err(|source| StartError::NoDirectory {
+        make_folder(path).map_err(|source| StartError::NoDirectory {
             path: path.to_owned(),
             source,
         })?;
@@ -90,6 +86,13 @@ impl DataDir {
             tracing::debug!(%error, "cannot remove endpoints.json");
         }
     }
+}
+
+fn make_folder(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(OWNER_FOLDER)
+        .create(path)
 }
 
 fn open_lock(path: &Path) -> std::io::Result<File> {

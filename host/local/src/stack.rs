@@ -74,17 +74,22 @@ impl LocalStack {
         let mut stack = Self {
             kinesis_endpoint: endpoint(&kinesis_listener)?,
             dynamodb_endpoint: endpoint(&dynamodb_listener)?,
-            front: Arc::clone(&front),
+            front,
             data_dir,
             servers: JoinSet::new(),
             stop: stop.clone(),
         };
         stack.write_endpoints()?;
-        let kinesis = kinesis::serve(kinesis_listener, front, stop.clone());
-        stack.servers.spawn(kinesis);
         let dynamodb = dynamodb::serve(dynamodb_listener, database, stop);
         stack.servers.spawn(dynamodb);
+        stack.serve_kinesis(kinesis_listener);
         Ok(stack)
+    }
+
+    fn serve_kinesis(&mut self, listener: TcpListener) {
+        let front = Arc::clone(&self.front);
+        let server = kinesis::serve(listener, front, self.stop.clone());
+        self.servers.spawn(server);
     }
 
     fn write_endpoints(&self) -> Result<(), StartError> {

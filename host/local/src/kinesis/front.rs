@@ -99,11 +99,7 @@ impl Front {
             Target::GetShardIterator => self.get_shard_iterator(request, next).await,
             Target::SubscribeToShard => self.subscribe(request, next).await,
             Target::ListShards => self.list_shards(request, next).await,
-            Target::DescribeStream => {
-                let named = edit_json(request, async |body| requests::name_by_arn(body));
-                let (request, _) = named.await?;
-                Ok(next.run(request).await)
-            }
+            Target::DescribeStream => describe_stream(request, next).await,
             Target::Describe => Ok(next.run(request).await),
         }
     }
@@ -253,6 +249,12 @@ pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: Cancel
 async fn answer(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
     let answered = front.answer(request, next).await;
     answered.unwrap_or_else(|refused| refused)
+}
+
+async fn describe_stream(request: Request, next: Next) -> Result<Response, Response> {
+    let named = edit_json(request, async |body| requests::name_by_arn(body));
+    let (request, _) = named.await?;
+    Ok(next.run(request).await)
 }
 
 /// Lets `change` edit a JSON request, and returns what it became; anything else passes untouched,

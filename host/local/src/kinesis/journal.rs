@@ -85,12 +85,7 @@ impl Journal {
             return Ok(());
         }
         let mut reader = BufReader::new(&self.file);
-        let mut magic = [0; MAGIC.len()];
-        reader.read_exact(&mut magic)?;
-        if magic != *MAGIC {
-            let problem = "it is not a journal of this version".to_owned();
-            return Err(ReadError::Damaged { at: 0, problem });
-        }
+        read_magic(&mut reader)?;
         let mut len = MAGIC_BYTES;
         loop {
             match read_frame(&mut reader, file_len - len)? {
@@ -193,6 +188,18 @@ fn encode(entries: &[Entry]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+fn read_magic(reader: &mut impl Read) -> Result<(), ReadError> {
+    let mut magic = [0; MAGIC.len()];
+    reader.read_exact(&mut magic)?;
+    if magic == *MAGIC {
+        return Ok(());
+    }
+    Err(ReadError::Damaged {
+        at: 0,
+        problem: "it is not a journal of this version".to_owned(),
+    })
+}
+
 /// A frame that reaches past the end was torn by a kill; so was one whose check fails with nothing
 /// but zeros after it, which is what a power cut leaves. Anything else is damage, and nothing may
 /// be cut off because of it.
@@ -214,6 +221,11 @@ fn read_frame(reader: &mut impl Read, remaining: u64) -> io::Result<Frame> {
     if bytes > remaining {
         return Ok(Frame::Torn);
     }
+    read_entry(reader, &header, bytes)
+}
+
+/// Reads the entry of a frame, which has `bytes` bytes in all.
+fn read_entry(reader: &mut impl Read, header: &Header, bytes: u64) -> io::Result<Frame> {
     let mut payload = vec![0; header.len as usize];
     reader.read_exact(&mut payload)?;
     if payload.is_empty() {

@@ -137,15 +137,17 @@ fn json_of(value: &Cbor) -> Option<Value> {
         Cbor::Bytes(data) => Value::from(STANDARD.encode(data)),
         Cbor::Tag(TIME, ms) => Value::from(i64::try_from(ms.as_integer()?).ok()? as f64 / 1_000.0),
         Cbor::Array(elements) => elements.iter().map(json_of).collect::<Option<_>>()?,
-        Cbor::Map(members) => {
-            let mut object = Map::new();
-            for (name, value) in members {
-                object.insert(name.as_text()?.to_owned(), json_of(value)?);
-            }
-            Value::Object(object)
-        }
+        Cbor::Map(members) => Value::Object(json_members(members)?),
         _ => return None,
     })
+}
+
+fn json_members(members: &[(Cbor, Cbor)]) -> Option<Map<String, Value>> {
+    let mut object = Map::new();
+    for (name, value) in members {
+        object.insert(name.as_text()?.to_owned(), json_of(value)?);
+    }
+    Some(object)
 }
 
 /// The member `name` in CBOR. Its name says what JSON does not: which text is data, and which number
@@ -168,14 +170,16 @@ fn cbor_of(name: &str, value: &Value) -> Option<Cbor> {
             let elements = elements.iter().map(|element| cbor_of("", element));
             Cbor::Array(elements.collect::<Option<_>>()?)
         }
-        Value::Object(members) => {
-            let mut map = Vec::new();
-            for (name, value) in members {
-                map.push((Cbor::from(name.as_str()), cbor_of(name, value)?));
-            }
-            Cbor::Map(map)
-        }
+        Value::Object(members) => Cbor::Map(cbor_members(members)?),
     })
+}
+
+fn cbor_members(members: &Map<String, Value>) -> Option<Vec<(Cbor, Cbor)>> {
+    let mut map = Vec::new();
+    for (name, value) in members {
+        map.push((Cbor::from(name.as_str()), cbor_of(name, value)?));
+    }
+    Some(map)
 }
 
 #[expect(

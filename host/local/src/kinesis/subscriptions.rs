@@ -19,7 +19,7 @@ use ferrokinesis::store::Store;
 use ferrokinesis::types::{ConsumerStatus, Stream};
 use ferrokinesis::util::current_time_ms;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -122,18 +122,7 @@ impl Subscriptions {
             return Some(replies::refusal("ResourceInUseException", message));
         };
         let (ours, theirs) = duplex(PIPE_BYTES);
-        let kept = Arc::clone(&self.kept);
-        let closing = self.closing.clone();
-        let shard = subscription.subscriber.shard_id.clone();
-        self.spawn(async move {
-            let pushed = tokio::select! {
-                pushed = subscription.run(&kept, ours, taken_over) => pushed,
-                () = closing.cancelled() => Ok(()),
-            };
-            if let Err(error) = pushed {
-                tracing::debug!(shard, %error, "a subscriber went away");
-            }
-        });
+        self.spawn(subscription, ours, taken_over);
         let content_type = [(header::CONTENT_TYPE, "application/vnd.amazon.eventstream")];
         let events = Body::from_stream(ReaderStream::new(theirs));
         Some((StatusCode::OK, content_type, events).into_response())
@@ -183,10 +172,21 @@ impl Subscriptions {
         Some(taken_over)
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(&self, subscription: Subscription, pipe: DuplexStream, taken_over: CancellationToken) {
+        let kept = Arc::clone(&self.kept);
+        let closing = self.closing.clone();
+        let shard = subscription.subscriber.shard_id.clone();
         let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
+        tasks.spawn(async move {
+            let pushed = tokio::select! {
+                pushed = subscription.run(&kept, pipe, taken_over) => pushed,
+                () = closing.cancelled() => Ok(()),
+            };
+            if let Err(error) = pushed {
+                tracing::debug!(shard, %error, "a subscriber went away");
+            }
+        });
     }
 }
 
@@ -324,10 +324,9 @@ async fn start_by_iterator(
     kind: &str,
     timestamp: Option<&Value>,
 ) -> Option<String> {
-    let mut request = Map::new();
-    request.insert("StreamName".to_owned(), json!(stream));
-    request.insert("ShardId".to_owned(), json!(shard));
-    request.insert("ShardIteratorType".to_owned(), json!(kind));
+    let names = ["StreamName", "ShardId", "ShardIteratorType"].map(str::to_owned);
+    let values = [stream, shard, kind].map(Value::from);
+    let mut request: Map<String, Value> = names.into_iter().zip(values).collect();
     if let Some(timestamp) = timestamp.filter(|timestamp| !timestamp.is_null()) {
         request.insert("Timestamp".to_owned(), timestamp.clone());
     }
