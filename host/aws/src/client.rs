@@ -105,7 +105,7 @@ impl AwsClients {
         let asked = tokio::time::timeout(CREDENTIALS_WITHIN, provider.provide_credentials()).await;
         match asked {
             Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(sdk_error::told_of_credentials(&error)),
+            Ok(Err(error)) => Some(sdk_error::missing_credentials(&error)),
             Err(_) => Some(format!(
                 "none arrived within {CREDENTIALS_WITHIN:?}; {}",
                 sdk_error::GIVE_CREDENTIALS

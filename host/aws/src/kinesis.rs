@@ -10,6 +10,7 @@ mod listing;
 mod naming;
 mod putter;
 mod reader;
+mod start;
 mod subscription;
 mod wire;
 mod writer;

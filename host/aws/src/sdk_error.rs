@@ -1,13 +1,13 @@
-//! What an SDK error says, in one line: what happened, why, what to do. The SDK's own text of it is
-//! a dump of its types, which is kept for the log at debug level.
+//! One line about an SDK error: what happened, why, what to do. The SDK's own text is a dump of its
+//! types, which only the log at debug level gets.
 
 use std::error::Error;
 use std::fmt::Debug;
 
 use aws_smithy_runtime_api::client::result::SdkError;
 
-/// What is found in the innermost cause, and what to do about it. The first that is found counts.
-const MENDS: [(&str, &str); 10] = [
+/// Words of the causes, and what to do about them. The first that is found counts.
+const FIXES: [(&str, &str); 10] = [
     ("credential", GIVE_CREDENTIALS),
     ("no providers in chain", GIVE_CREDENTIALS),
     ("imds", GIVE_CREDENTIALS),
@@ -46,7 +46,7 @@ pub(crate) const GIVE_CREDENTIALS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID
     AWS_SECRET_ACCESS_KEY, or run where a role gives them";
 
 /// What to do about errors that services answer with.
-const MENDS_BY_CODE: [(&[&str], &str); 2] = [
+const FIXES_BY_CODE: [(&[&str], &str); 2] = [
     (
         &["ExpiredTokenException", "ExpiredToken"],
         "the credentials have expired: renew them",
@@ -63,7 +63,7 @@ const MENDS_BY_CODE: [(&[&str], &str); 2] = [
 ];
 
 /// One line about an error that no service answered with.
-pub(crate) fn told<E, R>(error: &SdkError<E, R>) -> String
+pub(crate) fn unanswered<E, R>(error: &SdkError<E, R>) -> String
 where
     E: Error + 'static,
     R: Debug + 'static,
@@ -76,15 +76,15 @@ where
         SdkError::DispatchFailure(failure) if failure.is_io() => "cannot be reached",
         SdkError::DispatchFailure(_) => "the request cannot be sent",
         SdkError::ResponseError(_) => "the response cannot be read",
-        // The rest has an answer of the service, whose own words are for others to tell.
+        // The rest has an answer of the service, which `answered` describes.
         _ => "the service refused",
     };
     line(what, &causes(error))
 }
 
 /// One line about an error that a service answered with: its name, its words, and what to do where
-/// that is known. A right that is missing comes first: the service's own words have it somewhere in
-/// 300 characters, and rows and tables show the beginning.
+/// that is known. A missing right comes first: the service's own words have it somewhere in 300
+/// characters, and rows and tables show only the beginning.
 pub(crate) fn answered(code: &str, message: &str) -> String {
     if let Some(right) = denied_right(message) {
         return format!("{code}: {right}");
@@ -95,17 +95,17 @@ pub(crate) fn answered(code: &str, message: &str) -> String {
                 maximum record size"
         );
     }
-    let mend = MENDS_BY_CODE
+    let fix = FIXES_BY_CODE
         .iter()
         .find(|(codes, _)| codes.contains(&code))
-        .map(|(_, mend)| *mend);
-    match mend {
-        Some(mend) => format!("{code}: {message}; {mend}"),
+        .map(|(_, fix)| *fix);
+    match fix {
+        Some(fix) => format!("{code}: {message}; {fix}"),
         None => format!("{code}: {message}"),
     }
 }
 
-/// How it is told that a stream does not take a record for its size.
+/// How the error begins if a stream does not accept a record because of its size.
 pub const RECORD_TOO_LARGE: &str = "a record is larger than the stream takes";
 
 /// "Value 'BUFFER' at 'records.2.member.data' failed to satisfy constraint: Member must have length
@@ -118,8 +118,8 @@ fn bytes_of_a_record(message: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| is_of_data)
 }
 
-/// "User: WHO is not authorized to perform: WHAT on resource: WHICH because ...", with what comes
-/// first that is to be mended.
+/// From "User: WHO is not authorized to perform: WHAT on resource: WHICH because ...": the right
+/// that is missing, and where to grant it.
 fn denied_right(message: &str) -> Option<String> {
     let (_, asked) = message.split_once("not authorized to perform: ")?;
     let action = asked.split_whitespace().next()?;
@@ -138,34 +138,34 @@ fn denied_right(message: &str) -> Option<String> {
     ))
 }
 
-/// One line about credentials that nobody gives.
-pub(crate) fn told_of_credentials(error: &(dyn Error + 'static)) -> String {
+/// One line about why there are no credentials.
+pub(crate) fn missing_credentials(error: &(dyn Error + 'static)) -> String {
     tracing::debug!(?error, "there are no credentials");
     line("there are none", &causes(error))
 }
 
 fn line(what: &str, causes: &[String]) -> String {
     let all = causes.join(": ").to_lowercase();
-    let mend = MENDS
+    let fix = FIXES
         .iter()
         .find(|(sign, _)| all.contains(sign))
-        .map(|(_, mend)| *mend);
+        .map(|(_, fix)| *fix);
     let mut line = what.to_owned();
     if let Some(innermost) = causes.last() {
-        // Where all was looked for credentials is a long list, which the dump has.
+        // A long list of places that were searched for credentials follows; the dump has it.
         let innermost = innermost
             .split_once(" Attempted:")
-            .map_or(innermost.as_str(), |(told, _)| told);
+            .map_or(innermost.as_str(), |(cause, _)| cause);
         line = format!("{line}: {}", innermost.trim_end_matches('.'));
     }
-    match mend {
-        Some(mend) => format!("{line}; {mend}"),
+    match fix {
+        Some(fix) => format!("{line}; {fix}"),
         None => line,
     }
 }
 
-/// From the outermost to the innermost, without those that repeat what they wrap. Each is one line
-/// and not a long one.
+/// From the outermost to the innermost, without those that repeat what they wrap; each is one short
+/// line.
 fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     /// Causes lead to causes; some tens would be a loop.
     const CAUSES_MAX: usize = 32;
@@ -234,7 +234,7 @@ mod tests {
             ),
             ("127.0.0.1:1".to_owned(), vec!["with its scheme"]),
         ] {
-            let line = told(&failure(&endpoint).await);
+            let line = unanswered(&failure(&endpoint).await);
             for part in expected {
                 assert!(line.contains(part), "{line}");
             }

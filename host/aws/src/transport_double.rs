@@ -1,7 +1,7 @@
 //! A transport that answers from a script, for errors that no emulator gives.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_config::{Region, SdkConfig};
 use aws_credential_types::Credentials;
@@ -54,18 +54,12 @@ impl TransportDouble {
 
     /// The bodies sent so far.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        locked(&self.requests).clone()
     }
 
     /// The times that the requests were signed with, as sent.
     pub(crate) fn signed_at(&self) -> Vec<String> {
-        self.signed_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        locked(&self.signed_at).clone()
     }
 
     /// The clients that a host uses, retries and all.
@@ -97,46 +91,31 @@ impl TransportDouble {
             .http_client(SharedHttpClient::new(self.clone()));
         aws_sdk_dynamodb::Client::from_conf(config.build())
     }
+
+    fn next_reply(&self) -> Result<HttpResponse, ConnectorError> {
+        let cut = || ConnectorError::io("the connection was cut".into());
+        let (status, body) = locked(&self.replies).pop_front().ok_or_else(cut)?;
+        let status = StatusCode::try_from(status).map_err(|_| cut())?;
+        let mut response = HttpResponse::new(status, SdkBody::from(body));
+        if let Some((name, value)) = &self.header {
+            response.headers_mut().insert(*name, value.clone());
+        }
+        Ok(response)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HttpConnector for TransportDouble {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let body = request
-            .body()
-            .bytes()
-            .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        self.requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(body.unwrap_or_default());
-        let date = request
-            .headers()
-            .get("x-amz-date")
-            .unwrap_or_default()
-            .to_owned();
-        self.signed_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(date);
-        let reply = self
-            .replies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front();
-        HttpConnectorFuture::ready(
-            match reply.map(|(status, body)| (StatusCode::try_from(status), body)) {
-                Some((Ok(status), body)) => {
-                    let mut response = HttpResponse::new(status, SdkBody::from(body));
-                    if let Some((name, value)) = &self.header {
-                        response.headers_mut().insert(*name, value.clone());
-                    }
-                    Ok(response)
-                }
-                Some((Err(_), _)) | None => {
-                    Err(ConnectorError::io("the connection was cut".into()))
-                }
-            },
-        )
+        let body = request.body().bytes().unwrap_or_default();
+        let body = String::from_utf8_lossy(body).into_owned();
+        locked(&self.requests).push(body);
+        let date = request.headers().get("x-amz-date").unwrap_or_default();
+        locked(&self.signed_at).push(date.to_owned());
+        HttpConnectorFuture::ready(self.next_reply())
     }
 }
 

@@ -1,5 +1,4 @@
-//! The data directory: held by one process at a time, and telling the others where that one can be
-//! reached.
+//! The data directory: one process at a time holds it, and writes there where it can be reached.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -17,13 +16,13 @@ const ENDPOINTS_FILE: &str = "endpoints.json";
 const OWNER_FOLDER: u32 = 0o700;
 pub(crate) const OWNER_FILE: u32 = 0o600;
 
-/// Takes a file from everybody but its owner, whatever the umask was when it was made.
+/// Makes a file accessible to its owner alone, whatever the umask was when it was created.
 pub(crate) fn for_owner_only(path: &Path) -> std::io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_FILE))
 }
 
-/// A directory that this process holds; given back when dropped, by the kernel too if the process
-/// dies.
+/// A directory that this process holds. Released when dropped; the kernel releases it if the
+/// process dies.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -39,26 +38,15 @@ pub(crate) struct Endpoints<'a> {
 }
 
 impl DataDir {
-    /// Makes the directory if need be, and takes it.
+    /// Creates the directory if need be, and holds it for this process.
     pub(crate) fn hold(path: &Path) -> Result<Self, StartError> {
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(OWNER_FOLDER)
-            .create(path);
-        made.map_err(|source| StartError::NoDirectory {
+        make_folder(path).map_err(|source| StartError::NoDirectory {
             path: path.to_owned(),
             source,
         })?;
         let lock_path = path.join(LOCK_FILE);
         let what = format!("lock {}", lock_path.display());
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(OWNER_FILE)
-            .open(&lock_path);
-        let mut lock = opened.map_err(StartError::io(&what))?;
+        let mut lock = open_lock(&lock_path).map_err(StartError::io(&what))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -80,12 +68,10 @@ impl DataDir {
         &self.path
     }
 
-    /// Replaced in one step, so that nobody reads half of it.
+    /// Replaces the file atomically, so that a reader never sees half of it.
     pub(crate) fn write_endpoints(&self, endpoints: &Endpoints<'_>) -> Result<(), StartError> {
-        let (path, fresh) = (
-            self.path.join(ENDPOINTS_FILE),
-            self.path.join("endpoints.json.new"),
-        );
+        let path = self.path.join(ENDPOINTS_FILE);
+        let fresh = self.path.join("endpoints.json.new");
         let mut text = serde_json::to_string_pretty(endpoints).unwrap_or_default();
         text.push('\n');
         fs::write(&fresh, text)
@@ -100,6 +86,23 @@ impl DataDir {
             tracing::debug!(%error, "cannot remove endpoints.json");
         }
     }
+}
+
+fn make_folder(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(OWNER_FOLDER)
+        .create(path)
+}
+
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(OWNER_FILE)
+        .open(path)
 }
 
 fn read_pid(lock: &mut File) -> Option<u32> {

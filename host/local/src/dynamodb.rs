@@ -37,7 +37,7 @@ pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
         return Database::memory().map_err(emulator);
     };
     let path = dir.join(FILE);
-    // Before SQLite makes it: what it puts beside the file has the file's rights.
+    // Before SQLite creates it: what SQLite puts beside the file gets the file's mode.
     let kept = OpenOptions::new()
         .create(true)
         .append(true)
@@ -53,39 +53,18 @@ pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
     Ok(database)
 }
 
-/// Serves until `stop`. The emulator's own server answers every web page, so that it listens where
-/// only the door before it knows; that turns pages away and passes the rest on.
+/// Serves until `stop`. The emulator's own server would answer every web page, so it listens where
+/// only the door in front of it knows; the door turns pages away and passes the rest on.
 pub(crate) async fn serve(listener: TcpListener, database: Database, stop: CancellationToken) {
+    let (inner, inner_address) = match bind_hidden().await {
+        Ok(bound) => bound,
+        Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
+    };
     let ended = CancellationToken::new();
-    let inner = match TcpListener::bind(hidden_address()).await {
-        Ok(inner) => inner,
-        Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
-    };
-    let inner_address = match inner.local_addr() {
-        Ok(address) => address,
-        Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
-    };
     let emulator =
         dynoxide::server::serve_with_shutdown(inner, database, ended.clone().cancelled_owned());
     let door = async {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).build(connector);
-        let passing = Passing {
-            client,
-            authority: inner_address.to_string(),
-        };
-        let router = Router::new()
-            .fallback(pass)
-            .with_state(passing)
-            .layer(from_fn(refuse_web_pages));
-        let listener = listener.tap_io(set_nodelay);
-        if let Err(error) = axum::serve(listener, router)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
-        {
-            tracing::error!(%error, "the embedded dynamodb ended");
-        }
+        serve_door(listener, inner_address, stop).await;
         ended.cancel();
     };
     let (emulator, ()) = tokio::join!(emulator, door);
@@ -94,7 +73,33 @@ pub(crate) async fn serve(listener: TcpListener, database: Database, stop: Cance
     }
 }
 
-/// Any port on an address of loopback that nobody guesses, where the system has more than one.
+async fn serve_door(listener: TcpListener, inner: SocketAddr, stop: CancellationToken) {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    let door = Door {
+        client: Client::builder(TokioExecutor::new()).build(connector),
+        authority: inner.to_string(),
+    };
+    let router = Router::new()
+        .fallback(pass)
+        .with_state(door)
+        .layer(from_fn(refuse_web_pages));
+    let listener = listener.tap_io(set_nodelay);
+    if let Err(error) = axum::serve(listener, router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+    {
+        tracing::error!(%error, "the embedded dynamodb ended");
+    }
+}
+
+async fn bind_hidden() -> std::io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(hidden_address()).await?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+/// Any port on a loopback address that is hard to guess, where the system has more than one.
 fn hidden_address() -> SocketAddr {
     let [_, b, c, d] = if cfg!(target_os = "linux") {
         fastrand::u32(..).to_be_bytes()
@@ -105,26 +110,23 @@ fn hidden_address() -> SocketAddr {
 }
 
 #[derive(Clone)]
-struct Passing {
+struct Door {
     client: Client<HttpConnector, Body>,
     authority: String,
 }
 
-async fn pass(State(passing): State<Passing>, mut request: Request) -> Response {
-    let path = request
-        .uri()
-        .path_and_query()
-        .map_or("/", |path| path.as_str());
+async fn pass(State(door): State<Door>, mut request: Request) -> Response {
+    let path = request.uri().path_and_query();
     let uri = Uri::builder()
         .scheme("http")
-        .authority(passing.authority.as_str())
-        .path_and_query(path)
+        .authority(door.authority.as_str())
+        .path_and_query(path.map_or("/", |path| path.as_str()))
         .build();
     match uri {
         Ok(uri) => *request.uri_mut() = uri,
         Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     }
-    match passing.client.request(request).await {
+    match door.client.request(request).await {
         Ok(response) => response.map(Body::new),
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }

@@ -12,7 +12,7 @@ pub enum StartError {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// The other process, if it could be told.
+        /// The other process, if known.
         holder: Option<u32>,
     },
     /// The data directory is not there and cannot be made.

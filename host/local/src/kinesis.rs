@@ -9,8 +9,8 @@
 //! | `ListShards` forgets the stream on its second page | the token names it |
 //! | `ListShards` ignores its `ShardFilter` | kept |
 //! | AT_TIMESTAMP past the last record starts at the first one | starts at the tip |
-//! | `SubscribeToShard` never ends a shard, says no lag, knows no takeover, and runs ahead of the journal | pushed by the front |
-//! | in CBOR, times are seconds, and what the front mends is not mended | as in JSON; times are milliseconds, as the real service has them |
+//! | `SubscribeToShard` never ends a shard, shows no lag, has no takeover, and runs ahead of the journal | pushed by the front |
+//! | in CBOR, times are seconds, and what the front corrects is not corrected | as in JSON; times are milliseconds, as the real service has them |
 //! | records of more than 1 MiB are refused, though it has `UpdateMaxRecordSize` | stored by the front |
 //! | `UpdateShardCount` makes shards without parents | refused |
 
@@ -19,12 +19,14 @@ mod front;
 mod get_records;
 mod journal;
 mod keeper;
+mod kept_store;
 mod large_puts;
 mod replies;
 mod requests;
 mod restore;
 mod shard_filter;
 mod speech;
+mod subscriptions;
 
 use axum::Router;
 use tokio_util::sync::CancellationToken;

@@ -1,4 +1,4 @@
-//! Starting and stopping both services together.
+//! Starts and stops both services together.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,8 +15,8 @@ use crate::error::StartError;
 use crate::kinesis::Front;
 use crate::{dynamodb, kinesis};
 
-/// Requests in flight get this long at a stop; none takes more than milliseconds, so that more
-/// means a stuck client.
+/// Requests in flight get this long at a stop. None takes more than milliseconds, so more means a
+/// stuck client.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 /// How to start.
@@ -31,7 +31,7 @@ pub struct LocalOptions {
 }
 
 impl LocalOptions {
-    /// Nothing kept, any ports: for tests.
+    /// Keeps nothing, on any ports: for tests.
     pub fn in_memory() -> Self {
         Self {
             data_dir: None,
@@ -40,7 +40,7 @@ impl LocalOptions {
         }
     }
 
-    /// Kept in `data_dir`, any ports.
+    /// Keeps everything in `data_dir`, on any ports.
     pub fn kept_in(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: Some(data_dir.into()),
@@ -62,7 +62,7 @@ pub struct LocalStack {
 }
 
 impl LocalStack {
-    /// Takes the data directory, restores what it holds, and serves.
+    /// Holds the data directory, restores what is in it, and serves.
     pub async fn start(options: LocalOptions) -> Result<Self, StartError> {
         let data_dir = options.data_dir.as_deref().map(DataDir::hold).transpose()?;
         let kinesis_listener = bind("kinesis", options.kinesis_port).await?;
@@ -71,30 +71,35 @@ impl LocalStack {
         let database = dynamodb::open(path)?;
         let stop = CancellationToken::new();
         let front = Front::restore(path, stop.clone()).await?;
-        let kinesis_endpoint = endpoint(&kinesis_listener)?;
-        let dynamodb_endpoint = endpoint(&dynamodb_listener)?;
-        if let Some(dir) = &data_dir {
-            let pid = std::process::id();
-            dir.write_endpoints(&Endpoints {
-                kinesis: &kinesis_endpoint,
-                dynamodb: &dynamodb_endpoint,
-                pid,
-            })?;
-        }
-        let mut servers = JoinSet::new();
-        servers.spawn(kinesis::serve(
-            kinesis_listener,
-            front.clone(),
-            stop.clone(),
-        ));
-        servers.spawn(dynamodb::serve(dynamodb_listener, database, stop.clone()));
-        Ok(Self {
-            kinesis_endpoint,
-            dynamodb_endpoint,
+        let mut stack = Self {
+            kinesis_endpoint: endpoint(&kinesis_listener)?,
+            dynamodb_endpoint: endpoint(&dynamodb_listener)?,
             front,
             data_dir,
-            servers,
-            stop,
+            servers: JoinSet::new(),
+            stop: stop.clone(),
+        };
+        stack.write_endpoints()?;
+        let dynamodb = dynamodb::serve(dynamodb_listener, database, stop);
+        stack.servers.spawn(dynamodb);
+        stack.serve_kinesis(kinesis_listener);
+        Ok(stack)
+    }
+
+    fn serve_kinesis(&mut self, listener: TcpListener) {
+        let front = Arc::clone(&self.front);
+        let server = kinesis::serve(listener, front, self.stop.clone());
+        self.servers.spawn(server);
+    }
+
+    fn write_endpoints(&self) -> Result<(), StartError> {
+        let Some(dir) = &self.data_dir else {
+            return Ok(());
+        };
+        dir.write_endpoints(&Endpoints {
+            kinesis: &self.kinesis_endpoint,
+            dynamodb: &self.dynamodb_endpoint,
+            pid: std::process::id(),
         })
     }
 
@@ -125,7 +130,7 @@ impl LocalStack {
 
 impl Drop for LocalStack {
     fn drop(&mut self) {
-        // Connections are served by tasks of their own, which end by this.
+        // Each connection has a task, which this ends.
         self.stop.cancel();
     }
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// The middleware.
+/// Answers a request of a web page with 403, as a middleware.
 pub(crate) async fn refuse_web_pages(request: Request, next: Next) -> Response {
     let authority = request
         .uri()
@@ -20,7 +20,8 @@ pub(crate) async fn refuse_web_pages(request: Request, next: Next) -> Response {
     }
 }
 
-/// Why a request is none of an SDK's, if it is not. HTTP/2 has the authority in place of `Host`.
+/// Why the request does not come from an SDK; `None` if it may. HTTP/2 has the authority in place of
+/// `Host`.
 fn refusal(headers: &HeaderMap, authority: Option<&str>) -> Option<&'static str> {
     if headers.contains_key(header::ORIGIN) {
         return Some("the embedded stack serves no web pages: this request has an Origin\n");
@@ -30,8 +31,8 @@ fn refusal(headers: &HeaderMap, authority: Option<&str>) -> Option<&'static str>
         .and_then(|host| host.to_str().ok())
         .or(authority)
         .unwrap_or_default();
-    // A page reaches a name of its own here by letting it resolve to loopback; an address or
-    // `localhost` it cannot own.
+    // A page can make a name that it controls resolve to loopback; it cannot control an address or
+    // `localhost`.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

@@ -23,18 +23,18 @@ const FILE_MODE: u32 = 0o600;
 
 /// Where and how to write.
 #[derive(Debug, Clone)]
-pub struct FileSinkOptions {
+pub(crate) struct FileSinkOptions {
     /// The sink's name, for messages.
-    pub name: String,
+    pub(crate) name: String,
     /// The file; rotated files get `.1`, `.2` and so on behind the name, rising with time.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Rotate before a write that would make the file larger than this, in bytes.
-    pub rotate_bytes: u64,
+    pub(crate) rotate_bytes: u64,
     /// How lines look.
-    pub format: LineFormat,
+    pub(crate) format: LineFormat,
     /// The mode of the file, and of those that follow it; whatever the process masks. Without it,
     /// new files are for the owner only, and one that is there keeps its own.
-    pub mode: Option<u32>,
+    pub(crate) mode: Option<u32>,
 }
 
 /// Why a file sink cannot start.
@@ -57,7 +57,7 @@ pub enum FileSinkError {
 }
 
 /// Appends lines to a file. Blocking calls run on the blocking pool.
-pub struct FileSink {
+pub(crate) struct FileSink {
     options: Arc<FileSinkOptions>,
     // Waited for before a thread is taken: a disk that hangs holds one, and not all of the host's.
     file: Arc<Mutex<OpenFile>>,
@@ -84,7 +84,7 @@ impl FileSink {
     ///
     /// A last line without an end is cut off: it was torn by a crash, was never acknowledged, and
     /// its records will be delivered again.
-    pub fn open(options: FileSinkOptions) -> Result<Self, FileSinkError> {
+    pub(crate) fn open(options: FileSinkOptions) -> Result<Self, FileSinkError> {
         let file = OpenFile::open(&options.path, options.mode)?;
         Ok(Self {
             options: Arc::new(options),
@@ -186,16 +186,7 @@ impl OpenFile {
             path: path.to_owned(),
             source,
         };
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(failed)?;
-        }
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .read(true)
-            .mode(FILE_MODE)
-            .open(path)
-            .map_err(failed)?;
+        let mut file = open_for_append(path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -249,6 +240,19 @@ impl OpenFile {
 }
 
 /// Another user's file that has the mode already is taken as it is.
+fn open_for_append(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .read(true)
+        .mode(FILE_MODE)
+        .open(path)
+}
+
+/// Sets the mode, unless the file has it already: another user's file could not be changed.
 fn set_mode(file: &File, mode: u32) -> io::Result<()> {
     const PERMISSIONS: u32 = 0o7777;
     if file.metadata()?.permissions().mode() & PERMISSIONS == mode {

@@ -1,8 +1,8 @@
-//! An HTTP endpoint as a sink: `POST` of some pieces a request.
+//! An HTTP endpoint as a sink: each request is a `POST` of some pieces.
 //!
 //! 2xx means stored. What is worth another try (429, 408, 425, 5xx, no answer) and what is not
-//! (other 3xx and 4xx) both come back as errors and block, visibly; nothing is dropped, since
-//! somebody may mend the endpoint.
+//! (other 3xx and 4xx) both come back as errors and block, visibly; nothing is dropped, since the
+//! endpoint may be fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -63,60 +63,24 @@ pub(super) struct HttpCarrier {
 }
 
 impl HttpCarrier {
-    /// Reads header values from where they are kept, and makes the client. Nothing is sent.
+    /// Reads header values from where they are kept, and makes the client. Sends nothing.
     pub(super) fn new(name: &str, options: &HttpSinkOptions) -> Result<Self, OpenError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static(options.body.content_type()),
-        );
-        for (header, source) in &options.headers {
-            let problem = |message: String| OpenError::Header {
-                sink: name.to_owned(),
-                header: header.clone(),
-                message,
-            };
-            let value = source.read().map_err(problem)?;
-            let mut value =
-                HeaderValue::from_str(&value).map_err(|error| problem(error.to_string()))?;
-            value.set_sensitive(true);
-            headers.insert(
-                HeaderName::try_from(header).map_err(|error| problem(error.to_string()))?,
-                value,
-            );
-        }
-        let client = Client::builder()
-            .default_headers(headers)
-            .user_agent(concat!("shardmill/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(options.connect_timeout)
-            .timeout(options.timeout)
-            // A redirected POST may become a GET: the endpoint's address is to be configured.
-            .redirect(Policy::none())
-            .build()
-            .map_err(|source| OpenError::Http {
-                sink: name.to_owned(),
-                source,
-            })?;
-        let traffic = Traffic {
-            requests_max: options.concurrency,
-            turn_max: options.timeout,
-        };
-        let HttpSinkOptions {
-            url,
-            format,
-            body,
-            records,
-            request_bytes,
-            ..
-        } = options.clone();
+        let headers = headers(name, options)?;
+        let client = client(options, headers).map_err(|source| OpenError::Http {
+            sink: name.to_owned(),
+            source,
+        })?;
         Ok(Self {
             client,
-            url,
-            format,
-            body,
-            records,
-            request_bytes,
-            traffic,
+            url: options.url.clone(),
+            format: options.format,
+            body: options.body,
+            records: options.records,
+            request_bytes: options.request_bytes,
+            traffic: Traffic {
+                requests_max: options.concurrency,
+                turn_max: options.timeout,
+            },
         })
     }
 
@@ -178,6 +142,37 @@ impl Carrier for HttpCarrier {
     }
 }
 
+fn headers(name: &str, options: &HttpSinkOptions) -> Result<HeaderMap, OpenError> {
+    let mut headers = HeaderMap::new();
+    let content_type = HeaderValue::from_static(options.body.content_type());
+    headers.insert(CONTENT_TYPE, content_type);
+    for (header, source) in &options.headers {
+        let problem = |message: String| OpenError::Header {
+            sink: name.to_owned(),
+            header: header.clone(),
+            message,
+        };
+        let value = source.read().map_err(problem)?;
+        let value = HeaderValue::from_str(&value);
+        let mut value = value.map_err(|error| problem(error.to_string()))?;
+        value.set_sensitive(true);
+        let header = HeaderName::try_from(header);
+        headers.insert(header.map_err(|error| problem(error.to_string()))?, value);
+    }
+    Ok(headers)
+}
+
+fn client(options: &HttpSinkOptions, headers: HeaderMap) -> reqwest::Result<Client> {
+    Client::builder()
+        .default_headers(headers)
+        .user_agent(concat!("shardmill/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(options.connect_timeout)
+        .timeout(options.timeout)
+        // A redirected POST may become a GET: configure the final address instead.
+        .redirect(Policy::none())
+        .build()
+}
+
 async fn judge(mut response: Response) -> Attempt {
     let status = response.status();
     let wait = retry_after(response.headers());
@@ -219,7 +214,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// The answer's start as one line; an endpoint that talks on and on is cut off.
+/// The answer's start as one line; an endless answer is cut off.
 async fn read(response: &mut Response) -> String {
     let mut bytes = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {

@@ -10,7 +10,9 @@ mod storing;
 
 pub use envelope::{Fragment, LETTER_VERSION, LetterError, Piece, encode};
 pub use input::{InputError, Item, LetterInput};
-pub use join::{Incomplete, JoinError, Joiner};
+#[cfg(test)]
+pub(crate) use join::Joiner;
+pub use join::{Incomplete, JoinError};
 pub(crate) use room::Rooms;
 pub use source::{input_name, open_input};
-pub(crate) use storing::{Storing, Way};
+pub(crate) use storing::{LetterTarget, Storing};

@@ -1,5 +1,5 @@
-//! Where emitted data goes: named sinks behind one router; and dead letters, whose format is their
-//! own.
+//! Where emitted data goes: named sinks behind one router; and dead letters, which have their own
+//! format.
 
 mod body;
 mod file;
@@ -19,7 +19,7 @@ mod stdout;
 mod unfinished;
 
 pub use body::BodyFormat;
-pub use file::{FileSink, FileSinkError, FileSinkOptions};
+pub use file::FileSinkError;
 pub use http::HttpSinkOptions;
 pub use kinesis::{KeyOrder, KinesisSinkOptions};
 pub use line::LineFormat;
@@ -27,6 +27,5 @@ pub use open::{clients_of, open_sinks};
 pub use open_error::OpenError;
 pub use options::{STDOUT, SinkOptions};
 pub use own::OwnSinks;
-pub use router::{Outlet, Router};
+pub use router::Router;
 pub use secret::HeaderSource;
-pub use stdout::StdoutSink;

@@ -6,8 +6,8 @@
 //! holds is set by the batch: larger batches make fuller requests.
 //!
 //! Retries have one owner, the caller: it waits, shows the reason, and gives up in the end. Only
-//! what a target throttles is sent again within a call, since a throttled target is at work and the
-//! call gets on. The next call goes on where the last one ended.
+//! what a target throttles is sent again within a call, since a throttled target works and the call
+//! makes progress. The next call continues where the last one ended.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,14 +17,14 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Origin, PortFuture, Sink, SinkError};
 use shardmill_core::stream::{Emitted, ShardId};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::metrics;
 use super::unfinished::Unfinished;
 
-/// Attempts in a row that stored nothing because the target throttled, before the caller is told:
-/// under a second.
+/// Attempts in a row that stored nothing because the target throttled, before the caller gets an
+/// error: under a second.
 const FRUITLESS_ATTEMPTS_MAX: u32 = 4;
 /// Kinesis counts by the second, so a first wait near a tenth of that and a cap of two fit.
 const THROTTLED: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(2)) {
@@ -36,8 +36,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// No target may silence a sink for longer than this at a time.
 const HOLD_MAX: Duration = Duration::from_mins(5);
 
-/// How one kind of target is talked to. Decides what goes into a request and what an answer means;
-/// never waits or repeats.
+/// Talks to one kind of target. Decides what goes into a request and what an answer means; never
+/// waits or repeats.
 pub(super) trait Carrier: Send + Sync + 'static {
     /// A request, ready to be sent.
     type Request: Send + Sync + 'static;
@@ -55,7 +55,7 @@ pub(super) trait Carrier: Send + Sync + 'static {
     fn send(&self, request: &Self::Request) -> impl Future<Output = Attempt> + Send;
 }
 
-/// What came of one request.
+/// The result of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Attempt {
     /// All of it is stored.
@@ -71,12 +71,12 @@ pub(super) enum Attempt {
     Throttled {
         /// In its words.
         problem: String,
-        /// How long it asks to be left alone.
+        /// How long it asks for no requests.
         wait: Option<Duration>,
     },
     /// Nothing is known to be stored.
     Failed {
-        /// Why, and how to mend it where that is known.
+        /// Why, and how to fix it where that is known.
         problem: String,
         /// How long it asks to be left alone.
         wait: Option<Duration>,
@@ -104,8 +104,16 @@ pub(super) struct NetworkSink<C> {
 struct Target {
     traffic: Traffic,
     turns: Semaphore,
-    /// Until when it asked to be left alone, and why. Locked for a look, never across an await.
+    /// Until when it asked for no requests, and why. Locked for a look, never across an await.
     hold: Mutex<Option<(Instant, String)>>,
+}
+
+/// Why a target refused some pieces for now.
+#[derive(Default)]
+struct Refusal {
+    problem: String,
+    /// How long the target asks to be left alone; zero if it does not ask.
+    wait: Duration,
 }
 
 impl Attempt {
@@ -115,6 +123,15 @@ impl Attempt {
             Self::Partly { .. } => "partly",
             Self::Throttled { .. } => "throttled",
             Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+impl Refusal {
+    fn new(problem: String, wait: Option<Duration>) -> Self {
+        Self {
+            problem,
+            wait: wait.unwrap_or_default(),
         }
     }
 }
@@ -135,7 +152,7 @@ impl<C: Carrier> NetworkSink<C> {
         }
     }
 
-    /// Another sink of the same target, that talks to it in another way.
+    /// Another sink of the same target that talks to it through `carrier`.
     pub(super) fn with_carrier(&self, carrier: C) -> Self {
         Self {
             name: self.name.clone(),
@@ -159,75 +176,73 @@ impl<C: Carrier> NetworkSink<C> {
         let mut fruitless = 0;
         while !left.is_empty() {
             self.target.check_hold()?;
-            let (indexes, attempt) = self.attempt(origin, pieces, left).await?;
-            let (refused, problem, wait) = match attempt {
-                Attempt::Stored => (Vec::new(), String::new(), None),
-                Attempt::Partly { refused, problem } => (refused, problem, None),
-                Attempt::Throttled { problem, wait } => {
-                    ((0..indexes.len()).collect(), problem, wait)
-                }
-                Attempt::Failed { problem, wait } => {
-                    self.target.put_on_hold(wait, &problem);
-                    return Err(problem);
-                }
-            };
-            let refused: BTreeSet<usize> = refused
-                .into_iter()
-                .filter_map(|at| indexes.get(at).copied())
-                .collect();
             let before = left.len();
-            for index in indexes.iter().filter(|index| !refused.contains(index)) {
-                left.remove(index);
-            }
-            self.count(before - left.len(), refused.len());
-            if refused.is_empty() {
+            let (indexes, attempt) = self.attempt(origin, pieces, left).await?;
+            let Some(refusal) = self.settle(&indexes, attempt, left)? else {
                 fruitless = 0;
                 continue;
-            }
-            fruitless = if left.len() < before {
-                0
-            } else {
-                fruitless + 1
             };
-            if fruitless >= FRUITLESS_ATTEMPTS_MAX || wait.is_some_and(|wait| wait > PAUSE_MAX) {
-                self.target.put_on_hold(wait, &problem);
+            let stored = before - left.len();
+            fruitless = if stored > 0 { 0 } else { fruitless + 1 };
+            if fruitless >= FRUITLESS_ATTEMPTS_MAX || refusal.wait > PAUSE_MAX {
+                self.target.put_on_hold(refusal.wait, &refusal.problem);
                 return Err(format!(
-                    "{problem}; {} of {} pieces are left",
+                    "{}; {} of {} pieces are left",
+                    refusal.problem,
                     left.len(),
                     pieces.len()
                 ));
             }
             let pause = THROTTLED.delay(fruitless.max(1), fastrand::f64());
-            tokio::time::sleep(pause.max(wait.unwrap_or_default())).await;
+            tokio::time::sleep(pause.max(refusal.wait)).await;
         }
         Ok(())
     }
 
-    /// Sends some of what is `left`, once. A request is made when it is its turn, and not before:
-    /// shards that wait hold none.
+    /// Takes out of `left` what an attempt at `indexes` stored; returns why the target refused the
+    /// rest for now, if it did. An attempt that failed is an error.
+    fn settle(
+        &self,
+        indexes: &[usize],
+        attempt: Attempt,
+        left: &mut BTreeSet<usize>,
+    ) -> Result<Option<Refusal>, String> {
+        let (refused, refusal) = match attempt {
+            Attempt::Stored => (Vec::new(), Refusal::default()),
+            Attempt::Partly { refused, problem } => {
+                let refused = refused.iter().filter_map(|&at| indexes.get(at)).copied();
+                (refused.collect(), Refusal::new(problem, None))
+            }
+            Attempt::Throttled { problem, wait } => (indexes.to_vec(), Refusal::new(problem, wait)),
+            Attempt::Failed { problem, wait } => {
+                self.target.put_on_hold(wait.unwrap_or_default(), &problem);
+                return Err(problem);
+            }
+        };
+        let refused = BTreeSet::from_iter(refused);
+        let before = left.len();
+        for index in indexes {
+            if !refused.contains(index) {
+                left.remove(index);
+            }
+        }
+        self.count(before - left.len(), refused.len());
+        Ok((!refused.is_empty()).then_some(refusal))
+    }
+
+    /// Sends some of what is `left`, once. The request is made only when it is its turn: shards
+    /// that wait hold none.
     async fn attempt(
         &self,
         origin: &Arc<Origin>,
         pieces: &Arc<Vec<Emitted>>,
         left: &mut BTreeSet<usize>,
     ) -> Result<(Vec<usize>, Attempt), String> {
-        let Traffic {
-            requests_max,
-            turn_max,
-        } = self.target.traffic;
-        let turn = tokio::time::timeout(turn_max, self.target.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else {
-            return Err(format!(
-                "{requests_max} requests of other shards were in flight for {turn_max:?}"
-            ));
-        };
+        let _turn = self.target.wait_for_turn().await?;
         let (indexes, request) = self.make(origin, pieces, left).await?;
         let started = Instant::now();
         let attempt = self.carrier.send(&request).await;
-        ::metrics::histogram!(metrics::REQUEST_SECONDS, "sink" => self.name.clone())
-            .record(started.elapsed().as_secs_f64());
-        ::metrics::counter!(metrics::REQUESTS, "sink" => self.name.clone(), "outcome" => attempt.outcome())
-            .increment(1);
+        self.record(&attempt, started.elapsed());
         if matches!(attempt, Attempt::Failed { .. }) {
             self.count(0, indexes.len());
         }
@@ -242,7 +257,8 @@ impl<C: Carrier> NetworkSink<C> {
         left: &mut BTreeSet<usize>,
     ) -> Result<(Vec<usize>, C::Request), String> {
         let carrier = Arc::clone(&self.carrier);
-        let (origin, all) = (Arc::clone(origin), Arc::clone(pieces));
+        let origin = Arc::clone(origin);
+        let all = Arc::clone(pieces);
         let lent = std::mem::take(left);
         let made = tokio::task::spawn_blocking(move || {
             let request = carrier.request(&origin, &all, &lent);
@@ -261,6 +277,16 @@ impl<C: Carrier> NetworkSink<C> {
         }
     }
 
+    fn record(&self, attempt: &Attempt, took: Duration) {
+        let sink = self.name.clone();
+        let labels = [
+            ("sink", sink.clone()),
+            ("outcome", attempt.outcome().to_owned()),
+        ];
+        ::metrics::histogram!(metrics::REQUEST_SECONDS, "sink" => sink).record(took.as_secs_f64());
+        ::metrics::counter!(metrics::REQUESTS, &labels).increment(1);
+    }
+
     fn count(&self, stored: usize, again: usize) {
         ::metrics::counter!(metrics::STORED, "sink" => self.name.clone()).increment(stored as u64);
         ::metrics::counter!(metrics::RESENT, "sink" => self.name.clone()).increment(again as u64);
@@ -268,15 +294,31 @@ impl<C: Carrier> NetworkSink<C> {
 }
 
 impl Target {
-    fn put_on_hold(&self, wait: Option<Duration>, problem: &str) {
-        let Some(wait) = wait else { return };
+    async fn wait_for_turn(&self) -> Result<SemaphorePermit<'_>, String> {
+        let Traffic {
+            requests_max,
+            turn_max,
+        } = self.traffic;
+        match tokio::time::timeout(turn_max, self.turns.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(format!(
+                "{requests_max} requests of other shards were in flight for {turn_max:?}"
+            )),
+        }
+    }
+
+    /// Sends nothing for so long; a `wait` of zero changes nothing.
+    fn put_on_hold(&self, wait: Duration, problem: &str) {
+        if wait.is_zero() {
+            return;
+        }
         let until = Instant::now() + wait.min(HOLD_MAX);
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((until, problem.to_owned()));
     }
 
-    /// An error while the target is to be left alone. The caller waits, since only the caller hears
-    /// of a lost lease.
+    /// An error while the target is on hold. The caller waits, since only the caller learns of a
+    /// lost lease.
     fn check_hold(&self) -> Result<(), String> {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((until, problem)) = hold.as_ref() else {

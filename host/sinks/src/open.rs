@@ -1,19 +1,21 @@
-//! From options to sinks.
+//! Opens sinks from their options.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shardmill_aws::{AwsClients, AwsOptions, PutTarget, Putter, connect};
 
-use super::http::HttpCarrier;
+use super::file::{FileSink, FileSinkOptions};
+use super::http::{HttpCarrier, HttpSinkOptions};
 use super::kinesis::{KEY_BYTES_MAX, kinesis_sink};
 use super::open_error::OpenError;
 use super::options::{STDOUT, SinkOptions};
 use super::router::Outlet;
-use super::{FileSink, FileSinkOptions, LineFormat, Router, StdoutSink};
+use super::stdout::StdoutSink;
+use super::{LineFormat, Router};
 
-/// Opens files, reads header values, makes clients. Sends nothing: whether a target is there shows
-/// at the first write.
+/// Opens files, reads header values and makes clients. Sends nothing: the first write shows whether
+/// a target exists.
 pub async fn open_sinks(
     sinks: &BTreeMap<String, SinkOptions>,
     aws: &AwsOptions,
@@ -35,64 +37,41 @@ async fn open(
     aws: &AwsOptions,
     clients: Option<&AwsClients>,
 ) -> Result<Outlet, OpenError> {
-    Ok(match sink {
-        SinkOptions::Stdout { format } => stdout(*format),
+    match sink {
+        SinkOptions::Stdout { format } => Ok(stdout(*format)),
         SinkOptions::File {
             path,
             rotate_bytes,
             format,
             mode,
-        } => {
-            let (path, rotate_bytes, format) = (path.clone(), *rotate_bytes, *format);
-            let options = FileSinkOptions {
-                name: name.to_owned(),
-                path,
-                rotate_bytes,
-                format,
-                mode: *mode,
-            };
-            let file = FileSink::open(options).map_err(|source| OpenError::File {
-                sink: name.to_owned(),
-                source,
-            })?;
-            let letters = Arc::new(file.with_format(LineFormat::Data));
-            Outlet {
-                letters: Some(letters),
-                ..Outlet::new(Arc::new(file))
-            }
-        }
+        } => file(FileSinkOptions {
+            name: name.to_owned(),
+            path: path.clone(),
+            rotate_bytes: *rotate_bytes,
+            format: *format,
+            mode: *mode,
+        }),
         SinkOptions::Kinesis {
             target,
             region,
             endpoint,
             options,
         } => {
-            let place = Place {
+            let stream = StreamAddress {
                 target,
-                region: region.as_ref(),
-                endpoint: endpoint.as_ref(),
+                region: region.as_deref(),
+                endpoint: endpoint.as_deref(),
             };
-            let AwsClients { kinesis, wire, .. } = place.clients(name, aws, clients).await?;
-            let putter = Putter::new(kinesis, target.clone()).speaking(wire);
+            let clients = stream.clients(name, aws, clients).await?;
+            let putter = Putter::new(clients.kinesis, target.clone()).speaking(clients.wire);
             let sink = kinesis_sink(name, putter, *options);
-            let line_bytes_max = Some(options.record_bytes - KEY_BYTES_MAX);
-            Outlet {
-                line_bytes_max,
+            Ok(Outlet {
+                line_bytes_max: Some(options.record_bytes - KEY_BYTES_MAX),
                 ..Outlet::new(Arc::new(sink))
-            }
+            })
         }
-        SinkOptions::Http(options) => {
-            let sink = HttpCarrier::new(name, options)?.into_sink(name);
-            let letters = sink.with_carrier(sink.carrier().with_format(LineFormat::Data));
-            // Brackets, or the line's end.
-            let line_bytes_max = Some(options.request_bytes - 2);
-            Outlet {
-                letters: Some(Arc::new(letters)),
-                line_bytes_max,
-                ..Outlet::new(Arc::new(sink))
-            }
-        }
-    })
+        SinkOptions::Http(options) => http(name, options),
+    }
 }
 
 fn stdout(format: LineFormat) -> Outlet {
@@ -104,7 +83,28 @@ fn stdout(format: LineFormat) -> Outlet {
     }
 }
 
-/// The clients that a sink's stream is reached by; `None` for other sinks.
+fn file(options: FileSinkOptions) -> Result<Outlet, OpenError> {
+    let name = options.name.clone();
+    let sink = FileSink::open(options).map_err(|source| OpenError::File { sink: name, source })?;
+    let letters = sink.with_format(LineFormat::Data);
+    Ok(Outlet {
+        letters: Some(Arc::new(letters)),
+        ..Outlet::new(Arc::new(sink))
+    })
+}
+
+fn http(name: &str, options: &HttpSinkOptions) -> Result<Outlet, OpenError> {
+    let sink = HttpCarrier::new(name, options)?.into_sink(name);
+    let letters = sink.with_carrier(sink.carrier().with_format(LineFormat::Data));
+    Ok(Outlet {
+        letters: Some(Arc::new(letters)),
+        // Brackets, or the line's end.
+        line_bytes_max: Some(options.request_bytes - 2),
+        ..Outlet::new(Arc::new(sink))
+    })
+}
+
+/// The clients that reach the sink's stream; `None` if the sink is not a stream.
 pub async fn clients_of(
     name: &str,
     sink: &SinkOptions,
@@ -120,75 +120,69 @@ pub async fn clients_of(
     else {
         return Ok(None);
     };
-    let place = Place {
+    let stream = StreamAddress {
         target,
-        region: region.as_ref(),
-        endpoint: endpoint.as_ref(),
+        region: region.as_deref(),
+        endpoint: endpoint.as_deref(),
     };
-    place.clients(name, aws, Some(clients)).await.map(Some)
+    stream.clients(name, aws, Some(clients)).await.map(Some)
 }
 
 /// Where a sink's stream is.
-struct Place<'a> {
+struct StreamAddress<'a> {
     target: &'a PutTarget,
-    region: Option<&'a String>,
-    endpoint: Option<&'a String>,
+    region: Option<&'a str>,
+    endpoint: Option<&'a str>,
 }
 
-impl Place<'_> {
+impl StreamAddress<'_> {
     async fn clients(
         &self,
         name: &str,
         aws: &AwsOptions,
         clients: Option<&AwsClients>,
     ) -> Result<AwsClients, OpenError> {
-        let (region, endpoint) = (self.region.cloned(), self.endpoint.cloned());
         if let Some(clients) = clients
-            && is_same_place(self.target, region.as_deref(), endpoint.as_deref(), clients)
+            && self.is_reached_by(clients)
         {
             return Ok(clients.clone());
         }
-        let own = connect(&own_place(self.target, region, endpoint, aws)).await;
-        own.map_err(|source| OpenError::Aws {
+        let connected = connect(&self.options(aws)).await;
+        connected.map_err(|source| OpenError::Aws {
             sink: name.to_owned(),
             source,
         })
     }
-}
 
-/// Whether the host's own client reaches the stream.
-fn is_same_place(
-    target: &PutTarget,
-    region: Option<&str>,
-    endpoint: Option<&str>,
-    clients: &AwsClients,
-) -> bool {
-    let wanted = region.or(match target {
-        PutTarget::Arn { region, .. } => Some(region.as_str()),
-        PutTarget::Name(_) => None,
-    });
-    endpoint.is_none() && wanted.is_none_or(|region| region == clients.region)
-}
+    /// The region that the configuration names for the stream; `None` means the host's.
+    fn region(&self) -> Option<&str> {
+        self.region.or(match self.target {
+            PutTarget::Arn { region, .. } => Some(region),
+            PutTarget::Name(_) => None,
+        })
+    }
 
-/// Where a stream is that the host's own client does not reach. Another region's stream is not at
-/// the host's endpoint.
-fn own_place(
-    target: &PutTarget,
-    region: Option<String>,
-    endpoint: Option<String>,
-    aws: &AwsOptions,
-) -> AwsOptions {
-    let of_target = match target {
-        PutTarget::Arn { region, .. } => Some(region.clone()),
-        PutTarget::Name(_) => None,
-    };
-    let is_elsewhere = region.is_some() || of_target.is_some();
-    AwsOptions {
-        region: region.or(of_target).or_else(|| aws.region.clone()),
-        kinesis_endpoint: endpoint
-            .or_else(|| aws.kinesis_endpoint.clone().filter(|_| !is_elsewhere)),
-        dynamodb_endpoint: None,
-        credentials: aws.credentials.clone(),
-        wire: aws.wire,
+    /// Whether the host's own clients reach the stream.
+    fn is_reached_by(&self, clients: &AwsClients) -> bool {
+        let has_region = |region| region == clients.region;
+        self.endpoint.is_none() && self.region().is_none_or(has_region)
+    }
+
+    /// Options for clients of the stream alone. A stream of another region is not at the host's
+    /// endpoint.
+    fn options(&self, aws: &AwsOptions) -> AwsOptions {
+        let region = self.region();
+        let endpoint = match (self.endpoint, region) {
+            (Some(endpoint), _) => Some(endpoint.to_owned()),
+            (None, None) => aws.kinesis_endpoint.clone(),
+            (None, Some(_)) => None,
+        };
+        AwsOptions {
+            region: region.map(str::to_owned).or_else(|| aws.region.clone()),
+            kinesis_endpoint: endpoint,
+            dynamodb_endpoint: None,
+            credentials: aws.credentials.clone(),
+            wire: aws.wire,
+        }
     }
 }

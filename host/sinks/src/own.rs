@@ -1,4 +1,4 @@
-//! What one plugin has written to, so that it waits for no sink that only others use.
+//! The sinks that one plugin has written to, so that it never waits for a sink that only others use.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,8 +8,8 @@ use shardmill_core::stream::Emitted;
 
 use super::Router;
 
-/// A plugin's view of all sinks: whatever it emits goes to any of them, and it flushes those that
-/// it has emitted to.
+/// A plugin's view of all sinks: it may emit to any of them, and flushes those that it has emitted
+/// to.
 pub struct OwnSinks {
     router: Arc<Router>,
     /// By name; added before they are written to. Never held across an await.
@@ -17,7 +17,7 @@ pub struct OwnSinks {
 }
 
 impl OwnSinks {
-    /// It has emitted nothing yet.
+    /// A view that has emitted nothing yet.
     pub fn new(router: Arc<Router>) -> Self {
         Self {
             router,
@@ -68,7 +68,7 @@ mod tests {
     use shardmill_core::stream::ShardId;
 
     use super::*;
-    use crate::Outlet;
+    use crate::router::Outlet;
 
     /// Takes everything and stores nothing.
     struct Broken;

@@ -1,7 +1,7 @@
 //! Sends each piece of output to the sink that its destination names, and dead letters to the sink
-//! that is named.
+//! that the failure policy names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use shardmill_core::plugin::PluginName;
@@ -10,38 +10,39 @@ use shardmill_core::stream::{Emitted, ShardId};
 
 use super::metrics;
 use super::unfinished::Unfinished;
-use crate::letters::{Rooms, Storing, Way};
+use crate::letters::{LetterTarget, Rooms, Storing};
 
 /// All sinks of a host, by name.
 #[derive(Default)]
 pub struct Router {
     outlets: BTreeMap<String, Outlet>,
-    unfinished: Unfinished<(PluginName, ShardId), Emitted, Vec<Part>>,
+    unfinished: Unfinished<(PluginName, ShardId), Emitted, VecDeque<Part>>,
     unfinished_letters: Unfinished<LetterSource, DeadLetter, Storing>,
     rooms: Rooms,
 }
 
-/// A sink, and what dead letters need to know of it.
+/// A sink, and how dead letters go there.
 #[derive(Clone)]
-pub struct Outlet {
+pub(crate) struct Outlet {
     /// For what plugins emit.
-    pub sink: Arc<dyn Sink>,
+    pub(crate) sink: Arc<dyn Sink>,
     /// For dead letters, if they must not go through the format that is set for output.
-    pub letters: Option<Arc<dyn Sink>>,
+    pub(crate) letters: Option<Arc<dyn Sink>>,
     /// Longest line that can be stored, if there is a limit.
-    pub line_bytes_max: Option<usize>,
+    pub(crate) line_bytes_max: Option<usize>,
 }
 
-/// What of a batch goes to one sink. Kept as it is between tries, so that the sink knows it again.
+/// The pieces of a batch that go to one sink. Kept unchanged between tries, so that the sink
+/// recognizes it.
 type Part = Arc<Vec<Emitted>>;
-/// The target, and whose letters they are.
+/// The target, and the plugin and shard that the letters come from.
 type LetterSource = (String, PluginName, ShardId);
 
 // === impl Outlet ===
 
 impl Outlet {
     /// A sink that takes lines of any length, and dead letters as they are.
-    pub fn new(sink: Arc<dyn Sink>) -> Self {
+    pub(crate) fn new(sink: Arc<dyn Sink>) -> Self {
         Self {
             sink,
             letters: None,
@@ -58,7 +59,7 @@ impl Outlet {
 
 impl Router {
     /// Adds a sink under a name; a later one of the same name replaces it.
-    pub fn add(&mut self, name: &str, outlet: Outlet) {
+    pub(crate) fn add(&mut self, name: &str, outlet: Outlet) {
         self.outlets.insert(name.to_owned(), outlet);
     }
 
@@ -76,32 +77,37 @@ impl Router {
         })
     }
 
+    fn letter_target<'a>(
+        &'a self,
+        name: &'a str,
+        plugin: &PluginName,
+    ) -> Result<LetterTarget<'a>, SinkError> {
+        let outlet = self.find(name)?;
+        Ok(LetterTarget {
+            name,
+            sink: outlet.for_letters(),
+            line_bytes_max: outlet.line_bytes_max,
+            room: self.rooms.of(plugin),
+        })
+    }
+
     /// Returns once all that was written to the sink of that name is stored.
     pub(super) async fn flush_one(&self, name: &str) -> Result<(), SinkError> {
         self.find(name)?.sink.flush().await
     }
 
-    /// Writes the parts in turn. What is left when one fails is given back with the error.
+    /// Writes the parts in turn, and takes them out of `parts` once they are stored.
     async fn write_parts(
         &self,
         origin: &Arc<Origin>,
-        parts: Vec<Part>,
-    ) -> Result<(), (Vec<Part>, SinkError)> {
-        let mut parts = parts.into_iter();
-        while let Some(part) = parts.next() {
-            let Some(first) = part.first() else { continue };
-            let written = match self.find(&first.destination) {
-                Ok(outlet) => {
-                    outlet
-                        .sink
-                        .write(Arc::clone(origin), Arc::clone(&part))
-                        .await
-                }
-                Err(error) => Err(error),
-            };
-            if let Err(error) = written {
-                return Err((std::iter::once(part).chain(parts).collect(), error));
+        parts: &mut VecDeque<Part>,
+    ) -> Result<(), SinkError> {
+        while let Some(part) = parts.front() {
+            if let Some(first) = part.first() {
+                let sink = &self.find(&first.destination)?.sink;
+                sink.write(Arc::clone(origin), Arc::clone(part)).await?;
             }
+            parts.pop_front();
         }
         Ok(())
     }
@@ -115,16 +121,13 @@ impl Sink for Router {
     ) -> PortFuture<'_, Result<(), SinkError>> {
         Box::pin(async move {
             let source = (origin.plugin.clone(), origin.shard.clone());
-            let parts = self
-                .unfinished
-                .take(&source, &emitted)
-                .unwrap_or_else(|| by_destination(&emitted));
-            self.write_parts(&origin, parts)
-                .await
-                .map_err(|(left, error)| {
-                    self.unfinished.keep(source, &emitted, left);
-                    error
-                })
+            let earlier = self.unfinished.take(&source, &emitted);
+            let mut parts = earlier.unwrap_or_else(|| by_destination(&emitted));
+            let written = self.write_parts(&origin, &mut parts).await;
+            if written.is_err() {
+                self.unfinished.keep(source, &emitted, parts);
+            }
+            written
         })
     }
 
@@ -148,42 +151,41 @@ impl DeadLetters for Router {
             let Some(first) = letters.first() else {
                 return Ok(());
             };
-            let outlet = self.find(target)?;
-            let way = Way {
-                sink: outlet.for_letters(),
-                target,
-                line_bytes_max: outlet.line_bytes_max,
-                room: self.rooms.of(&first.plugin),
-            };
             let source = (target.to_owned(), first.plugin.clone(), first.shard.clone());
+            let target = self.letter_target(target, &first.plugin)?;
             let earlier = self.unfinished_letters.take(&source, &letters);
             let mut storing = earlier.unwrap_or_default();
-            if let Err(error) = storing.finish(&way, &letters).await {
+            if let Err(error) = storing.finish(&target, &letters).await {
                 self.unfinished_letters.keep(source, &letters, storing);
                 return Err(error);
             }
-            for letter in letters.iter() {
-                let labels = [
-                    ("sink", target.to_owned()),
-                    ("plugin", letter.plugin.to_string()),
-                ];
-                ::metrics::counter!(metrics::DEAD_LETTERS, &labels).increment(1);
-            }
+            count_letters(target.name, &letters);
             Ok(())
         })
     }
 }
 
 /// One part for each destination, each in the order of the batch.
-fn by_destination(emitted: &Arc<Vec<Emitted>>) -> Vec<Part> {
+fn count_letters(target: &str, letters: &[DeadLetter]) {
+    for letter in letters {
+        let labels = [
+            ("sink", target.to_owned()),
+            ("plugin", letter.plugin.to_string()),
+        ];
+        ::metrics::counter!(metrics::DEAD_LETTERS, &labels).increment(1);
+    }
+}
+
+/// One part for each destination, each in the order of the batch.
+fn by_destination(emitted: &Arc<Vec<Emitted>>) -> VecDeque<Part> {
     let Some(first) = emitted.first() else {
-        return Vec::new();
+        return VecDeque::new();
     };
     if emitted
         .iter()
         .all(|piece| piece.destination == first.destination)
     {
-        return vec![Arc::clone(emitted)];
+        return VecDeque::from([Arc::clone(emitted)]);
     }
     let mut by_destination: BTreeMap<&str, Vec<Emitted>> = BTreeMap::new();
     for piece in emitted.iter() {

@@ -15,7 +15,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// Writes lines to standard output, whole batches at a time, on a thread that may block: what a
 /// plugin emitted may grow by six when it is written down, and async threads renew leases.
-pub struct StdoutSink {
+pub(crate) struct StdoutSink {
     format: LineFormat,
     // Waited for before a thread is taken: batches of several shards must not mix, and a reader
     // that hangs holds one thread.
@@ -24,7 +24,7 @@ pub struct StdoutSink {
 
 impl StdoutSink {
     /// The process has one standard output; make one of these.
-    pub fn new(format: LineFormat) -> Self {
+    pub(crate) fn new(format: LineFormat) -> Self {
         Self {
             format,
             turn: Arc::default(),

@@ -1,10 +1,9 @@
-//! Every conditional expression on a lease row, with its name. There is no write without one of
-//! these.
+//! Every conditional expression on a lease row, with its name. Every write uses one of them.
 //!
-//! All raise `leaseCounter` by one, as the KCL does, so that a lease that is written is a lease
-//! that lives.
+//! All but a claim raise `leaseCounter` by one, as the KCL does: a write to a lease also renews it.
 
-use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
+use aws_sdk_dynamodb::types::AttributeValue;
+use shardmill_core::lease::{Checkpoint, Lease, LeaseCounter, LeaseToken, WorkerId};
 use shardmill_core::ports::{CheckpointWrite, Progress, ShardEndWrite};
 
 use super::lease_item::{Item, number, shard_set, text, throughput};
@@ -16,29 +15,29 @@ pub(super) const IS_NEW: &str = "attribute_not_exists(leaseKey)";
 /// because a KCL 3.x hand-off changes the owner without moving the counter.
 const UNCHANGED_AND_OWNED: &str = "leaseCounter = :seen AND leaseOwner = :seenOwner";
 
-/// Take a lease that had no owner. A `leaseOwner` of type NULL is none, for the KCL too
-/// (`DynamoUtils`): asked for by its absence alone, such a row could never be taken.
+/// Take a lease that had no owner. A `leaseOwner` of type NULL means no owner, for the KCL too
+/// (`DynamoUtils`): if we asked for its absence alone, such a row could never be taken.
 const UNCHANGED_AND_UNOWNED: &str = "leaseCounter = :seen AND (attribute_not_exists(leaseOwner) \
     OR attribute_type(leaseOwner, :null))";
 
-/// Place: nobody holds or ever held the lease, and nobody wrote to it since.
+/// Place: no worker holds or ever held the lease, and the row has not changed since it was read.
 const UNCHANGED_AND_NEVER_HELD: &str = "leaseCounter = :seen AND \
     (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null)) AND \
     attribute_not_exists(heldSinceMillis)";
 
-/// Renew, checkpoint, end, release: the row still is as this holder left it. KCL asks for the
+/// Renew, checkpoint, end, release: the row is still as this holder left it. KCL asks for the
 /// counter alone.
 const STILL_MINE: &str = "leaseCounter = :seen AND leaseOwner = :me";
 
-/// Claim: the lease still is the owner's, and nobody else asked for it. Not the counter: that moves
-/// with the owner's work.
+/// Claim: the lease is still the owner's, and no other worker asked for it. Not the counter: that
+/// moves with the owner's work.
 const UNCLAIMED: &str = "leaseOwner = :seenOwner AND attribute_not_exists(claimedBy)";
 
-/// Claim what somebody asked for and did not get.
+/// Claim a lease that another worker asked for and did not get.
 const CLAIMED_IN_VAIN: &str = "leaseOwner = :seenOwner AND claimedBy = :seenClaimant";
 
-/// What a checkpoint clears: a KCL two-phase checkpoint that somebody prepared is void once a newer
-/// one is written.
+/// What a checkpoint clears: a prepared KCL two-phase checkpoint is void once a newer one is
+/// written.
 const PENDING_CHECKPOINT: &str =
     "pendingCheckpoint, pendingCheckpointSubSequenceNumber, pendingCheckpointState";
 
@@ -50,191 +49,179 @@ pub(super) struct ConditionalUpdate {
     pub(super) values: Item,
 }
 
+/// The changes of one update, and the values that its expressions use.
+#[derive(Default)]
+struct Changes {
+    sets: Vec<String>,
+    removes: Vec<&'static str>,
+    adds: Vec<&'static str>,
+    values: Item,
+}
+
 /// Becomes the owner; clears a claim, and a KCL 3.x hand-off, which would leave the shard silent
 /// (KCL PR 1743).
 pub(super) fn take(seen: &Lease, by: &WorkerId, wall_ms: u64) -> ConditionalUpdate {
-    let mut values = Item::from([
-        (":seen".to_owned(), number(seen.counter.0)),
-        (":next".to_owned(), number(seen.counter.next().0)),
-        (":me".to_owned(), text(by.as_str())),
-        (":now".to_owned(), number(wall_ms)),
-    ]);
-    let mut update = "SET leaseCounter = :next, leaseOwner = :me, heldSinceMillis = :now \
-                      REMOVE checkpointOwner, claimedBy"
-        .to_owned();
-    let condition = if let Some(owner) = &seen.owner {
-        values.insert(":seenOwner".to_owned(), text(owner.as_str()));
-        if owner != by {
-            values.insert(":one".to_owned(), number(1));
-            update.push_str(" ADD ownerSwitchesSinceCheckpoint :one");
-        }
-        UNCHANGED_AND_OWNED
-    } else {
-        values.insert(":null".to_owned(), text("NULL"));
-        UNCHANGED_AND_UNOWNED
-    };
-    ConditionalUpdate {
-        condition,
-        update,
-        values,
+    let mut changes = Changes::raise_counter(seen.counter);
+    changes.set("leaseOwner", ":me", text(by.as_str()));
+    changes.set("heldSinceMillis", ":now", number(wall_ms));
+    changes.removes.extend(["checkpointOwner", "claimedBy"]);
+    if seen.owner.as_ref().is_some_and(|owner| owner != by) {
+        changes.adds.push("ownerSwitchesSinceCheckpoint :one");
+        changes.value(":one", number(1));
     }
+    let condition = unchanged(seen, &mut changes.values);
+    changes.on(condition)
 }
 
-/// Asks the owner for the lease. The only write that leaves the counter alone: it is the owner's.
+/// Asks the owner for the lease. The only write that leaves the counter alone: only the owner may
+/// raise it.
 pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> ConditionalUpdate {
-    let mut values = Item::from([
-        (":seenOwner".to_owned(), text(owner.as_str())),
-        (":me".to_owned(), text(by.as_str())),
-    ]);
-    let condition = match &seen.claimant {
-        Some(claimant) => {
-            values.insert(":seenClaimant".to_owned(), text(claimant.as_str()));
-            CLAIMED_IN_VAIN
-        }
-        None => UNCLAIMED,
+    let mut changes = Changes::default();
+    changes.set("claimedBy", ":me", text(by.as_str()));
+    changes.value(":seenOwner", text(owner.as_str()));
+    let Some(claimant) = &seen.claimant else {
+        return changes.on(UNCLAIMED);
     };
-    ConditionalUpdate {
-        condition,
-        update: "SET claimedBy = :me".to_owned(),
-        values,
-    }
+    changes.value(":seenClaimant", text(claimant.as_str()));
+    changes.on(CLAIMED_IN_VAIN)
 }
 
-/// Another checkpoint for a lease that nobody ever held: an import that runs again.
+/// Another checkpoint for a lease that was never held: an import that runs again.
 pub(super) fn place(seen: &Lease, to: &Lease) -> ConditionalUpdate {
-    let (mut values, mut sets) = checkpoint_values(&to.checkpoint);
-    values.insert(":seen".to_owned(), number(seen.counter.0));
-    values.insert(":next".to_owned(), number(seen.counter.next().0));
-    values.insert(":null".to_owned(), text("NULL"));
-    let mut removed = "";
+    let mut changes = Changes::raise_counter(seen.counter);
+    changes.set_checkpoint(&to.checkpoint);
     match shard_set(&to.children) {
-        Some(children) => {
-            values.insert(":children".to_owned(), children);
-            sets.push("childShardIds = :children");
-        }
-        None => removed = " REMOVE childShardIds",
+        Some(children) => changes.set("childShardIds", ":children", children),
+        None => changes.removes.push("childShardIds"),
     }
-    ConditionalUpdate {
-        condition: UNCHANGED_AND_NEVER_HELD,
-        update: format!("SET leaseCounter = :next, {}{removed}", sets.join(", ")),
-        values,
-    }
+    changes.value(":null", text("NULL"));
+    changes.on(UNCHANGED_AND_NEVER_HELD)
 }
 
-/// The condition of a delete, with its values: the row still is as seen. The KCL deletes
+/// The condition of a delete, with its values: the row is still as seen. The KCL deletes
 /// unconditionally.
 pub(super) fn delete(seen: &Lease) -> (&'static str, Item) {
     let mut values = Item::from([(":seen".to_owned(), number(seen.counter.0))]);
-    if let Some(owner) = &seen.owner {
-        values.insert(":seenOwner".to_owned(), text(owner.as_str()));
-        (UNCHANGED_AND_OWNED, values)
-    } else {
-        values.insert(":null".to_owned(), text("NULL"));
-        (UNCHANGED_AND_UNOWNED, values)
-    }
+    let condition = unchanged(seen, &mut values);
+    (condition, values)
 }
 
 /// KCL `renewLease`.
 pub(super) fn renew(token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
-    held_write(token, progress, Item::new(), &[], "")
+    let changes = Changes::raise_counter(token.counter);
+    changes.by_holder(token, progress)
 }
 
 /// KCL `updateLease` with a checkpoint.
 pub(super) fn checkpoint(token: &LeaseToken, write: &CheckpointWrite) -> ConditionalUpdate {
-    let (values, sets) = checkpoint_values(&write.checkpoint());
-    held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT)
+    let mut changes = Changes::raise_counter(token.counter);
+    changes.set_checkpoint(&write.checkpoint());
+    changes.removes.push(PENDING_CHECKPOINT);
+    changes.by_holder(token, &write.progress)
 }
 
 /// KCL `updateLease` with `SHARD_END`, and the children in the same write.
 pub(super) fn end(token: &LeaseToken, write: &ShardEndWrite) -> ConditionalUpdate {
-    let (mut values, mut sets) = checkpoint_values(&Checkpoint::ShardEnd);
-    if let Some(children) = shard_set(&write.children) {
-        values.insert(":children".to_owned(), children);
-        sets.push("childShardIds = :children");
-    }
-    held_write(token, &write.progress, values, &sets, PENDING_CHECKPOINT)
+    let mut changes = Changes::raise_counter(token.counter);
+    changes.set_checkpoint(&Checkpoint::ShardEnd);
+    changes.set_some("childShardIds", ":children", shard_set(&write.children));
+    changes.removes.push(PENDING_CHECKPOINT);
+    changes.by_holder(token, &write.progress)
 }
 
-/// KCL 2.x `evictLease`, with the counter asked for as well; its peers see the lease as free at
-/// once.
+/// KCL 2.x `evictLease`, with the counter in the condition as well. Other KCL workers see the lease
+/// as free at once.
 ///
-/// Leaves the claim in place: it says whom the lease is given up for. `stuck` says why it is given
-/// up, if for a trouble.
+/// Leaves the claim in place: it names the worker that the lease is released for. If the shard is
+/// stuck, `progress` says why.
 pub(super) fn release(token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
-    held_write(token, progress, Item::new(), &[], "leaseOwner")
+    let mut changes = Changes::raise_counter(token.counter);
+    changes.removes.push("leaseOwner");
+    changes.by_holder(token, progress)
 }
 
-fn checkpoint_values(checkpoint: &Checkpoint) -> (Item, Vec<&'static str>) {
-    let values = Item::from([
-        (":checkpoint".to_owned(), text(checkpoint.text())),
-        (":sub".to_owned(), number(checkpoint.sub_sequence())),
-        (":zero".to_owned(), number(0)),
-    ]);
-    let sets = vec![
-        "checkpoint = :checkpoint",
-        "checkpointSubSequenceNumber = :sub",
-        "ownerSwitchesSinceCheckpoint = :zero",
-    ];
-    (values, sets)
+/// The condition that counter and owner are as seen; adds the owner's value to `values`, which has
+/// the counter's.
+fn unchanged(seen: &Lease, values: &mut Item) -> &'static str {
+    let Some(owner) = &seen.owner else {
+        values.insert(":null".to_owned(), text("NULL"));
+        return UNCHANGED_AND_UNOWNED;
+    };
+    values.insert(":seenOwner".to_owned(), text(owner.as_str()));
+    UNCHANGED_AND_OWNED
 }
 
-fn held_write(
-    token: &LeaseToken,
-    progress: &Progress,
-    mut values: Item,
-    sets: &[&str],
-    remove: &str,
-) -> ConditionalUpdate {
-    let mut update = "SET leaseCounter = :next".to_owned();
-    let mut set = |assignment: &str| {
-        update.push_str(", ");
-        update.push_str(assignment);
-    };
-    for assignment in sets {
-        set(assignment);
+impl Changes {
+    /// Raises the counter by one, if the condition finds it at `seen`.
+    fn raise_counter(seen: LeaseCounter) -> Self {
+        let mut changes = Self::default();
+        changes.set("leaseCounter", ":next", number(seen.next().0));
+        changes.value(":seen", number(seen.0));
+        changes
     }
-    if let Some(digest) = &progress.plugin_digest {
-        values.insert(":digest".to_owned(), text(digest.as_str()));
-        set("pluginDigest = :digest");
+
+    fn set(&mut self, attribute: &str, placeholder: &str, value: AttributeValue) {
+        self.sets.push(format!("{attribute} = {placeholder}"));
+        self.value(placeholder, value);
     }
-    if let Some(millis) = progress.millis_behind_latest {
-        values.insert(":behind".to_owned(), number(millis));
-        set("millisBehindLatest = :behind");
-    }
-    if let Some(millis) = progress.settled_arrival_ms {
-        values.insert(":arrived".to_owned(), number(millis));
-        set("settledArrivalMillis = :arrived");
-    }
-    if let Some(rate) = progress.bytes_per_second {
-        values.insert(":rate".to_owned(), throughput(rate));
-        set("throughputKBps = :rate");
-    }
-    if let Some(given_up) = &progress.given_up {
-        values.insert(":given".to_owned(), text(given_up));
-        set("lastGivenUp = :given");
-    }
-    let mut removed: Vec<&str> = if remove.is_empty() {
-        Vec::new()
-    } else {
-        vec![remove]
-    };
-    match &progress.stuck {
-        Some(why) => {
-            values.insert(":stuck".to_owned(), text(why));
-            set("stuckBecause = :stuck");
+
+    fn set_some(&mut self, attribute: &str, placeholder: &str, value: Option<AttributeValue>) {
+        if let Some(value) = value {
+            self.set(attribute, placeholder, value);
         }
-        None => removed.push("stuckBecause"),
     }
-    if !removed.is_empty() {
-        update.push_str(" REMOVE ");
-        update.push_str(&removed.join(", "));
+
+    fn value(&mut self, placeholder: &str, value: AttributeValue) {
+        self.values.insert(placeholder.to_owned(), value);
     }
-    values.insert(":seen".to_owned(), number(token.counter.0));
-    values.insert(":next".to_owned(), number(token.counter.next().0));
-    values.insert(":me".to_owned(), text(token.owner.as_str()));
-    ConditionalUpdate {
-        condition: STILL_MINE,
-        update,
-        values,
+
+    fn set_checkpoint(&mut self, checkpoint: &Checkpoint) {
+        let sub_sequence = number(checkpoint.sub_sequence());
+        self.set("checkpoint", ":checkpoint", text(checkpoint.text()));
+        self.set("checkpointSubSequenceNumber", ":sub", sub_sequence);
+        self.set("ownerSwitchesSinceCheckpoint", ":zero", number(0));
+    }
+
+    fn set_progress(&mut self, progress: &Progress) {
+        let digest = progress.plugin_digest.as_ref();
+        let digest = digest.map(|digest| text(digest.as_str()));
+        let behind = progress.millis_behind_latest.map(number);
+        let arrived = progress.settled_arrival_ms.map(number);
+        let rate = progress.bytes_per_second.map(throughput);
+        let given_up = progress.given_up.as_deref().map(text);
+        self.set_some("pluginDigest", ":digest", digest);
+        self.set_some("millisBehindLatest", ":behind", behind);
+        self.set_some("settledArrivalMillis", ":arrived", arrived);
+        self.set_some("throughputKBps", ":rate", rate);
+        self.set_some("lastGivenUp", ":given", given_up);
+        match &progress.stuck {
+            Some(why) => self.set("stuckBecause", ":stuck", text(why)),
+            None => self.removes.push("stuckBecause"),
+        }
+    }
+
+    /// The update with which the holder of the lease also reports its progress.
+    fn by_holder(mut self, token: &LeaseToken, progress: &Progress) -> ConditionalUpdate {
+        self.set_progress(progress);
+        self.value(":me", text(token.owner.as_str()));
+        self.on(STILL_MINE)
+    }
+
+    /// The update that makes the changes if `condition` holds.
+    fn on(self, condition: &'static str) -> ConditionalUpdate {
+        let mut update = format!("SET {}", self.sets.join(", "));
+        if !self.removes.is_empty() {
+            update.push_str(" REMOVE ");
+            update.push_str(&self.removes.join(", "));
+        }
+        if !self.adds.is_empty() {
+            update.push_str(" ADD ");
+            update.push_str(&self.adds.join(", "));
+        }
+        ConditionalUpdate {
+            condition,
+            update,
+            values: self.values,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The coordinator table's small rows as DynamoDB items. All lie in one partition, so that one
+//! The coordinator table's small rows as DynamoDB items. All are in one partition, so that one
 //! query reads them.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use shardmill_core::stream::{InitialPosition, StreamName};
 
 use super::lease_item::{Item, number, text};
 use super::row::{
-    FLEET, ID, INCARNATION, WORKER, incarnation, key, string, told, unsigned, worker,
+    FLEET, ID, INCARNATION, WORKER, for_people, incarnation, key, string, unsigned, worker,
 };
 use super::version_item;
 
@@ -41,7 +41,7 @@ const CANNOT_WRITE: &str = "cannotWrite";
 const CANNOT_LOOK: &str = "cannotLook";
 /// Enough for the name of a right or a table.
 const REASON_CHARS_MAX: usize = 200;
-/// What a leader says of its service: a map, absent from a leader of an older version.
+/// How the leader serves the fleet: a map, absent from the row of a leader of an older version.
 const SERVICE: &str = "service";
 const DEPUTIES: &str = "deputies";
 const HOSTS: &str = "hosts";
@@ -54,34 +54,33 @@ pub(super) fn worker_id(worker: &WorkerId) -> String {
 }
 
 pub(super) fn encode_worker(row: &WorkerRow) -> Item {
+    let lease_millis = u64::try_from(row.lease_duration.as_millis()).unwrap_or(u64::MAX);
     let mut item = key(FLEET, &worker_id(&row.worker));
     item.extend([
         (WORKER.to_owned(), text(row.worker.as_str())),
         (INCARNATION.to_owned(), text(row.incarnation.as_str())),
         (BEAT.to_owned(), number(row.beat)),
-        (
-            LEASE_DURATION.to_owned(),
-            number(u64::try_from(row.lease_duration.as_millis()).unwrap_or(u64::MAX)),
-        ),
+        (LEASE_DURATION.to_owned(), number(lease_millis)),
         (DRAINING.to_owned(), AttributeValue::Bool(row.is_draining)),
     ]);
     if row.max_leases < usize::MAX {
         item.insert(MAX_LEASES.to_owned(), number(row.max_leases as u64));
     }
-    for (name, reason) in [
-        (CANNOT_WRITE, &row.cannot_write),
-        (CANNOT_LOOK, &row.cannot_look),
-    ] {
-        if let Some(reason) = reason {
-            // Every host reads it each second: it says what is wrong, and need not say all of it.
-            let short: String = reason.chars().take(REASON_CHARS_MAX).collect();
-            item.insert(name.to_owned(), text(&short));
-        }
+    if let Some(reason) = &row.cannot_write {
+        item.insert(CANNOT_WRITE.to_owned(), short(reason));
+    }
+    if let Some(reason) = &row.cannot_look {
+        item.insert(CANNOT_LOOK.to_owned(), short(reason));
     }
     if !row.versions.is_empty() {
         item.insert(VERSIONS.to_owned(), version_item::encode_all(&row.versions));
     }
     item
+}
+
+/// The beginning of a reason. Every host reads it each second, so it need not say everything.
+fn short(reason: &str) -> AttributeValue {
+    AttributeValue::S(reason.chars().take(REASON_CHARS_MAX).collect())
 }
 
 pub(super) fn encode_leader(row: &LeaderRow) -> Item {
@@ -114,7 +113,7 @@ fn encode_service(service: &Service) -> AttributeValue {
     ]))
 }
 
-/// One that cannot be read is as good as absent: then everybody watches.
+/// One that cannot be read counts as absent: then every host watches.
 fn decode_service(item: &Item) -> Option<Service> {
     let service = item.get(SERVICE)?.as_m().ok()?;
     let count = |name| {
@@ -166,8 +165,8 @@ pub(super) fn encode_start(start: &ApplicationStart) -> Item {
     item
 }
 
-/// Adds one item of the partition; says what is wrong with it, if it cannot be read. An unknown row
-/// is left alone: a later version may keep it there.
+/// Adds one item of the partition to `rows`, or says what is wrong with it. Leaves an unknown row
+/// alone: a later version may keep it there.
 pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
     match string(item, ID)? {
         LEADER => rows.leader = Some(decode_leader(item)?),
@@ -200,8 +199,8 @@ pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
             .get(VERSIONS)
             .map(version_item::decode_all)
             .unwrap_or_default(),
-        cannot_write: told(item, CANNOT_WRITE).ok(),
-        cannot_look: told(item, CANNOT_LOOK).ok(),
+        cannot_write: for_people(item, CANNOT_WRITE).ok(),
+        cannot_look: for_people(item, CANNOT_LOOK).ok(),
     })
 }
 

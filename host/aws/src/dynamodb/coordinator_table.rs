@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginDigest, coordinator_table};
@@ -13,7 +12,7 @@ use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreE
 use shardmill_core::rollout::Quarantined;
 
 use super::coordinator_item::{self, BULLETIN, NAME, WORKER_PREFIX, collect};
-use super::errors::store_error;
+use super::errors::{is_condition_failed, store_error};
 use super::lease_item::{Item, number, text};
 use super::mail_item;
 use super::row::{self, FLEET, ID, KIND, key};
@@ -32,10 +31,10 @@ const CHUNK_EVERY: Duration = Duration::from_millis(500);
 const WHOLE_KIND: &str = "#kind = :kind";
 const PART_OF_KIND: &str = "#kind = :kind AND id < :before";
 
-/// Holds while a worker's row is as it was read; its values are `as_seen`.
+/// True while a worker's row is as it was read; its values are `as_seen`.
 const AS_SEEN: &str = "incarnation = :run AND beat = :beat";
 
-/// The adapter.
+/// The coordinator table of one application.
 #[derive(Debug, Clone)]
 pub struct CoordinatorTable {
     client: Client,
@@ -44,7 +43,7 @@ pub struct CoordinatorTable {
 }
 
 impl CoordinatorTable {
-    /// The coordinator table of `application`, which is `<application>-coordinator`.
+    /// Accesses the coordinator table of `application`, which is `<application>-coordinator`.
     pub fn new(client: Client, application: &str) -> Self {
         Self {
             client,
@@ -58,42 +57,39 @@ impl CoordinatorTable {
         &self.table
     }
 
-    /// Whether the table is there; makes nothing.
+    /// Whether the table exists; creates nothing.
     pub async fn exists(&self) -> Result<bool, StoreError> {
         table::exists(&self.client, &self.table).await
     }
 
-    /// The rows of a partition, of those before a sort key if one is given.
+    /// The rows of a partition; only those before a sort key if one is given.
     async fn query(&self, kind: &str, before: Option<&str>) -> Result<Vec<Item>, StoreError> {
-        let (mut items, mut start) = (Vec::new(), None);
+        let mut request = self
+            .client
+            .query()
+            .table_name(&self.table)
+            .expression_attribute_names("#kind", KIND)
+            .expression_attribute_values(":kind", text(kind));
+        request = match before {
+            None => request.key_condition_expression(WHOLE_KIND),
+            Some(before) => request
+                .key_condition_expression(PART_OF_KIND)
+                .expression_attribute_values(":before", text(before)),
+        };
+        let mut items = Vec::new();
+        let mut start = None;
         for _ in 0..PAGES_MAX {
-            let mut request = self
-                .client
-                .query()
-                .table_name(&self.table)
-                .key_condition_expression(if before.is_some() {
-                    PART_OF_KIND
-                } else {
-                    WHOLE_KIND
-                })
-                .expression_attribute_names("#kind", KIND)
-                .expression_attribute_values(":kind", text(kind))
-                .set_exclusive_start_key(start);
-            if let Some(before) = before {
-                request = request.expression_attribute_values(":before", text(before));
-            }
-            let page = request.send().await.map_err(|error| self.error(&error))?;
+            let page = request.clone().set_exclusive_start_key(start).send().await;
+            let page = page.map_err(|error| self.error(&error))?;
             items.extend(page.items.unwrap_or_default());
-            match page.last_evaluated_key.filter(|key| !key.is_empty()) {
-                Some(next) => start = Some(next),
-                None => return Ok(items),
+            start = page.last_evaluated_key.filter(|key| !key.is_empty());
+            if start.is_none() {
+                return Ok(items);
             }
         }
+        let table = &self.table;
         Err(StoreError::Refused {
-            message: format!(
-                "table {}: {kind} has more than {PAGES_MAX} pages",
-                self.table
-            ),
+            message: format!("table {table}: {kind} has more than {PAGES_MAX} pages"),
         })
     }
 
@@ -124,18 +120,21 @@ impl CoordinatorTable {
             .set_key(Some(row_key))
             .consistent_read(true);
         let reply = request.send().await.map_err(|error| self.error(&error))?;
-        let decode = |item: &Item| {
-            coordinator_item::decode_worker(item).map_err(|problem| StoreError::Refused {
+        let Some(item) = reply.item else {
+            return Ok(None);
+        };
+        match coordinator_item::decode_worker(&item) {
+            Ok(row) => Ok(Some(row)),
+            Err(problem) => Err(StoreError::Refused {
                 message: format!(
                     "table {}: the row of worker {id} cannot be read, delete it: {problem}",
                     self.table
                 ),
-            })
-        };
-        reply.item.as_ref().map(decode).transpose()
+            }),
+        }
     }
 
-    /// Mail that cannot be read, a newer leader's for instance, is as good as none.
+    /// Mail that cannot be read, a newer leader's for instance, counts as none.
     async fn read_mail(&self, id: &WorkerId) -> Result<Option<Mail>, StoreError> {
         let request = self
             .client
@@ -149,46 +148,43 @@ impl CoordinatorTable {
             .and_then(|item| mail_item::decode(item).ok()))
     }
 
-    async fn remove_mail(&self, id: &WorkerId) -> Result<(), StoreError> {
+    async fn remove(&self, row_key: Item) -> Result<(), StoreError> {
         let request = self
             .client
             .delete_item()
             .table_name(&self.table)
-            .set_key(Some(mail_item::key_of(id)));
-        request
-            .send()
-            .await
-            .map(drop)
-            .map_err(|error| self.error(&error))
+            .set_key(Some(row_key));
+        let reply = request.send().await;
+        reply.map(drop).map_err(|error| self.error(&error))
     }
 
-    async fn put(&self, item: Item, condition: Option<(&str, Item)>) -> Result<Raced, StoreError> {
+    async fn put(&self, item: Item) -> Result<(), StoreError> {
+        let request = self.put_request(item).send().await;
+        request.map(drop).map_err(|error| self.error(&error))
+    }
+
+    async fn put_if(&self, condition: Condition, item: Item) -> Result<Raced, StoreError> {
+        let values = (!condition.values.is_empty()).then_some(condition.values);
         let mut request = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .set_item(Some(item));
-        if let Some((condition, values)) = condition {
-            let values = (!values.is_empty()).then_some(values);
-            request = request
-                .condition_expression(condition)
-                .set_expression_attribute_values(values);
-            // `name` is a reserved word of DynamoDB.
-            if condition.contains("#name") {
-                request = request.expression_attribute_names("#name", NAME);
-            }
+            .put_request(item)
+            .condition_expression(condition.expression)
+            .set_expression_attribute_values(values);
+        // `name` is a reserved word of DynamoDB.
+        if condition.expression.contains("#name") {
+            request = request.expression_attribute_names("#name", NAME);
         }
         match request.send().await {
             Ok(_) => Ok(Raced::Applied),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(PutItemError::is_conditional_check_failed_exception) =>
-            {
-                Ok(Raced::Lost)
-            }
+            Err(error) if is_condition_failed(&error) => Ok(Raced::Lost),
             Err(error) => Err(self.error(&error)),
         }
+    }
+
+    fn put_request(&self, item: Item) -> PutItemFluentBuilder {
+        self.client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item))
     }
 
     async fn delete(&self, row: &WorkerRow) -> Result<Raced, StoreError> {
@@ -201,13 +197,7 @@ impl CoordinatorTable {
             .set_expression_attribute_values(Some(as_seen(row)));
         match request.send().await {
             Ok(_) => Ok(Raced::Applied),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(DeleteItemError::is_conditional_check_failed_exception) =>
-            {
-                Ok(Raced::Lost)
-            }
+            Err(error) if is_condition_failed(&error) => Ok(Raced::Lost),
             Err(error) => Err(self.error(&error)),
         }
     }
@@ -220,15 +210,12 @@ impl CoordinatorTable {
             .set_key(Some(key(FLEET, BULLETIN)))
             .update_expression("ADD version :one")
             .expression_attribute_values(":one", number(1));
-        request
-            .send()
-            .await
-            .map(drop)
-            .map_err(|error| self.error(&error))
+        let reply = request.send().await;
+        reply.map(drop).map_err(|error| self.error(&error))
     }
 
-    /// Chunks first, the index last: a reader that sees the index sees its chunks, or knows that it
-    /// does not.
+    /// Writes the chunks first and the index last: a reader that sees the index sees its chunks, or
+    /// knows that it does not.
     async fn write_list(&self, shards: &CachedShards) -> Result<(), StoreError> {
         let version = format!("{:016x}", fastrand::u64(..));
         let (index, chunks) = shard_cache::encode(shards, &version)
@@ -237,9 +224,9 @@ impl CoordinatorTable {
             if number > 0 {
                 tokio::time::sleep(CHUNK_EVERY).await;
             }
-            self.put(chunk, None).await?;
+            self.put(chunk).await?;
         }
-        self.put(index, None).await.map(drop)
+        self.put(index).await
     }
 
     fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError
@@ -248,6 +235,22 @@ impl CoordinatorTable {
         R: std::fmt::Debug + 'static,
     {
         store_error(&self.table, error)
+    }
+}
+
+/// What must be true of a row for a write to be applied.
+struct Condition {
+    expression: &'static str,
+    values: Item,
+}
+
+impl Condition {
+    /// The row does not exist.
+    fn is_new() -> Self {
+        Self {
+            expression: "attribute_not_exists(id)",
+            values: Item::new(),
+        }
     }
 }
 
@@ -285,12 +288,10 @@ impl Coordinator for CoordinatorTable {
         id: &'a WorkerId,
         mail: Option<&'a Mail>,
     ) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            match mail {
-                Some(mail) => self.put(mail_item::encode(id, mail), None).await.map(drop),
-                None => self.remove_mail(id).await,
-            }
-        })
+        match mail {
+            Some(mail) => Box::pin(self.put(mail_item::encode(id, mail))),
+            None => Box::pin(self.remove(mail_item::key_of(id))),
+        }
     }
 
     fn worker<'a>(
@@ -306,16 +307,22 @@ impl Coordinator for CoordinatorTable {
         row: &'a WorkerRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         let condition = match seen {
-            Some(seen) => (AS_SEEN, as_seen(seen)),
-            None => ("attribute_not_exists(id)", Item::new()),
+            None => Condition::is_new(),
+            Some(seen) => Condition {
+                expression: AS_SEEN,
+                values: as_seen(seen),
+            },
         };
-        Box::pin(self.put(coordinator_item::encode_worker(row), Some(condition)))
+        Box::pin(self.put_if(condition, coordinator_item::encode_worker(row)))
     }
 
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
-        // The beat rises, so that a request that was stuck on the way for long cannot turn it back.
-        let condition = ("incarnation = :run AND beat < :beat", as_seen(row));
-        Box::pin(self.put(coordinator_item::encode_worker(row), Some(condition)))
+        // The beat rises, so that a request that was delayed for long cannot turn it back.
+        let condition = Condition {
+            expression: "incarnation = :run AND beat < :beat",
+            values: as_seen(row),
+        };
+        Box::pin(self.put_if(condition, coordinator_item::encode_worker(row)))
     }
 
     fn remove_worker<'a>(
@@ -331,13 +338,13 @@ impl Coordinator for CoordinatorTable {
         next: &'a LeaderRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         let condition = match seen {
-            Some(seen) => (
-                "version = :seen",
-                Item::from([(":seen".to_owned(), number(seen.version))]),
-            ),
-            None => ("attribute_not_exists(id)", Item::new()),
+            None => Condition::is_new(),
+            Some(seen) => Condition {
+                expression: "version = :seen",
+                values: Item::from([(":seen".to_owned(), number(seen.version))]),
+            },
         };
-        Box::pin(self.put(coordinator_item::encode_leader(next), Some(condition)))
+        Box::pin(self.put_if(condition, coordinator_item::encode_leader(next)))
     }
 
     fn write_stream<'a>(
@@ -346,51 +353,34 @@ impl Coordinator for CoordinatorTable {
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         let condition = match seen {
-            Some(seen) => {
-                let values = Item::from([
+            None => Condition::is_new(),
+            Some(seen) => Condition {
+                expression: "#name = :name AND createdAtMillis = :created",
+                values: Item::from([
                     (":name".to_owned(), text(seen.name.as_str())),
                     (":created".to_owned(), number(seen.identity.created_at_ms)),
-                ]);
-                ("#name = :name AND createdAtMillis = :created", values)
-            }
-            None => ("attribute_not_exists(id)", Item::new()),
+                ]),
+            },
         };
-        Box::pin(self.put(coordinator_item::encode_stream(next), Some(condition)))
+        Box::pin(self.put_if(condition, coordinator_item::encode_stream(next)))
     }
 
     fn write_start<'a>(
         &'a self,
         start: &'a ApplicationStart,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        let condition = ("attribute_not_exists(id)", Item::new());
-        Box::pin(self.put(coordinator_item::encode_start(start), Some(condition)))
+        Box::pin(self.put_if(Condition::is_new(), coordinator_item::encode_start(start)))
     }
 
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            self.put(version_item::encode_quarantined(entry), None)
-                .await
-                .map(drop)
-        })
+        Box::pin(self.put(version_item::encode_quarantined(entry)))
     }
 
     fn release_version<'a>(
         &'a self,
         digest: &'a PluginDigest,
     ) -> PortFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            let row_key = version_item::quarantine_key(digest);
-            let request = self
-                .client
-                .delete_item()
-                .table_name(&self.table)
-                .set_key(Some(row_key));
-            request
-                .send()
-                .await
-                .map(drop)
-                .map_err(|error| self.error(&error))
-        })
+        Box::pin(self.remove(version_item::quarantine_key(digest)))
     }
 
     fn announce(&self) -> PortFuture<'_, Result<(), StoreError>> {

@@ -1,8 +1,8 @@
 //! What a DynamoDB error means for a lease write: the one table of it.
 //!
-//! The question is always "was it applied?". Throttled and refused requests were not. Where nobody
-//! can know, the answer is [`StoreError::Unknown`], which the worker settles with a consistent read
-//! before more records go out.
+//! The question is always "was it applied?". Throttled and refused requests were not. Where that
+//! cannot be known, the answer is [`StoreError::Unknown`], which the worker settles with a
+//! consistent read before more records go out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use shardmill_core::ports::StoreError;
@@ -16,7 +16,7 @@ where
     R: std::fmt::Debug + 'static,
 {
     let Some(service) = error.as_service_error() else {
-        let message = format!("dynamodb, table {table}: {}", sdk_error::told(error));
+        let message = format!("dynamodb, table {table}: {}", sdk_error::unanswered(error));
         return match error {
             // Nothing was sent.
             SdkError::ConstructionFailure(_) => StoreError::Refused { message },
@@ -29,6 +29,15 @@ where
         sdk_error::answered(code, service.message().unwrap_or_default())
     );
     by_code(code, message)
+}
+
+/// Whether the condition of a write did not hold, so that nothing was written.
+pub(super) fn is_condition_failed<E, R>(error: &SdkError<E, R>) -> bool
+where
+    E: ProvideErrorMetadata,
+{
+    let service = error.as_service_error();
+    service.and_then(ProvideErrorMetadata::code) == Some("ConditionalCheckFailedException")
 }
 
 fn by_code(code: &str, message: String) -> StoreError {

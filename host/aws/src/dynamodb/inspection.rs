@@ -1,24 +1,32 @@
-//! Reading all that a lease table and the tables beside it tell, for `doctor`: `DescribeTable`,
+//! Reads all that a lease table and the tables beside it show, for `doctor`: `DescribeTable`,
 //! `Scan` and `Query`, no write.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::TableDescription;
 use shardmill_core::doctor::{Companions, LeaseFacts, LeaseTableFacts, SecondLook, TableFacts};
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::ports::{Coordinator, LeaseStore, StoreError};
 use shardmill_core::text::one_line;
 
 use super::lease_item::{self, ENTITY_TYPE, Item, LEASE_KEY, Row};
+use super::scan::{self, Pages};
 use super::table::{self, Key};
-use super::{CoordinatorTable, LeaseTable, scan};
+use super::{CoordinatorTable, LeaseTable};
 
 /// The index that KCL 3.x adds.
 const OWNER_INDEX: &str = "LeaseOwnerToLeaseKeyIndex";
-/// The KCL's row with its client version, and the attribute that holds it.
-const MIGRATION: (&str, &str) = ("Migration3.0", "cv");
-/// The KCL's row on the way to a single table, and the attribute that holds its state.
-const TABLE_MIGRATION: (&str, &str) = ("TableMigration3.5", "tm");
+/// The KCL's client version.
+const MIGRATION: StateRow = StateRow {
+    key: "Migration3.0",
+    attribute: "cv",
+};
+/// How far the KCL is on the way to a single table.
+const TABLE_MIGRATION: StateRow = StateRow {
+    key: "TableMigration3.5",
+    attribute: "tm",
+};
 /// The key of a row in the KCL's coordinator state table.
 const STATE_KEY: &str = "key";
 /// Tables beside `APPLICATION`.
@@ -26,7 +34,13 @@ const WORKER_METRICS: &str = "WorkerMetricStats";
 const COORDINATOR_STATE: &str = "CoordinatorState";
 const OWN_COORDINATOR: &str = "coordinator";
 
-/// Reads; never writes.
+/// A row in which the KCL keeps one state of the whole fleet, as text.
+struct StateRow {
+    key: &'static str,
+    attribute: &'static str,
+}
+
+/// Reads the tables of one application; never writes.
 #[derive(Debug, Clone)]
 pub struct TableInspector {
     client: Client,
@@ -34,7 +48,7 @@ pub struct TableInspector {
 }
 
 impl TableInspector {
-    /// Of the tables of `application`, through `client`.
+    /// Reads the tables of `application` through `client`.
     pub fn new(client: Client, application: impl Into<String>) -> Self {
         Self {
             client,
@@ -59,43 +73,46 @@ impl TableInspector {
             }
             Err(error) => return Err(error),
         }
-        let status = found
-            .table_status()
-            .map_or("of unknown status", |status| status.as_str());
-        let has_owner_index = found
-            .global_secondary_indexes()
-            .iter()
-            .any(|index| index.index_name() == Some(OWNER_INDEX));
-        let mut facts = LeaseTableFacts {
-            status: status.to_owned(),
-            has_owner_index,
-            ..LeaseTableFacts::default()
-        };
+        let mut facts = described(&found);
         // A table that is being made or deleted cannot be scanned.
-        if matches!(status, "ACTIVE" | "UPDATING") {
-            scan::each_item(&self.client, &self.application, (None, false), |item| {
-                note(&item, &mut facts);
-            })
-            .await?;
-            if companions.coordinator_state {
-                self.read_state_table(&mut facts).await?;
-            }
-            facts.fleet = self.fleet(companions).await?;
+        if matches!(facts.status.as_str(), "ACTIVE" | "UPDATING") {
+            self.read_rows(companions, &mut facts).await?;
             if !watch_for.is_zero() && !facts.leases.is_empty() {
                 tokio::time::sleep(watch_for).await;
-                let leases = LeaseTable::new(self.client.clone(), self.application.as_str())
-                    .list()
-                    .await?
-                    .leases;
-                let fleet = self.fleet(companions).await?;
-                facts.second_look = Some(SecondLook {
-                    after: watch_for,
-                    leases,
-                    fleet,
-                });
+                facts.second_look = Some(self.look_again(companions, watch_for).await?);
             }
         }
         Ok(TableFacts::Leases(Box::new(facts)))
+    }
+
+    async fn read_rows(
+        &self,
+        companions: Companions,
+        facts: &mut LeaseTableFacts,
+    ) -> Result<(), StoreError> {
+        let pages = Pages::default();
+        scan::each_item(&self.client, &self.application, pages, |item| {
+            note(&item, facts);
+        })
+        .await?;
+        if companions.coordinator_state {
+            self.read_state_table(facts).await?;
+        }
+        facts.fleet = self.fleet(companions).await?;
+        Ok(())
+    }
+
+    async fn look_again(
+        &self,
+        companions: Companions,
+        after: Duration,
+    ) -> Result<SecondLook, StoreError> {
+        let table = LeaseTable::new(self.client.clone(), self.application.as_str());
+        Ok(SecondLook {
+            after,
+            leases: table.list().await?.leases,
+            fleet: self.fleet(companions).await?,
+        })
     }
 
     async fn fleet(&self, companions: Companions) -> Result<FleetRows, StoreError> {
@@ -107,7 +124,7 @@ impl TableInspector {
             .await
     }
 
-    /// Which tables lie beside it.
+    /// Which other tables of the application exist.
     pub async fn companions(&self) -> Result<Companions, StoreError> {
         Ok(Companions {
             worker_metrics: self.has_companion(WORKER_METRICS).await?,
@@ -126,19 +143,16 @@ impl TableInspector {
         format!("{}-{name}", self.application)
     }
 
-    /// KCL 3.0 to 3.4 keep their states in a table of their own. What the lease table says wins: it
-    /// is the newer place.
+    /// KCL 3.0 to 3.4 keep their states in a separate table. What the lease table says wins: it is
+    /// the newer place.
     async fn read_state_table(&self, facts: &mut LeaseTableFacts) -> Result<(), StoreError> {
-        let (mut version, mut migration) = (None, None);
-        scan::each_item(
-            &self.client,
-            &self.companion(COORDINATOR_STATE),
-            (None, false),
-            |item| {
-                version = state(&item, STATE_KEY, MIGRATION).or(version.take());
-                migration = state(&item, STATE_KEY, TABLE_MIGRATION).or(migration.take());
-            },
-        )
+        let mut version = None;
+        let mut migration = None;
+        let table = self.companion(COORDINATOR_STATE);
+        scan::each_item(&self.client, &table, Pages::default(), |item| {
+            version = MIGRATION.read(&item, STATE_KEY).or(version.take());
+            migration = TABLE_MIGRATION.read(&item, STATE_KEY).or(migration.take());
+        })
         .await?;
         facts.client_version = facts.client_version.take().or(version);
         facts.table_migration = facts.table_migration.take().or(migration);
@@ -146,7 +160,23 @@ impl TableInspector {
     }
 }
 
-/// Adds what one row of the lease table tells.
+/// What `DescribeTable` says of a lease table.
+fn described(found: &TableDescription) -> LeaseTableFacts {
+    let status = found
+        .table_status()
+        .map_or("of unknown status", |status| status.as_str());
+    let has_owner_index = found
+        .global_secondary_indexes()
+        .iter()
+        .any(|index| index.index_name() == Some(OWNER_INDEX));
+    LeaseTableFacts {
+        status: status.to_owned(),
+        has_owner_index,
+        ..LeaseTableFacts::default()
+    }
+}
+
+/// Adds what one row of the lease table says.
 fn note(item: &Item, facts: &mut LeaseTableFacts) {
     match lease_item::classify(item) {
         Row::Lease(lease) => facts.leases.push(LeaseFacts {
@@ -158,19 +188,24 @@ fn note(item: &Item, facts: &mut LeaseTableFacts) {
         Row::Foreign => {
             let kind = text(item, ENTITY_TYPE).unwrap_or_default();
             *facts.other_rows.entry(kind).or_default() += 1;
-            facts.client_version =
-                state(item, LEASE_KEY, MIGRATION).or(facts.client_version.take());
-            facts.table_migration =
-                state(item, LEASE_KEY, TABLE_MIGRATION).or(facts.table_migration.take());
+            let version = MIGRATION.read(item, LEASE_KEY);
+            let migration = TABLE_MIGRATION.read(item, LEASE_KEY);
+            facts.client_version = version.or(facts.client_version.take());
+            facts.table_migration = migration.or(facts.table_migration.take());
         }
     }
 }
 
 /// The value of a state row, if `item` is that row.
-fn state(item: &Item, key: &str, (row, attribute): (&str, &str)) -> Option<String> {
-    (text(item, key)? == row)
-        .then(|| text(item, attribute))
-        .flatten()
+impl StateRow {
+    /// The state in `item`, if it is this row; `key` is the table's key attribute.
+    fn read(&self, item: &Item, key: &str) -> Option<String> {
+        if text(item, key)? == self.key {
+            text(item, self.attribute)
+        } else {
+            None
+        }
+    }
 }
 
 fn text(item: &Item, name: &str) -> Option<String> {

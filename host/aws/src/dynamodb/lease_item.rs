@@ -1,7 +1,7 @@
 //! A lease row as a DynamoDB item, in the words of the KCL 2.x (`DynamoDBLeaseSerializer`).
 //!
-//! Rows are only ever made whole by a create; every other write names the attributes it changes. So
-//! attributes that other programs keep on a row survive us.
+//! Only a create writes a whole row; every other write names the attributes that it changes. So the
+//! attributes that other programs keep on a row survive.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ const LEASE_COUNTER: &str = "leaseCounter";
 const OWNER_SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
 const CHECKPOINT: &str = "checkpoint";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
-/// A string set in spite of its name.
+/// A string set, despite its name.
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
 const HASH_KEY_START: &str = "startingHashKey";
@@ -32,7 +32,7 @@ const ENTITY_TYPE_LEASE: &str = "LEASE";
 const PLUGIN_DIGEST: &str = "pluginDigest";
 /// shardmill's own; the KCL ignores and keeps it.
 const MILLIS_BEHIND_LATEST: &str = "millisBehindLatest";
-/// shardmill's own: who asked the owner for the lease.
+/// shardmill's own: the worker that asked the owner for the lease.
 const CLAIMED_BY: &str = "claimedBy";
 /// shardmill's own, for people.
 const SETTLED_ARRIVAL: &str = "settledArrivalMillis";
@@ -59,63 +59,66 @@ pub(super) enum Row {
     Foreign,
 }
 
-/// A fresh row, with every attribute that the KCL gives one and none that is empty.
+/// A new row, with every attribute that the KCL gives one and none that is empty.
 pub(super) fn encode(lease: &Lease) -> Item {
+    let sub_sequence = number(lease.checkpoint.sub_sequence());
     let mut item = Item::from([
         (LEASE_KEY.to_owned(), text(lease.key.as_str())),
         (LEASE_COUNTER.to_owned(), number(lease.counter.0)),
         (OWNER_SWITCHES.to_owned(), number(lease.owner_switches)),
         (CHECKPOINT.to_owned(), text(lease.checkpoint.text())),
-        (
-            SUB_SEQUENCE.to_owned(),
-            number(lease.checkpoint.sub_sequence()),
-        ),
+        (SUB_SEQUENCE.to_owned(), sub_sequence),
     ]);
-    let mut put = |name: &str, value: Option<AttributeValue>| {
-        if let Some(value) = value {
-            item.insert(name.to_owned(), value);
-        }
-    };
-    put(
-        LEASE_OWNER,
-        lease.owner.as_ref().map(|owner| text(owner.as_str())),
-    );
-    put(PARENTS, shard_set(&lease.parents));
-    put(CHILDREN, shard_set(&lease.children));
-    put(
-        HASH_KEY_START,
-        lease
-            .hash_range
-            .map(|range| text(&range.start().to_string())),
-    );
-    put(
-        HASH_KEY_END,
-        lease.hash_range.map(|range| text(&range.end().to_string())),
-    );
-    put(
-        PLUGIN_DIGEST,
-        lease
-            .plugin_digest
-            .as_ref()
-            .map(|digest| text(digest.as_str())),
-    );
-    put(MILLIS_BEHIND_LATEST, lease.millis_behind_latest.map(number));
-    put(
-        CLAIMED_BY,
-        lease
-            .claimant
-            .as_ref()
-            .map(|claimant| text(claimant.as_str())),
-    );
-    put(SETTLED_ARRIVAL, lease.settled_arrival_ms.map(number));
-    put(HELD_SINCE, lease.held_since_ms.map(number));
-    put(THROUGHPUT, lease.bytes_per_second.map(throughput));
-    put(STUCK, lease.stuck.as_deref().map(text));
-    put(GIVEN_UP, lease.given_up.as_deref().map(text));
+    put_shard(&mut item, lease);
+    put_holding(&mut item, lease);
+    put_progress(&mut item, lease);
     item
 }
 
-/// Sorts an item of a scan.
+/// What the shard list says of the shard.
+fn put_shard(item: &mut Item, lease: &Lease) {
+    put_some(item, PARENTS, shard_set(&lease.parents));
+    put_some(item, CHILDREN, shard_set(&lease.children));
+    if let Some(range) = lease.hash_range {
+        put(item, HASH_KEY_START, text(&range.start().to_string()));
+        put(item, HASH_KEY_END, text(&range.end().to_string()));
+    }
+}
+
+/// Which worker holds the lease or asked for it, and what it runs.
+fn put_holding(item: &mut Item, lease: &Lease) {
+    if let Some(owner) = &lease.owner {
+        put(item, LEASE_OWNER, text(owner.as_str()));
+    }
+    if let Some(claimant) = &lease.claimant {
+        put(item, CLAIMED_BY, text(claimant.as_str()));
+    }
+    if let Some(digest) = &lease.plugin_digest {
+        put(item, PLUGIN_DIGEST, text(digest.as_str()));
+    }
+    put_some(item, HELD_SINCE, lease.held_since_ms.map(number));
+}
+
+fn put_progress(item: &mut Item, lease: &Lease) {
+    let behind = lease.millis_behind_latest.map(number);
+    put_some(item, MILLIS_BEHIND_LATEST, behind);
+    put_some(item, SETTLED_ARRIVAL, lease.settled_arrival_ms.map(number));
+    put_some(item, THROUGHPUT, lease.bytes_per_second.map(throughput));
+    put_some(item, STUCK, lease.stuck.as_deref().map(text));
+    put_some(item, GIVEN_UP, lease.given_up.as_deref().map(text));
+}
+
+fn put(item: &mut Item, name: &str, value: AttributeValue) {
+    item.insert(name.to_owned(), value);
+}
+
+fn put_some(item: &mut Item, name: &str, value: Option<AttributeValue>) {
+    if let Some(value) = value {
+        put(item, name, value);
+    }
+}
+
+/// Says what kind of row an item of a scan is.
 pub(super) fn classify(item: &Item) -> Row {
     let entity_type = item.get(ENTITY_TYPE).and_then(|value| value.as_s().ok());
     if entity_type.is_some_and(|kind| kind != ENTITY_TYPE_LEASE) {
@@ -123,45 +126,36 @@ pub(super) fn classify(item: &Item) -> Row {
     }
     match decode(item) {
         Ok(lease) => Row::Lease(Box::new(lease)),
-        Err(problem) => {
-            let key = told(item, LEASE_KEY).unwrap_or_default();
-            Row::Bad(BadRow {
-                key,
-                problem: one_line(&problem).into_owned(),
-            })
-        }
+        Err(problem) => Row::Bad(BadRow {
+            key: for_people(item, LEASE_KEY).unwrap_or_default(),
+            problem: one_line(&problem).into_owned(),
+        }),
     }
 }
 
 /// Reads a lease, or says what is wrong with it.
 pub(super) fn decode(item: &Item) -> Result<Lease, String> {
     let key = require(string(item, LEASE_KEY)?, LEASE_KEY)?;
-    let checkpoint = require(string(item, CHECKPOINT)?, CHECKPOINT)?;
-    let sub_sequence = unsigned(item, SUB_SEQUENCE)?.unwrap_or(0);
+    let checkpoint = checkpoint(item)?;
+    let digest = lenient(string(item, PLUGIN_DIGEST));
     Ok(Lease {
         key: LeaseKey::new(key).map_err(|error| error.to_string())?,
         owner: worker(item, LEASE_OWNER)?,
         counter: counter(item)?,
         owner_switches: unsigned(item, OWNER_SWITCHES)?.unwrap_or(0),
-        checkpoint: Checkpoint::parse(checkpoint, sub_sequence).ok_or_else(|| {
-            format!("{CHECKPOINT} {checkpoint:?} is neither a sequence number nor a sentinel")
-        })?,
+        checkpoint,
         parents: shards(item, PARENTS)?,
         children: shards(item, CHILDREN)?,
         hash_range: hash_range(item)?,
-        // For people only: what cannot be read is as good as absent.
-        plugin_digest: string(item, PLUGIN_DIGEST)
-            .ok()
-            .flatten()
-            .and_then(PluginDigest::from_hex),
-        millis_behind_latest: unsigned(item, MILLIS_BEHIND_LATEST).ok().flatten(),
+        plugin_digest: digest.and_then(PluginDigest::from_hex),
+        millis_behind_latest: lenient(unsigned(item, MILLIS_BEHIND_LATEST)),
         checkpoint_owner: worker(item, CHECKPOINT_OWNER)?,
         claimant: worker(item, CLAIMED_BY)?,
-        settled_arrival_ms: unsigned(item, SETTLED_ARRIVAL).ok().flatten(),
-        held_since_ms: unsigned(item, HELD_SINCE).ok().flatten(),
+        settled_arrival_ms: lenient(unsigned(item, SETTLED_ARRIVAL)),
+        held_since_ms: lenient(unsigned(item, HELD_SINCE)),
         bytes_per_second: read_throughput(item),
-        stuck: told(item, STUCK),
-        given_up: told(item, GIVEN_UP),
+        stuck: for_people(item, STUCK),
+        given_up: for_people(item, GIVEN_UP),
     })
 }
 
@@ -174,7 +168,7 @@ pub(super) fn throughput(bytes_per_second: u64) -> AttributeValue {
     ))
 }
 
-/// For balancing only: what cannot be read is as good as absent.
+/// Used for balancing only, so a value that cannot be read counts as absent.
 fn read_throughput(item: &Item) -> Option<u64> {
     let kilobytes: f64 = item.get(THROUGHPUT)?.as_n().ok()?.parse().ok()?;
     #[expect(
@@ -214,12 +208,14 @@ fn string<'a>(item: &'a Item, name: &str) -> Result<Option<&'a str>, String> {
     }
 }
 
-/// What is there for people only, on one line; what cannot be read is as good as absent.
-fn told(item: &Item, name: &str) -> Option<String> {
-    string(item, name)
-        .ok()
-        .flatten()
-        .map(|text| one_line(text).into_owned())
+/// Text for people, on one line.
+fn for_people(item: &Item, name: &str) -> Option<String> {
+    lenient(string(item, name)).map(|text| one_line(text).into_owned())
+}
+
+/// For attributes that only people read: a value that cannot be read counts as absent.
+fn lenient<T>(read: Result<Option<T>, String>) -> Option<T> {
+    read.ok().flatten()
 }
 
 /// DynamoDB numbers are decimal text; a counter at 2^53 and beyond stays exact.
@@ -232,6 +228,14 @@ fn unsigned(item: &Item, name: &str) -> Result<Option<u64>, String> {
             .map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1")),
         Some(_) => Err(format!("{name} is not a number")),
     }
+}
+
+fn checkpoint(item: &Item) -> Result<Checkpoint, String> {
+    let checkpoint = require(string(item, CHECKPOINT)?, CHECKPOINT)?;
+    let sub_sequence = unsigned(item, SUB_SEQUENCE)?.unwrap_or(0);
+    Checkpoint::parse(checkpoint, sub_sequence).ok_or_else(|| {
+        format!("{CHECKPOINT} {checkpoint:?} is neither a sequence number nor a sentinel")
+    })
 }
 
 fn counter(item: &Item) -> Result<LeaseCounter, String> {

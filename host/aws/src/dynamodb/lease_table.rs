@@ -1,11 +1,10 @@
 //! The lease table of one application, through `Scan`, `GetItem`, `PutItem` and `UpdateItem`.
 //!
-//! A failed condition comes back with the row as it stands (`ALL_OLD`), so that a lost race needs
+//! A failed condition comes back with the row as it is now (`ALL_OLD`), so that a lost race needs
 //! no second read.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
@@ -16,14 +15,14 @@ use shardmill_core::ports::{
 use shardmill_core::stream::LeaseKey;
 
 use super::conditions::{self, ConditionalUpdate, IS_NEW};
-use super::errors::store_error;
+use super::errors::{is_condition_failed, store_error};
 use super::lease_item::{self, Item, LEASE_KEY, Row, text};
 use super::row_size;
-use super::scan;
+use super::scan::{self, Pages};
 use super::state_change::StateChange;
 use super::table::{self, Key};
 
-/// The adapter.
+/// The lease store of one application in DynamoDB.
 #[derive(Debug, Clone)]
 pub struct LeaseTable {
     client: Client,
@@ -32,7 +31,7 @@ pub struct LeaseTable {
 }
 
 impl LeaseTable {
-    /// The leases kept in `table`, through `client`.
+    /// Accesses the leases in `table` through `client`.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self {
             client,
@@ -55,18 +54,18 @@ impl LeaseTable {
         &self.table
     }
 
-    /// Whether the table is there; makes nothing.
+    /// Whether the table exists; creates nothing.
     pub async fn exists(&self) -> Result<bool, StoreError> {
         table::exists(&self.client, &self.table).await
     }
 
-    /// The same of the table for the plugin's state.
+    /// Whether the table for the plugin's state exists; creates nothing.
     pub async fn has_state_table(&self) -> Result<bool, StoreError> {
         table::exists(&self.client, &self.state_table()).await
     }
 
-    /// Moves the checkpoint of a lease that nobody ever held, if it still is as seen. Not part of
-    /// the port: only an import does this, before the application has hosts.
+    /// Moves the checkpoint of a lease that was never held, if the row is still as seen. Not part
+    /// of the port: only an import does this, before the application has hosts.
     pub async fn place(&self, seen: &Lease, to: &Lease) -> Result<Placed, StoreError> {
         let update = conditions::place(seen, to);
         let request = self
@@ -79,13 +78,7 @@ impl LeaseTable {
             .set_expression_attribute_values(Some(update.values));
         match request.send().await {
             Ok(_) => Ok(Placed::Moved),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(UpdateItemError::is_conditional_check_failed_exception) =>
-            {
-                Ok(Placed::Changed)
-            }
+            Err(error) if is_condition_failed(&error) => Ok(Placed::Changed),
             Err(error) => Err(self.error(&error)),
         }
     }
@@ -94,10 +87,13 @@ impl LeaseTable {
         &self.client
     }
 
-    async fn scan(&self, is_consistent: bool) -> Result<LeaseListing, StoreError> {
+    async fn scan(&self, are_consistent: bool) -> Result<LeaseListing, StoreError> {
         let mut listing = LeaseListing::default();
-        let how = (self.page_rows, is_consistent);
-        scan::each_item(&self.client, &self.table, how, |item| {
+        let pages = Pages {
+            rows_max: self.page_rows,
+            are_consistent,
+        };
+        scan::each_item(&self.client, &self.table, pages, |item| {
             listing.bytes += row_size::of_item(&item);
             match lease_item::classify(&item) {
                 Row::Lease(lease) => listing.leases.push(*lease),
@@ -114,12 +110,9 @@ impl LeaseTable {
             .client
             .get_item()
             .table_name(&self.table)
-            .key(LEASE_KEY, text(key.as_str()));
-        let reply = request
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(|error| self.error(&error))?;
+            .key(LEASE_KEY, text(key.as_str()))
+            .consistent_read(true);
+        let reply = request.send().await.map_err(|error| self.error(&error))?;
         reply.item.map(|item| self.decode(key, &item)).transpose()
     }
 
@@ -133,13 +126,7 @@ impl LeaseTable {
             .condition_expression(IS_NEW);
         match request.send().await {
             Ok(_) => Ok(Created::New),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(PutItemError::is_conditional_check_failed_exception) =>
-            {
-                Ok(Created::Existed)
-            }
+            Err(error) if is_condition_failed(&error) => Ok(Created::Existed),
             Err(error) => Err(self.error(&error)),
         }
     }
@@ -159,12 +146,9 @@ impl LeaseTable {
             return Ok(Written::Applied(then));
         };
         match error.as_service_error() {
-            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => match &failed.item {
-                Some(row) => Ok(Written::Conflict(Some(Box::new(
-                    self.decode(&then.key, row)?,
-                )))),
-                None => Ok(Written::Conflict(None)),
-            },
+            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                self.conflict(&then.key, failed.item())
+            }
             Some(_) | None => Err(self.error(&error)),
         }
     }
@@ -194,7 +178,13 @@ impl LeaseTable {
         }
     }
 
-    pub(super) fn decode(&self, key: &LeaseKey, row: &Item) -> Result<Lease, StoreError> {
+    /// The answer to a writer whose condition failed on `row`, which is `None` if it is gone.
+    pub(super) fn conflict(&self, key: &LeaseKey, row: Option<&Item>) -> WriteResult {
+        let lease = row.map(|row| self.decode(key, row)).transpose()?;
+        Ok(Written::Conflict(lease.map(Box::new)))
+    }
+
+    fn decode(&self, key: &LeaseKey, row: &Item) -> Result<Lease, StoreError> {
         lease_item::decode(row).map_err(|problem| StoreError::Refused {
             message: format!("table {}: row {key} cannot be read: {problem}", self.table),
         })

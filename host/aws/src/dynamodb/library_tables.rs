@@ -1,10 +1,9 @@
-//! The tables of other libraries, item by item: read whole, written only by an export, and nothing
-//! decided. What the items mean is core's.
+//! The tables of other libraries, item by item: read whole, and written only by an export. Core
+//! decides what the items mean.
 
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::migration::{
     Found, Library, Row, RowChange, Tables, Value, of_multi_stream, read,
@@ -12,9 +11,9 @@ use shardmill_core::migration::{
 use shardmill_core::ports::{LeaseStore, StoreError};
 
 use super::LeaseTable;
-use super::errors::store_error;
+use super::errors::{is_condition_failed, store_error};
 use super::lease_item::Item;
-use super::scan;
+use super::scan::{self, Pages};
 use super::table::{self, Key};
 
 /// The tables of one application, or of one program, of a library.
@@ -30,14 +29,14 @@ pub struct LibraryTables {
 pub enum RowWritten {
     /// The row is as asked for.
     Written,
-    /// It was already.
+    /// It already was.
     Same,
-    /// Somebody wrote to it meanwhile; it was left alone.
+    /// Another program wrote to it meanwhile; it was left alone.
     Changed,
 }
 
 impl LibraryTables {
-    /// The tables of `library` under `name`, whether they are there or not.
+    /// The tables of `library` under `name`, whether they exist or not.
     pub fn new(client: Client, library: Library, name: impl Into<String>) -> Self {
         Self {
             client,
@@ -46,38 +45,40 @@ impl LibraryTables {
         }
     }
 
-    /// Recognises whose tables lie under `name`, by their keys; `None` if no library's do. A lease
+    /// Recognises whose tables are under `name` by their keys; `None` if no library's are. A lease
     /// table of the KCL counts if it holds several streams.
     pub async fn find(client: &Client, name: &str) -> Result<Option<Self>, StoreError> {
-        let of = |library| Some(Self::new(client.clone(), library, name));
+        let of = |library| Self::new(client.clone(), library, name);
         if let Some(found) = table::describe(client, name).await? {
             let key = table::key_of(&found);
             if let Some(library) = Library::of_key(&key) {
-                return Ok(of(library));
+                return Ok(Some(of(library)));
             }
             if key == Library::KclMultiStream.key() {
-                let tables = Self::new(client.clone(), Library::KclMultiStream, name);
+                let tables = of(Library::KclMultiStream);
                 if !tables.places().await?.is_empty() {
                     return Ok(Some(tables));
                 }
             }
         }
         let beside = Library::Kinsumer.checkpoints_table(name);
-        let found = table::describe(client, &beside).await?;
-        let is_kinsumer = found.is_some_and(|found| {
-            Library::of_key(&table::key_of(&found)) == Some(Library::Kinsumer)
-        });
-        Ok(is_kinsumer.then(|| of(Library::Kinsumer)).flatten())
+        let Some(found) = table::describe(client, &beside).await? else {
+            return Ok(None);
+        };
+        match Library::of_key(&table::key_of(&found)) {
+            Some(Library::Kinsumer) => Ok(Some(of(Library::Kinsumer))),
+            _ => Ok(None),
+        }
     }
 
-    /// Whose they are.
+    /// The library that the tables belong to.
     pub fn library(&self) -> Library {
         self.library
     }
 
-    /// The table of checkpoints.
+    /// The name of the table of checkpoints.
     pub fn checkpoints_table(&self) -> String {
-        // Asked for by the table's own name, kinsumer's is that.
+        // kinsumer's tables may have been asked for by the name of this very table.
         match self.library {
             Library::Kinsumer
                 if self
@@ -90,46 +91,52 @@ impl LibraryTables {
         }
     }
 
-    /// All that they hold now, strongly consistent.
+    /// All the checkpoints that the tables hold now, strongly consistent.
     pub async fn places(&self) -> Result<Vec<Found>, StoreError> {
         if self.library == Library::KclMultiStream {
             let leases = LeaseTable::new(self.client.clone(), self.name.as_str());
             return Ok(of_multi_stream(&leases.list_consistently().await?.leases));
         }
-        let mut tables = Tables {
+        let tables = Tables {
             checkpoints: self.rows(&self.checkpoints_table()).await?,
-            workers: Vec::new(),
+            workers: self.worker_rows().await?,
         };
+        Ok(read(self.library, &tables))
+    }
+
+    /// Empty if the library keeps no table of workers, or there is none.
+    async fn worker_rows(&self) -> Result<Vec<Row>, StoreError> {
         let checkpoints = self.checkpoints_table();
         let application = checkpoints
             .strip_suffix(&self.library.checkpoints_table(""))
             .unwrap_or(&checkpoints);
-        if let Some(workers) = self.library.workers_table(application)
-            && table::exists(&self.client, &workers).await?
-        {
-            tables.workers = self.rows(&workers).await?;
+        match self.library.workers_table(application) {
+            Some(workers) if table::exists(&self.client, &workers).await? => {
+                self.rows(&workers).await
+            }
+            _ => Ok(Vec::new()),
         }
-        Ok(read(self.library, &tables))
     }
 
     async fn rows(&self, table: &str) -> Result<Vec<Row>, StoreError> {
         let mut rows = Vec::new();
-        scan::each_item(&self.client, table, (None, true), |item| {
-            rows.push(row_of(item));
-        })
-        .await?;
+        let pages = Pages {
+            are_consistent: true,
+            ..Pages::default()
+        };
+        scan::each_item(&self.client, table, pages, |item| rows.push(row_of(item))).await?;
         Ok(rows)
     }
 
-    /// Makes the table of checkpoints if there is none, and refuses one with another key.
+    /// Creates the table of checkpoints if there is none, and refuses one with another key.
     pub async fn ensure(&self) -> Result<(), StoreError> {
-        let key = self.library.key().iter().copied();
-        let key: Vec<Key> = key.filter_map(Key::of_part).collect();
+        let parts = self.library.key().iter();
+        let key: Vec<Key> = parts.filter_map(|part| Key::of_part(part)).collect();
         table::ensure(&self.client, &self.checkpoints_table(), &key).await
     }
 
-    /// Writes one row, if it is as it was read a moment before; attributes that the change does not
-    /// name stay.
+    /// Writes one row, if it is still as it was read a moment before; attributes that the change
+    /// does not name stay.
     pub async fn write(&self, change: &RowChange) -> Result<RowWritten, StoreError> {
         let table = self.checkpoints_table();
         let seen = self.item(&table, &change.key).await?;
@@ -138,6 +145,7 @@ impl LibraryTables {
             return Ok(RowWritten::Same);
         }
         let condition = unchanged(seen.as_ref(), change);
+        let values = (!condition.values.is_empty()).then_some(condition.values);
         let request = self
             .client
             .put_item()
@@ -145,18 +153,10 @@ impl LibraryTables {
             .set_item(Some(wanted))
             .condition_expression(condition.expression)
             .set_expression_attribute_names(Some(condition.names))
-            .set_expression_attribute_values(
-                Some(condition.values).filter(|values| !values.is_empty()),
-            );
+            .set_expression_attribute_values(values);
         match request.send().await {
             Ok(_) => Ok(RowWritten::Written),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(PutItemError::is_conditional_check_failed_exception) =>
-            {
-                Ok(RowWritten::Changed)
-            }
+            Err(error) if is_condition_failed(&error) => Ok(RowWritten::Changed),
             Err(error) => Err(store_error(&table, &error)),
         }
     }
@@ -173,7 +173,7 @@ impl LibraryTables {
     }
 }
 
-/// The row as it is to be.
+/// The row with `change` applied to it.
 fn overlaid(seen: Option<&Item>, change: &RowChange) -> Item {
     let mut item = seen.cloned().unwrap_or_default();
     for name in &change.remove {
@@ -185,36 +185,51 @@ fn overlaid(seen: Option<&Item>, change: &RowChange) -> Item {
 }
 
 /// A condition with the names and values in it.
+#[derive(Default)]
 struct Condition {
     expression: String,
     names: HashMap<String, String>,
     values: Item,
 }
 
-/// That the row is as seen: each attribute has its value, and none of those that go has come.
+/// The condition that the row is as seen: each attribute has its value, and none of those that
+/// `change` removes was added.
 fn unchanged(seen: Option<&Item>, change: &RowChange) -> Condition {
-    let (mut names, mut values, mut all) = (HashMap::new(), Item::new(), Vec::new());
-    let absent = match seen {
-        None => change.key.keys().map(String::as_str).take(1).collect(),
-        Some(seen) => {
-            for (at, (name, value)) in seen.iter().enumerate() {
-                names.insert(format!("#s{at}"), name.clone());
-                values.insert(format!(":s{at}"), value.clone());
-                all.push(format!("#s{at} = :s{at}"));
-            }
-            let gone = change.remove.iter().copied();
-            gone.filter(|name| !seen.contains_key(*name))
-                .collect::<Vec<&str>>()
+    let mut condition = Condition::default();
+    let Some(seen) = seen else {
+        if let Some(name) = change.key.keys().next() {
+            condition.require_absent(0, name);
         }
+        return condition;
     };
-    for (at, name) in absent.into_iter().enumerate() {
-        names.insert(format!("#a{at}"), name.to_owned());
-        all.push(format!("attribute_not_exists(#a{at})"));
+    for (at, (name, value)) in seen.iter().enumerate() {
+        condition.require_equal(at, name, value);
     }
-    Condition {
-        expression: all.join(" AND "),
-        names,
-        values,
+    let removed = change.remove.iter();
+    let absent = removed.filter(|name| !seen.contains_key(**name));
+    for (at, name) in absent.enumerate() {
+        condition.require_absent(at, name);
+    }
+    condition
+}
+
+impl Condition {
+    fn require_equal(&mut self, at: usize, name: &str, value: &AttributeValue) {
+        self.and(&format!("#s{at} = :s{at}"));
+        self.names.insert(format!("#s{at}"), name.to_owned());
+        self.values.insert(format!(":s{at}"), value.clone());
+    }
+
+    fn require_absent(&mut self, at: usize, name: &str) {
+        self.and(&format!("attribute_not_exists(#a{at})"));
+        self.names.insert(format!("#a{at}"), name.to_owned());
+    }
+
+    fn and(&mut self, requirement: &str) {
+        if !self.expression.is_empty() {
+            self.expression.push_str(" AND ");
+        }
+        self.expression.push_str(requirement);
     }
 }
 

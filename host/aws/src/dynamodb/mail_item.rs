@@ -1,4 +1,4 @@
-//! What a leader leaves for one host, as an item in a partition of its own: a list of maps, one an
+//! What a leader leaves for one host, as the only item of a partition: a list of maps, one for each
 //! errand.
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -27,7 +27,7 @@ const FROM: &str = "from";
 /// Its run and its beat.
 const RUN: &str = "run";
 const BEAT: &str = "beat";
-/// Who asks for the lease, or asked in vain.
+/// The worker that asks for the lease, or asked in vain.
 const BY: &str = "by";
 const SHARE: &str = "share";
 const LEAD: &str = "lead";
@@ -50,50 +50,64 @@ pub(super) fn encode(worker: &WorkerId, mail: &Mail) -> Item {
 }
 
 fn encode_errand(errand: &Errand) -> AttributeValue {
-    let mut item = Item::from([(LEASE.to_owned(), text(errand.key.as_str()))]);
-    let mut put = |name: &str, value: AttributeValue| item.insert(name.to_owned(), value);
-    match &errand.task {
+    let mut item = match &errand.task {
         Task::Take {
             counter,
             owner,
             why,
-        } => {
-            put(TASK, text(TAKE));
-            put(COUNTER, number(counter.0));
-            if let Some(owner) = owner {
-                put(FROM, text(owner.id.as_str()));
-            }
-            if let Some((run, beat)) = owner.as_ref().and_then(|owner| owner.beat.as_ref()) {
-                put(RUN, text(run.as_str()));
-                put(BEAT, number(*beat));
-            }
-            match why {
-                Why::BelowShare { fair_share } => put(SHARE, number(*fair_share as u64)),
-                Why::Uneven { lead } => put(LEAD, number(*lead)),
-                Why::Overdue => None,
-            };
-        }
+        } => encode_take(*counter, owner.as_ref(), why),
         Task::Claim {
             from,
             replaces,
             lead,
-        } => {
-            put(TASK, text(CLAIM));
-            put(FROM, text(from.as_str()));
-            put(LEAD, number(*lead));
-            if let Some(by) = replaces {
-                put(BY, text(by.as_str()));
-            }
-        }
-        Task::Expect { by } => {
-            put(TASK, text(EXPECT));
-            put(BY, text(by.as_str()));
-        }
-    }
+        } => encode_claim(from, replaces.as_ref(), *lead),
+        Task::Expect { by } => Item::from([
+            (TASK.to_owned(), text(EXPECT)),
+            (BY.to_owned(), text(by.as_str())),
+        ]),
+    };
+    item.insert(LEASE.to_owned(), text(errand.key.as_str()));
     AttributeValue::M(item)
 }
 
-/// Reads mail, or says what is wrong with it: half of it is as good as none.
+fn encode_take(counter: LeaseCounter, owner: Option<&OwnerSeen>, why: &Why) -> Item {
+    let mut item = Item::from([
+        (TASK.to_owned(), text(TAKE)),
+        (COUNTER.to_owned(), number(counter.0)),
+    ]);
+    if let Some(owner) = owner {
+        item.insert(FROM.to_owned(), text(owner.id.as_str()));
+        if let Some((run, beat)) = &owner.beat {
+            item.insert(RUN.to_owned(), text(run.as_str()));
+            item.insert(BEAT.to_owned(), number(*beat));
+        }
+    }
+    match why {
+        Why::BelowShare { fair_share } => {
+            item.insert(SHARE.to_owned(), number(*fair_share as u64));
+        }
+        Why::Uneven { lead } => {
+            item.insert(LEAD.to_owned(), number(*lead));
+        }
+        Why::Overdue => {}
+    }
+    item
+}
+
+fn encode_claim(from: &WorkerId, replaces: Option<&WorkerId>, lead: u64) -> Item {
+    let mut item = Item::from([
+        (TASK.to_owned(), text(CLAIM)),
+        (FROM.to_owned(), text(from.as_str())),
+        (LEAD.to_owned(), number(lead)),
+    ]);
+    if let Some(claimant) = replaces {
+        item.insert(BY.to_owned(), text(claimant.as_str()));
+    }
+    item
+}
+
+/// Reads mail, or says what is wrong with it. Mail with an unreadable errand is unreadable as a
+/// whole.
 pub(super) fn decode(item: &Item) -> Result<Mail, String> {
     let errands = item
         .get(ERRANDS)
@@ -115,15 +129,12 @@ fn decode_errand(value: &AttributeValue) -> Result<Errand, String> {
     let task = match string(item, TASK)? {
         TAKE => Task::Take {
             counter: LeaseCounter(unsigned(item, COUNTER)?),
-            owner: item.contains_key(FROM).then(|| owner(item)).transpose()?,
+            owner: owner(item)?,
             why: why(item)?,
         },
         CLAIM => Task::Claim {
             from: worker(item, FROM)?,
-            replaces: item
-                .contains_key(BY)
-                .then(|| worker(item, BY))
-                .transpose()?,
+            replaces: claimant(item)?,
             lead: unsigned(item, LEAD)?,
         },
         EXPECT => Task::Expect {
@@ -134,15 +145,26 @@ fn decode_errand(value: &AttributeValue) -> Result<Errand, String> {
     Ok(Errand { key, task })
 }
 
-fn owner(item: &Item) -> Result<OwnerSeen, String> {
-    let beat = item
-        .contains_key(RUN)
-        .then(|| Ok::<_, String>((run(item, RUN)?, unsigned(item, BEAT)?)))
-        .transpose()?;
-    Ok(OwnerSeen {
+fn owner(item: &Item) -> Result<Option<OwnerSeen>, String> {
+    if !item.contains_key(FROM) {
+        return Ok(None);
+    }
+    let mut owner = OwnerSeen {
         id: worker(item, FROM)?,
-        beat,
-    })
+        beat: None,
+    };
+    if item.contains_key(RUN) {
+        owner.beat = Some((run(item, RUN)?, unsigned(item, BEAT)?));
+    }
+    Ok(Some(owner))
+}
+
+fn claimant(item: &Item) -> Result<Option<WorkerId>, String> {
+    if item.contains_key(BY) {
+        worker(item, BY).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 fn why(item: &Item) -> Result<Why, String> {

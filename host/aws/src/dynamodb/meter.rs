@@ -1,4 +1,4 @@
-//! Counts what is asked of tables, try by try, and what it costs: the SDK's own retries are
+//! Counts requests to tables, attempt by attempt, and what they cost: the SDK's own retries are
 //! requests too, and are throttled too.
 
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ use aws_sdk_dynamodb::types::{
     Update,
 };
 use aws_smithy_runtime_api::client::interceptors::context::{Input, Output};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
 
 use crate::metrics::{TABLE_CAPACITY, TABLE_REQUESTS};
@@ -32,12 +33,12 @@ use crate::metrics::{TABLE_CAPACITY, TABLE_REQUESTS};
 /// Counts requests and units.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    /// What is left of units that are counted whole: a read that need not be consistent costs half
-    /// of one. By table and operation; locked for some nanoseconds.
+    /// Fractions of units that are not counted yet, since only whole ones are: an eventually
+    /// consistent read costs half of one. By table and operation; locked for some nanoseconds.
     left: Mutex<BTreeMap<(String, &'static str), f64>>,
 }
 
-/// What a request is, remembered until it is answered.
+/// A request, remembered until it is answered.
 #[derive(Debug)]
 struct Asked {
     table: String,
@@ -71,40 +72,18 @@ impl Intercept for Meter {
         _components: &RuntimeComponents,
         bag: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let Some(Asked { table, operation }) = bag.load::<Asked>() else {
+        let Some(asked) = bag.load::<Asked>() else {
             return Ok(());
         };
-        let answer = context.response().map(|response| {
-            let body = response.body().bytes().unwrap_or_default();
-            (
-                response.status().as_u16(),
-                String::from_utf8_lossy(&body[..body.len().min(ERROR_BYTES_MAX)]),
-            )
-        });
-        let outcome = outcome(
-            answer
-                .as_ref()
-                .map(|(status, body)| (*status, body.as_ref())),
-        );
         let labels = [
-            ("table", table.clone()),
-            ("operation", (*operation).to_owned()),
-            ("outcome", outcome.to_owned()),
+            ("table", asked.table.clone()),
+            ("operation", asked.operation.to_owned()),
+            ("outcome", outcome_of(context.response()).to_owned()),
         ];
         ::metrics::counter!(TABLE_REQUESTS, &labels).increment(1);
         if let Some(Ok(output)) = context.output_or_error() {
             for consumed in consumed(output) {
-                let table = consumed.table_name().unwrap_or(table);
-                let units = self.whole_units(
-                    table,
-                    operation,
-                    consumed.capacity_units().unwrap_or_default(),
-                );
-                let labels = [
-                    ("table", table.to_owned()),
-                    ("operation", (*operation).to_owned()),
-                ];
-                ::metrics::counter!(TABLE_CAPACITY, &labels).increment(units);
+                self.count_units(asked, consumed);
             }
         }
         Ok(())
@@ -112,7 +91,17 @@ impl Intercept for Meter {
 }
 
 impl Meter {
-    /// Units to count now; what is less than one is kept for the next time.
+    fn count_units(&self, asked: &Asked, consumed: &ConsumedCapacity) {
+        let table = consumed.table_name().unwrap_or(&asked.table);
+        let units = consumed.capacity_units().unwrap_or_default();
+        let units = self.whole_units(table, asked.operation, units);
+        let labels = [
+            ("table", table.to_owned()),
+            ("operation", asked.operation.to_owned()),
+        ];
+        ::metrics::counter!(TABLE_CAPACITY, &labels).increment(units);
+    }
+    /// The whole units to count now; the fraction is kept for the next time.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -128,14 +117,21 @@ impl Meter {
     }
 }
 
-/// The name of an error stands at the beginning of its body.
+/// An error's body begins with its name.
 const ERROR_BYTES_MAX: usize = 512;
 
-/// By the answer's status and the beginning of its body.
-fn outcome(answer: Option<(u16, &str)>) -> &'static str {
-    let Some((status, body)) = answer else {
+/// The outcome as the metric names it; `None` means that there was no answer.
+fn outcome_of(response: Option<&HttpResponse>) -> &'static str {
+    let Some(response) = response else {
         return "failed";
     };
+    let body = response.body().bytes().unwrap_or_default();
+    let start = &body[..body.len().min(ERROR_BYTES_MAX)];
+    outcome(response.status().as_u16(), &String::from_utf8_lossy(start))
+}
+
+/// By the answer's status and the beginning of its body.
+fn outcome(status: u16, body: &str) -> &'static str {
     let has = |names: &[&str]| names.iter().any(|name| body.contains(name));
     match status {
         200..300 => "ok",
@@ -147,7 +143,7 @@ fn outcome(answer: Option<(u16, &str)>) -> &'static str {
         {
             "condition"
         }
-        // As of a table that is still to be made.
+        // For instance a table that is still to be made.
         _ if has(&["ResourceNotFound"]) => "absent",
         _ if has(&["Throttl", "ThroughputExceeded", "LimitExceeded"]) => "throttled",
         400..500 => "refused",
@@ -155,8 +151,8 @@ fn outcome(answer: Option<(u16, &str)>) -> &'static str {
     }
 }
 
-/// What is asked, which is to tell the units that it consumes; `None` for what is no request of a
-/// host.
+/// Makes the answer show the units that the request consumes; `None` for requests that a host never
+/// makes.
 fn ask_for_units(input: &mut Input) -> Option<Asked> {
     macro_rules! metered {
         ($($input:ty => $operation:literal),*) => {
@@ -177,27 +173,26 @@ fn ask_for_units(input: &mut Input) -> Option<Asked> {
     );
     if let Some(input) = input.downcast_mut::<TransactWriteItemsInput>() {
         input.return_consumed_capacity = Some(ReturnConsumedCapacity::Total);
-        let table = input
-            .transact_items()
-            .first()
-            .and_then(table_of)
-            .unwrap_or_default()
-            .to_owned();
+        let table = input.transact_items().first().and_then(table_of);
         return Some(Asked {
-            table,
+            table: table.unwrap_or_default().to_owned(),
             operation: "TransactWriteItems",
         });
     }
-    if let Some(input) = input.downcast_ref::<DescribeTableInput>() {
-        return Some(Asked {
-            table: input.table_name.clone().unwrap_or_default(),
-            operation: "DescribeTable",
-        });
-    }
-    let input = input.downcast_ref::<CreateTableInput>()?;
+    without_units(input)
+}
+
+/// A request about a table as a whole, which consumes no units.
+fn without_units(input: &Input) -> Option<Asked> {
+    let (operation, table) = if let Some(input) = input.downcast_ref::<DescribeTableInput>() {
+        ("DescribeTable", &input.table_name)
+    } else {
+        let input = input.downcast_ref::<CreateTableInput>()?;
+        ("CreateTable", &input.table_name)
+    };
     Some(Asked {
-        table: input.table_name.clone().unwrap_or_default(),
-        operation: "CreateTable",
+        table: table.clone().unwrap_or_default(),
+        operation,
     })
 }
 
@@ -259,11 +254,8 @@ mod tests {
             (400, "ResourceNotFoundException", "absent"),
             (500, "InternalServerError", "failed"),
         ] {
-            assert_eq!(outcome(Some((status, &error(name)))), expected, "{name}");
+            assert_eq!(outcome(status, &error(name)), expected, "{name}");
         }
-        assert_eq!(
-            (outcome(Some((200, "{}"))), outcome(None)),
-            ("ok", "failed")
-        );
+        assert_eq!((outcome(200, "{}"), outcome_of(None)), ("ok", "failed"));
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn string<'a>(item: &'a Item, name: &str) -> Result<&'a str, String> 
 }
 
 /// Text for people, on one line.
-pub(super) fn told(item: &Item, name: &str) -> Result<String, String> {
+pub(super) fn for_people(item: &Item, name: &str) -> Result<String, String> {
     string(item, name).map(|text| one_line(text).into_owned())
 }
 

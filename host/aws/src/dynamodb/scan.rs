@@ -10,12 +10,20 @@ use super::lease_item::Item;
 /// shards.
 const PAGES_MAX: usize = 10_000;
 
-/// Gives every item of `table` to `visit`, in pages of at most `page_rows`, eventually or strongly
-/// consistent.
+/// How a table is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pages {
+    /// At most this many rows a page; without it, 1 MiB a page.
+    pub(super) rows_max: Option<i32>,
+    /// Whether reads are strongly consistent.
+    pub(super) are_consistent: bool,
+}
+
+/// Calls `visit` with every item of `table`.
 pub(super) async fn each_item(
     client: &Client,
     table: &str,
-    (page_rows, is_consistent): (Option<i32>, bool),
+    pages: Pages,
     mut visit: impl FnMut(Item),
 ) -> Result<(), StoreError> {
     let mut start = None;
@@ -23,17 +31,16 @@ pub(super) async fn each_item(
         let request = client
             .scan()
             .table_name(table)
-            .set_limit(page_rows)
-            .consistent_read(is_consistent);
-        let request = request.set_exclusive_start_key(start);
+            .set_limit(pages.rows_max)
+            .consistent_read(pages.are_consistent)
+            .set_exclusive_start_key(start);
         let page = request
             .send()
             .await
             .map_err(|error| store_error(table, &error))?;
-        page.items
-            .unwrap_or_default()
-            .into_iter()
-            .for_each(&mut visit);
+        for item in page.items.unwrap_or_default() {
+            visit(item);
+        }
         match page.last_evaluated_key.filter(|key| !key.is_empty()) {
             Some(next) => start = Some(next),
             None => return Ok(()),

@@ -34,15 +34,8 @@ struct KeptShard {
 /// never mixes two lists.
 pub(super) fn encode(shards: &CachedShards, version: &str) -> Result<(Item, Vec<Item>), String> {
     let mut chunks = Vec::new();
-    for (number, chunk) in shards.shards.chunks(CHUNK_SHARDS).enumerate() {
-        let kept: Vec<KeptShard> = chunk.iter().map(keep).collect();
-        let mut item = row::key(SHARDS, &chunk_id(number));
-        item.insert(VERSION.to_owned(), text(version));
-        item.insert(
-            DATA.to_owned(),
-            text(&serde_json::to_string(&kept).map_err(|error| error.to_string())?),
-        );
-        chunks.push(item);
+    for (number, shards) in shards.shards.chunks(CHUNK_SHARDS).enumerate() {
+        chunks.push(encode_chunk(number, shards, version)?);
     }
     let mut index = row::key(SHARDS, INDEX);
     index.extend([
@@ -54,25 +47,23 @@ pub(super) fn encode(shards: &CachedShards, version: &str) -> Result<(Item, Vec<
     Ok((index, chunks))
 }
 
+fn encode_chunk(number: usize, shards: &[Shard], version: &str) -> Result<Item, String> {
+    let kept: Vec<KeptShard> = shards.iter().map(keep).collect();
+    let json = serde_json::to_string(&kept).map_err(|error| error.to_string())?;
+    let mut item = row::key(SHARDS, &chunk_id(number));
+    item.insert(VERSION.to_owned(), text(version));
+    item.insert(DATA.to_owned(), text(&json));
+    Ok(item)
+}
+
 /// The list, if `items` hold a whole one.
 pub(super) fn decode(items: &[Item]) -> Option<CachedShards> {
-    let by_id = |id: &str| {
-        items
-            .iter()
-            .find(|item| row::string(item, row::ID) == Ok(id))
-    };
-    let index = by_id(INDEX)?;
+    let index = by_id(items, INDEX)?;
     let version = row::string(index, VERSION).ok()?;
     let mut shards = Vec::new();
-    for chunk in 0..usize::try_from(row::unsigned(index, CHUNKS).ok()?).ok()? {
-        let chunk = by_id(&chunk_id(chunk))?;
-        if row::string(chunk, VERSION).ok()? != version {
-            return None;
-        }
-        let kept: Vec<KeptShard> = serde_json::from_str(row::string(chunk, DATA).ok()?).ok()?;
-        for shard in kept {
-            shards.push(restore(shard)?);
-        }
+    for number in 0..row::unsigned(index, CHUNKS).ok()? {
+        let id = chunk_id(usize::try_from(number).ok()?);
+        shards.extend(decode_chunk(by_id(items, &id)?, version)?);
     }
     Some(CachedShards {
         identity: StreamIdentity {
@@ -81,6 +72,21 @@ pub(super) fn decode(items: &[Item]) -> Option<CachedShards> {
         shards,
         listed_by: Incarnation::new(row::string(index, INCARNATION).ok()?)?,
     })
+}
+
+/// The shards of one chunk, if it is of this version of the list.
+fn decode_chunk(item: &Item, version: &str) -> Option<Vec<Shard>> {
+    if row::string(item, VERSION).ok()? != version {
+        return None;
+    }
+    let kept: Vec<KeptShard> = serde_json::from_str(row::string(item, DATA).ok()?).ok()?;
+    kept.into_iter().map(restore).collect()
+}
+
+fn by_id<'a>(items: &'a [Item], id: &str) -> Option<&'a Item> {
+    items
+        .iter()
+        .find(|item| row::string(item, row::ID) == Ok(id))
 }
 
 fn chunk_id(number: usize) -> String {

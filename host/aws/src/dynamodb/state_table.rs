@@ -1,6 +1,7 @@
 //! The plugin's state: a table beside the lease table, written in one transaction with the lease's
-//! row, so that state and checkpoint never disagree, and the row keeps its size.
+//! row. So state and checkpoint never disagree, and the row stays small.
 
+use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Delete, Put, ReturnValuesOnConditionCheckFailure,
@@ -32,39 +33,15 @@ impl LeaseTable {
         change: StateChange,
         then: LeaseToken,
     ) -> WriteResult {
-        let refused = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Refused {
-            message: error.to_string(),
-        };
-        let lease = Update::builder()
-            .table_name(self.name())
-            .key(LEASE_KEY, text(then.key.as_str()))
-            .condition_expression(update.condition)
-            .update_expression(update.update)
-            .set_expression_attribute_values(Some(update.values))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build()
-            .map_err(refused)?;
-        let state = TransactWriteItem::builder();
-        let state = match change {
-            StateChange::Put(item) => state.put(
-                Put::builder()
-                    .table_name(self.state_table())
-                    .set_item(Some(*item))
-                    .build()
-                    .map_err(refused)?,
-            ),
-            StateChange::Remove => {
-                let key = text(then.key.as_str());
-                let delete = Delete::builder()
-                    .table_name(self.state_table())
-                    .key(LEASE_KEY, key)
-                    .build();
-                state.delete(delete.map_err(refused)?)
-            }
-        };
+        let lease = self
+            .lease_part(&then.key, update)
+            .map_err(|error| refused(&error))?;
+        let state = self
+            .state_part(&then.key, change)
+            .map_err(|error| refused(&error))?;
         let request = self.client().transact_write_items();
-        let request = request.transact_items(TransactWriteItem::builder().update(lease).build());
-        let Err(error) = request.transact_items(state.build()).send().await else {
+        let request = request.transact_items(lease).transact_items(state);
+        let Err(error) = request.send().await else {
             return Ok(Written::Applied(then));
         };
         match error.as_service_error() {
@@ -75,30 +52,64 @@ impl LeaseTable {
         }
     }
 
+    fn lease_part(
+        &self,
+        key: &LeaseKey,
+        update: ConditionalUpdate,
+    ) -> Result<TransactWriteItem, BuildError> {
+        let update = Update::builder()
+            .table_name(self.name())
+            .key(LEASE_KEY, text(key.as_str()))
+            .condition_expression(update.condition)
+            .update_expression(update.update)
+            .set_expression_attribute_values(Some(update.values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()?;
+        Ok(TransactWriteItem::builder().update(update).build())
+    }
+
+    fn state_part(
+        &self,
+        key: &LeaseKey,
+        change: StateChange,
+    ) -> Result<TransactWriteItem, BuildError> {
+        let part = TransactWriteItem::builder();
+        let table = self.state_table();
+        let part = match change {
+            StateChange::Put(item) => {
+                let put = Put::builder().table_name(table).set_item(Some(*item));
+                part.put(put.build()?)
+            }
+            StateChange::Remove => {
+                let delete = Delete::builder().table_name(table);
+                let delete = delete.key(LEASE_KEY, text(key.as_str()));
+                part.delete(delete.build()?)
+            }
+        };
+        Ok(part.build())
+    }
+
     /// A cancelled transaction was not applied, whatever the reason.
     fn cancelled(&self, key: &LeaseKey, reasons: &[CancellationReason]) -> WriteResult {
-        if let Some(failed) = reasons
+        let failed = reasons
             .iter()
-            .find(|reason| reason.code() == Some("ConditionalCheckFailed"))
-        {
+            .find(|reason| reason.code() == Some("ConditionalCheckFailed"));
+        if let Some(failed) = failed {
             // `ALL_OLD` of a row that is not there is an empty map.
             let row = failed.item().filter(|row| !row.is_empty());
-            let row = row.map(|row| self.decode(key, row)).transpose()?;
-            return Ok(Written::Conflict(row.map(Box::new)));
+            return self.conflict(key, row);
         }
-        let why = reasons
+        let reason = reasons
             .iter()
             .find(|reason| reason.code().is_some_and(|code| code != "None"));
-        let code = why
-            .and_then(CancellationReason::code)
-            .unwrap_or("for no reason given");
-        let details = why
-            .and_then(CancellationReason::message)
-            .unwrap_or_default();
+        let code = reason.and_then(CancellationReason::code);
+        let code = code.unwrap_or("for no reason given");
+        let details = reason.and_then(CancellationReason::message);
         let message = format!(
-            "tables {} and {}: cancelled: {code}: {details}",
+            "tables {} and {}: cancelled: {code}: {}",
             self.name(),
-            self.state_table()
+            self.state_table(),
+            details.unwrap_or_default()
         );
         Err(match code {
             // Too large an item, or a table of another shape: trying again changes nothing.
@@ -120,46 +131,55 @@ impl LeaseTable {
             .client()
             .get_item()
             .table_name(&table)
-            .key(LEASE_KEY, text(key.as_str()));
-        let reply = request
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(|error| store_error(&table, &error))?;
+            .key(LEASE_KEY, text(key.as_str()))
+            .consistent_read(true);
+        let reply = request.send().await;
+        let reply = reply.map_err(|error| store_error(&table, &error))?;
         let Some(item) = reply.item else {
             return Ok(None);
         };
-        let unreadable = |problem: &str| StoreError::Refused {
-            message: format!(
-                "table {table}: row {key} cannot be read: {problem}; delete it to start without state"
-            ),
-        };
-        decode(&item).map(Some).map_err(unreadable)
+        match decode(&item) {
+            Ok(state) => Ok(Some(state)),
+            Err(problem) => Err(StoreError::Refused {
+                message: format!(
+                    "table {table}: row {key} cannot be read: {problem}; delete it to start \
+                     without state"
+                ),
+            }),
+        }
+    }
+}
+
+fn refused(error: &BuildError) -> StoreError {
+    StoreError::Refused {
+        message: error.to_string(),
     }
 }
 
 fn decode(item: &Item) -> Result<SavedState, &'static str> {
-    let bytes = match item.get(STATE) {
-        Some(AttributeValue::B(state)) => Bytes::copy_from_slice(state.as_ref()),
-        _ => return Err("`state` is not binary"),
+    let Some(AttributeValue::B(state)) = item.get(STATE) else {
+        return Err("`state` is not binary");
     };
-    let Some(AttributeValue::S(sequence)) = item.get(CHECKPOINT) else {
-        return Err("it has no `checkpoint`");
-    };
-    let sub = match item.get(SUB_SEQUENCE) {
-        Some(AttributeValue::N(sub)) => sub
-            .parse()
-            .map_err(|_| "`checkpointSubSequenceNumber` is not a number")?,
-        _ => 0,
-    };
-    let checkpoint = Checkpoint::parse(sequence, sub).ok_or("`checkpoint` is not a checkpoint")?;
     let plugin_digest = match item.get(PLUGIN_DIGEST) {
         Some(AttributeValue::S(digest)) => PluginDigest::from_hex(digest),
         _ => None,
     };
     Ok(SavedState {
-        bytes,
-        checkpoint,
+        bytes: Bytes::copy_from_slice(state.as_ref()),
+        checkpoint: checkpoint(item)?,
         plugin_digest,
     })
+}
+
+fn checkpoint(item: &Item) -> Result<Checkpoint, &'static str> {
+    let Some(AttributeValue::S(sequence)) = item.get(CHECKPOINT) else {
+        return Err("it has no `checkpoint`");
+    };
+    let sub_sequence = match item.get(SUB_SEQUENCE) {
+        Some(AttributeValue::N(number)) => number
+            .parse()
+            .map_err(|_| "`checkpointSubSequenceNumber` is not a number")?,
+        _ => 0,
+    };
+    Checkpoint::parse(sequence, sub_sequence).ok_or("`checkpoint` is not a checkpoint")
 }

@@ -1,8 +1,10 @@
-//! Making sure that the lease table is there and has the right key.
+//! Makes sure that a table exists and has the right key.
 
+use std::fmt;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
 use aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use aws_sdk_dynamodb::types::{
@@ -30,10 +32,11 @@ pub(super) enum Key {
 
 /// Creates the table if there is none, checks its key, and waits until it can be used.
 pub(super) async fn ensure(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreError> {
-    let (mut poll, mut waited) = (POLL_FIRST, Duration::ZERO);
+    let mut poll = POLL_FIRST;
+    let mut waited = Duration::ZERO;
     loop {
         let found = describe(client, table).await?;
-        let state = match &found {
+        let status = match &found {
             None => {
                 create(client, table, keys).await?;
                 "not there"
@@ -47,7 +50,7 @@ pub(super) async fn ensure(client: &Client, table: &str, keys: &[Key]) -> Result
             }
         };
         if waited >= ACTIVE_WAIT_MAX {
-            let message = format!("table {table} is still {state} after {waited:?}");
+            let message = format!("table {table} is still {status} after {waited:?}");
             return Err(StoreError::Refused { message });
         }
         tokio::time::sleep(poll).await;
@@ -56,7 +59,7 @@ pub(super) async fn ensure(client: &Client, table: &str, keys: &[Key]) -> Result
     }
 }
 
-/// Whether there is such a table, usable or not.
+/// Whether the table exists, usable or not.
 pub(super) async fn exists(client: &Client, table: &str) -> Result<bool, StoreError> {
     Ok(describe(client, table).await?.is_some())
 }
@@ -79,28 +82,16 @@ pub(super) async fn describe(
 }
 
 async fn create(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreError> {
-    let refused = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Refused {
-        message: error.to_string(),
-    };
-    // On demand, as the KCL makes it: lease traffic follows the number of shards, which nobody
-    // sizes a table for.
+    // On demand, as the KCL makes it: lease traffic follows the number of shards, which no
+    // capacity is planned for.
     let mut request = client
         .create_table()
         .table_name(table)
         .billing_mode(BillingMode::PayPerRequest);
     for key in keys {
-        let (name, kind) = key.parts();
-        let schema = KeySchemaElement::builder()
-            .attribute_name(name)
-            .key_type(kind)
-            .build()
-            .map_err(refused)?;
-        let attribute = AttributeDefinition::builder()
-            .attribute_name(name)
-            .attribute_type(ScalarAttributeType::S)
-            .build()
-            .map_err(refused)?;
-        request = request.key_schema(schema).attribute_definitions(attribute);
+        request = request
+            .key_schema(key.schema().map_err(|error| refused(&error))?)
+            .attribute_definitions(key.definition().map_err(|error| refused(&error))?);
     }
     match request.send().await {
         Ok(_) => Ok(()),
@@ -116,17 +107,19 @@ async fn create(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreE
     }
 }
 
+fn refused(error: &BuildError) -> StoreError {
+    StoreError::Refused {
+        message: error.to_string(),
+    }
+}
+
 pub(super) fn check_key(
     table: &str,
     found: &TableDescription,
     keys: &[Key],
 ) -> Result<(), StoreError> {
     let key = key_of(found);
-    let expected: Vec<String> = keys
-        .iter()
-        .map(|key| key.parts())
-        .map(|(name, kind)| format!("{} {name} S", kind.as_str()))
-        .collect();
+    let expected: Vec<String> = keys.iter().map(ToString::to_string).collect();
     if key == expected {
         return Ok(());
     }
@@ -136,7 +129,7 @@ pub(super) fn check_key(
     })
 }
 
-/// Nobody is told to delete a table: what is in it this program does not know.
+/// Never advises to delete a table: this program does not know what is in it.
 fn wrong_key(key: &[String], expected: &[String]) -> String {
     let library = Library::of_key(key);
     let (found, expected) = (key.join(", "), expected.join(", "));
@@ -152,26 +145,28 @@ fn wrong_key(key: &[String], expected: &[String]) -> String {
     }
 }
 
-/// The parts of a table's key, sorted.
+/// The parts of a table's key, sorted, each such as `HASH name S`.
 pub(super) fn key_of(found: &TableDescription) -> Vec<String> {
-    let type_of = |name: &str| {
-        let attribute = found
-            .attribute_definitions()
-            .iter()
-            .find(|attribute| attribute.attribute_name() == name);
-        attribute.map_or("?", |attribute| attribute.attribute_type().as_str())
-    };
-    let part = |part: &KeySchemaElement| {
+    let mut key = Vec::new();
+    for part in found.key_schema() {
         let name = part.attribute_name();
-        format!("{} {name} {}", part.key_type().as_str(), type_of(name))
-    };
-    let mut key: Vec<String> = found.key_schema().iter().map(part).collect();
+        let kind = part.key_type().as_str();
+        key.push(format!("{kind} {name} {}", type_of(found, name)));
+    }
     key.sort();
     key
 }
 
+fn type_of<'a>(found: &'a TableDescription, attribute: &str) -> &'a str {
+    found
+        .attribute_definitions()
+        .iter()
+        .find(|definition| definition.attribute_name() == attribute)
+        .map_or("?", |definition| definition.attribute_type().as_str())
+}
+
 impl Key {
-    /// Out of `HASH name S` or `RANGE name S`.
+    /// Reads `HASH name S` or `RANGE name S`.
     pub(super) fn of_part(part: &'static str) -> Option<Self> {
         match part.split(' ').collect::<Vec<_>>()[..] {
             ["HASH", name, "S"] => Some(Self::Hash(name)),
@@ -180,11 +175,37 @@ impl Key {
         }
     }
 
-    fn parts(self) -> (&'static str, KeyType) {
+    fn name(self) -> &'static str {
         match self {
-            Self::Hash(name) => (name, KeyType::Hash),
-            Self::Range(name) => (name, KeyType::Range),
+            Self::Hash(name) | Self::Range(name) => name,
         }
+    }
+
+    fn kind(self) -> KeyType {
+        match self {
+            Self::Hash(_) => KeyType::Hash,
+            Self::Range(_) => KeyType::Range,
+        }
+    }
+
+    fn schema(self) -> Result<KeySchemaElement, BuildError> {
+        KeySchemaElement::builder()
+            .attribute_name(self.name())
+            .key_type(self.kind())
+            .build()
+    }
+
+    fn definition(self) -> Result<AttributeDefinition, BuildError> {
+        AttributeDefinition::builder()
+            .attribute_name(self.name())
+            .attribute_type(ScalarAttributeType::S)
+            .build()
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} S", self.kind().as_str(), self.name())
     }
 }
 

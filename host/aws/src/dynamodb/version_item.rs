@@ -6,7 +6,7 @@ use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::{Quarantined, VersionRow};
 
 use super::lease_item::{Item, number, text};
-use super::row::{FLEET, WORKER, key, string, told, unsigned, worker};
+use super::row::{FLEET, WORKER, for_people, key, string, unsigned, worker};
 
 /// Before a digest, as the sort key of a quarantined version.
 pub(super) const QUARANTINE_PREFIX: &str = "quarantine#";
@@ -41,9 +41,9 @@ pub(super) fn decode_all(value: &AttributeValue) -> Vec<VersionRow> {
         let item = value.as_m().ok()?;
         Some(VersionRow {
             digest: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
-            state: told(item, STATE).ok()?,
+            state: for_people(item, STATE).ok()?,
             since_ms: unsigned(item, SINCE).ok()?,
-            reason: told(item, REASON).ok(),
+            reason: for_people(item, REASON).ok(),
         })
     };
     items.iter().take(VERSIONS_MAX).filter_map(decode).collect()
@@ -70,7 +70,7 @@ pub(super) fn decode_quarantined(item: &Item) -> Result<Quarantined, String> {
         digest: PluginDigest::from_hex(digest)
             .ok_or_else(|| format!("{DIGEST} {digest} is not 64 hex digits"))?,
         host: worker(item)?,
-        reason: told(item, REASON)?,
+        reason: for_people(item, REASON)?,
         at_ms: unsigned(item, SINCE)?,
     })
 }

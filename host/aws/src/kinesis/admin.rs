@@ -1,11 +1,11 @@
-//! Making and describing a stream; a worker only asks for its identity, the rest is for commands
-//! that people type.
+//! Creates and describes streams. A worker only asks for a stream's identity; the rest is for
+//! commands that people type.
 
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::operation::create_stream::CreateStreamError;
-use aws_sdk_kinesis::types::StreamStatus;
+use aws_sdk_kinesis::types::{StreamDescriptionSummary, StreamStatus};
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::StreamRef;
@@ -35,26 +35,26 @@ pub struct StreamDescription {
     pub status: String,
     /// Shards that take records.
     pub open_shards: u32,
-    /// Seconds since the Unix epoch. Another time under the same name is another stream.
+    /// Seconds since the Unix epoch. A stream of the same name with another time is another stream.
     pub created_at: i64,
     /// How long records are kept.
     pub retention_hours: u32,
 }
 
-/// Why a stream could not be made or described.
+/// Why a stream could not be created or described.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
     /// Kinesis refused or did not answer.
     #[error(transparent)]
     Kinesis(#[from] ReadError),
-    /// It was made, but did not become usable.
+    /// The stream was created, but did not become usable.
     #[error("stream {stream} is still {status} after {waited:?}")]
     NotActive {
         /// The stream.
         stream: StreamRef,
         /// The last status seen.
         status: String,
-        /// How long was waited.
+        /// How long we waited.
         waited: Duration,
     },
 }
@@ -65,8 +65,8 @@ impl StreamAdmin {
         Self { client }
     }
 
-    /// Makes the stream if there is none, and waits until it can be used. An existing stream keeps
-    /// its shards; another account's cannot be made.
+    /// Creates the stream if there is none, and waits until it can be used. An existing stream
+    /// keeps its shards; a stream of another account cannot be created.
     pub async fn ensure_stream(
         &self,
         stream: impl Into<StreamRef>,
@@ -79,26 +79,12 @@ impl StreamAdmin {
         self.wait_until_active(&stream).await
     }
 
-    /// `None` if there is no such stream.
+    /// The stream as it is now; `None` if it does not exist.
     pub async fn describe(
         &self,
         stream: impl Into<StreamRef>,
     ) -> Result<Option<StreamDescription>, AdminError> {
-        let stream = &stream.into();
-        let reply = self
-            .client
-            .describe_stream_summary()
-            .set_stream_name(naming::name(stream))
-            .set_stream_arn(naming::arn(stream))
-            .send()
-            .await;
-        let summary = match reply {
-            Ok(reply) => reply.stream_description_summary,
-            Err(error) => match read_error(&error) {
-                ReadError::NotFound { .. } => return Ok(None),
-                other => return Err(other.into()),
-            },
-        };
+        let summary = summary(&self.client, &stream.into()).await?;
         Ok(summary.map(|summary| StreamDescription {
             arn: summary.stream_arn.clone(),
             status: summary.stream_status.as_str().to_owned(),
@@ -119,7 +105,7 @@ impl StreamAdmin {
             .await;
         match reply {
             Ok(_) => Ok(()),
-            // Somebody else was faster.
+            // Another program was faster.
             Err(error)
                 if error
                     .as_service_error()
@@ -132,7 +118,8 @@ impl StreamAdmin {
     }
 
     async fn wait_until_active(&self, stream: &StreamRef) -> Result<StreamDescription, AdminError> {
-        let (mut poll, mut waited) = (POLL_FIRST, Duration::ZERO);
+        let mut poll = POLL_FIRST;
+        let mut waited = Duration::ZERO;
         loop {
             let description = self.describe(stream).await?;
             let status = match description {
@@ -154,40 +141,42 @@ impl StreamAdmin {
     }
 }
 
-/// What tells the stream from another of its name: its creation time. `None` if there is none, or
-/// it is on its way out.
+/// What distinguishes the stream from another of its name: its creation time. `None` if it does not
+/// exist or is being deleted.
 pub(super) async fn identity(
     client: &Client,
     stream: &StreamRef,
 ) -> Result<Option<StreamIdentity>, ReadError> {
-    let reply = client
+    let summary = match summary(client, stream).await? {
+        Some(summary) if summary.stream_status != StreamStatus::Deleting => summary,
+        Some(_) | None => return Ok(None),
+    };
+    let millis = summary.stream_creation_timestamp.to_millis().unwrap_or(0);
+    // The SDK gives 1970 for a member that is missing: a time that is not the stream's would stop
+    // every host.
+    match u64::try_from(millis) {
+        Ok(created_at_ms) if created_at_ms > 0 => Ok(Some(StreamIdentity { created_at_ms })),
+        _ => Err(convert::unreadable(
+            "the stream's creation time is missing or out of range",
+        )),
+    }
+}
+
+async fn summary(
+    client: &Client,
+    stream: &StreamRef,
+) -> Result<Option<StreamDescriptionSummary>, ReadError> {
+    let request = client
         .describe_stream_summary()
         .set_stream_name(naming::name(stream))
-        .set_stream_arn(naming::arn(stream))
-        .send()
-        .await;
-    let summary = match reply {
-        Ok(reply) => reply.stream_description_summary,
+        .set_stream_arn(naming::arn(stream));
+    match request.send().await {
+        Ok(reply) => Ok(reply.stream_description_summary),
         Err(error) => match read_error(&error) {
-            ReadError::NotFound { .. } => return Ok(None),
-            other => return Err(other),
+            ReadError::NotFound { .. } => Ok(None),
+            other => Err(other),
         },
-    };
-    let Some(summary) = summary.filter(|summary| summary.stream_status != StreamStatus::Deleting)
-    else {
-        return Ok(None);
-    };
-    let created_at_ms = summary
-        .stream_creation_timestamp
-        .to_millis()
-        .ok()
-        .and_then(|ms| u64::try_from(ms).ok());
-    // The SDK gives 1970 for a member that is not there: another time than the stream's would stop
-    // every host.
-    created_at_ms
-        .filter(|created_at_ms| *created_at_ms > 0)
-        .map(|created_at_ms| Some(StreamIdentity { created_at_ms }))
-        .ok_or_else(|| convert::unreadable("the stream's creation time is missing or out of range"))
+    }
 }
 
 /// A stream that is being resharded can be read and written.

@@ -19,6 +19,10 @@ pub(super) fn record(record: sdk::Record) -> Result<Record, ReadError> {
     })
 }
 
+pub(super) fn records(records: Vec<sdk::Record>) -> Result<Vec<Record>, ReadError> {
+    records.into_iter().map(record).collect()
+}
+
 /// The SDK reads a time in JSON as a floating point number and cuts it, which often gives a
 /// millisecond too few.
 fn nearest_ms(at: DateTime) -> Option<i64> {
@@ -43,6 +47,16 @@ pub(super) fn shard(shard: sdk::Shard) -> Result<Shard, ReadError> {
             .transpose()?,
         id: shard_id(shard.shard_id)?,
     })
+}
+
+pub(super) fn child_shards(
+    children: Option<Vec<sdk::ChildShard>>,
+) -> Result<Vec<Shard>, ReadError> {
+    children
+        .unwrap_or_default()
+        .iter()
+        .map(child_shard)
+        .collect()
 }
 
 /// A child as the last reply of its parent shows it: open, as far as that reply can know.

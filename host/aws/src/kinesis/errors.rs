@@ -134,7 +134,7 @@ where
             (Some(code), None) => code.to_owned(),
             (None, _) => format!("kinesis: {service}"),
         },
-        None => format!("kinesis: {}", sdk_error::told(error)),
+        None => format!("kinesis: {}", sdk_error::unanswered(error)),
     }
 }
 

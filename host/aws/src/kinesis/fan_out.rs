@@ -3,9 +3,9 @@
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::StalledStreamProtectionConfig;
 use aws_sdk_kinesis::error::SdkError;
+use aws_sdk_kinesis::operation::describe_stream_consumer::DescribeStreamConsumerOutput;
 use aws_sdk_kinesis::operation::register_stream_consumer::RegisterStreamConsumerError;
-use aws_sdk_kinesis::primitives::DateTime;
-use aws_sdk_kinesis::types::{ConsumerStatus, ShardIteratorType, StartingPosition};
+use aws_sdk_kinesis::types::{self as sdk, ConsumerStatus, StartingPosition};
 use shardmill_core::ports::{
     ConsumerState, PortFuture, SubscribeError, Subscription, Subscriptions,
 };
@@ -15,6 +15,7 @@ use shardmill_core::stream::{
 use shardmill_wire::Format;
 
 use super::errors::subscribe_error;
+use super::start::Start;
 use super::subscription::KinesisSubscription;
 use super::wire::{self, Inbox, Wire};
 use crate::client::http_client;
@@ -24,7 +25,7 @@ const PAGE_CONSUMERS: i32 = 100;
 /// A thousand consumers are more than any stream may have: then the paging goes in circles.
 const PAGES_MAX: usize = 10;
 
-/// The adapter.
+/// Enhanced fan-out on one stream.
 #[derive(Debug, Clone)]
 pub struct KinesisFanOut {
     client: Client,
@@ -33,7 +34,7 @@ pub struct KinesisFanOut {
     wire: Wire,
 }
 
-/// What a subscription travels on.
+/// The connections that subscriptions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connections {
     /// One of its own. Subscriptions that share an HTTP/2 connection share its flow-control window:
@@ -86,28 +87,21 @@ impl KinesisFanOut {
     /// All consumers of the stream.
     pub async fn consumers(&self) -> Result<Vec<ConsumerDescription>, SubscribeError> {
         let stream_arn = self.stream_arn().await?;
-        let (mut consumers, mut token) = (Vec::new(), None);
+        let request = self
+            .client
+            .list_stream_consumers()
+            .stream_arn(&stream_arn)
+            .max_results(PAGE_CONSUMERS);
+        let mut consumers = Vec::new();
+        let mut token = None;
         for _ in 0..PAGES_MAX {
-            let request = self
-                .client
-                .list_stream_consumers()
-                .stream_arn(&stream_arn)
-                .max_results(PAGE_CONSUMERS);
-            let page = request
-                .set_next_token(token)
-                .send()
-                .await
-                .map_err(|error| subscribe_error(&error))?;
+            let page = request.clone().set_next_token(token).send().await;
+            let page = page.map_err(|error| subscribe_error(&error))?;
             consumers.extend(
                 page.consumers
                     .unwrap_or_default()
                     .into_iter()
-                    .map(|consumer| ConsumerDescription {
-                        name: consumer.consumer_name,
-                        arn: consumer.consumer_arn,
-                        status: consumer.consumer_status.as_str().to_owned(),
-                        created_at: consumer.consumer_creation_timestamp.secs(),
-                    }),
+                    .map(described),
             );
             token = page.next_token.filter(|token| !token.is_empty());
             if token.is_none() {
@@ -136,7 +130,7 @@ impl KinesisFanOut {
             .ok_or_else(|| unreadable("no description of the stream"))
     }
 
-    /// The consumer as it is, if it is there; registers none.
+    /// The consumer as it is now; `None` if it does not exist. Registers nothing.
     pub async fn look(
         &self,
         consumer: &FanOutConsumer,
@@ -168,19 +162,12 @@ impl KinesisFanOut {
             .describe_stream_consumer()
             .stream_arn(stream_arn)
             .consumer_name(name.as_str());
-        match request
-            .send()
-            .await
-            .map_err(|error| subscribe_error(&error))
-        {
-            Ok(reply) => {
-                let found = reply
-                    .consumer_description
-                    .ok_or_else(|| unreadable("no description of the consumer"))?;
-                state(&found.consumer_arn, &found.consumer_status).map(Some)
-            }
-            Err(SubscribeError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
+        match request.send().await {
+            Ok(reply) => consumer_state(reply).map(Some),
+            Err(error) => match subscribe_error(&error) {
+                SubscribeError::NotFound { .. } => Ok(None),
+                other => Err(other),
+            },
         }
     }
 
@@ -207,20 +194,16 @@ impl KinesisFanOut {
     }
 
     async fn look_for(&self, arn: &ConsumerArn) -> Result<ConsumerState, SubscribeError> {
-        let reply = self
+        let request = self
             .client
             .describe_stream_consumer()
-            .consumer_arn(arn.as_str())
-            .send()
-            .await;
+            .consumer_arn(arn.as_str());
+        let reply = request.send().await;
         let reply = reply.map_err(|error| match subscribe_error(&error) {
             SubscribeError::NotFound { message } => SubscribeError::ConsumerNotFound { message },
             other => other,
         })?;
-        let found = reply
-            .consumer_description
-            .ok_or_else(|| unreadable("no description of the consumer"))?;
-        state(&found.consumer_arn, &found.consumer_status)
+        consumer_state(reply)
     }
 
     async fn open(
@@ -265,8 +248,8 @@ impl KinesisFanOut {
         Ok(KinesisSubscription::new(reply.event_stream, inbox))
     }
 
-    /// "Resource not found" may be the consumer, the stream or the shard: only the first is mended
-    /// by registering.
+    /// "Resource not found" may mean the consumer, the stream or the shard: registering helps only
+    /// with the first.
     async fn explain(&self, consumer: &ConsumerArn, error: SubscribeError) -> SubscribeError {
         let SubscribeError::NotFound { message } = error else {
             return error;
@@ -306,13 +289,12 @@ impl Subscriptions for KinesisFanOut {
                 .deregister_stream_consumer()
                 .stream_arn(stream_arn)
                 .consumer_name(name.as_str());
-            match request
-                .send()
-                .await
-                .map_err(|error| subscribe_error(&error))
-            {
-                Ok(_) | Err(SubscribeError::NotFound { .. }) => Ok(()),
-                Err(error) => Err(error),
+            let Err(error) = request.send().await else {
+                return Ok(());
+            };
+            match subscribe_error(&error) {
+                SubscribeError::NotFound { .. } => Ok(()),
+                other => Err(other),
             }
         })
     }
@@ -327,11 +309,20 @@ impl Subscriptions for KinesisFanOut {
     }
 }
 
+fn described(consumer: sdk::Consumer) -> ConsumerDescription {
+    ConsumerDescription {
+        name: consumer.consumer_name,
+        arn: consumer.consumer_arn,
+        status: consumer.consumer_status.as_str().to_owned(),
+        created_at: consumer.consumer_creation_timestamp.secs(),
+    }
+}
+
 fn register_failed<R: std::fmt::Debug + 'static>(
     error: &SdkError<RegisterStreamConsumerError, R>,
 ) -> Result<ConsumerState, SubscribeError> {
     match error.as_service_error() {
-        // Another host was faster, or the stream is changing: the next look tells.
+        // Another host was faster, or the stream is changing: the next look shows which.
         Some(RegisterStreamConsumerError::ResourceInUseException(_)) => Ok(ConsumerState::Creating),
         Some(RegisterStreamConsumerError::LimitExceededException(limit)) => {
             Err(SubscribeError::ConsumerLimit {
@@ -343,6 +334,13 @@ fn register_failed<R: std::fmt::Debug + 'static>(
         }
         Some(_) | None => Err(subscribe_error(error)),
     }
+}
+
+fn consumer_state(reply: DescribeStreamConsumerOutput) -> Result<ConsumerState, SubscribeError> {
+    let found = reply
+        .consumer_description
+        .ok_or_else(|| unreadable("no description of the consumer"))?;
+    state(&found.consumer_arn, &found.consumer_status)
 }
 
 fn state(arn: &str, status: &ConsumerStatus) -> Result<ConsumerState, SubscribeError> {
@@ -357,27 +355,15 @@ fn state(arn: &str, status: &ConsumerStatus) -> Result<ConsumerState, SubscribeE
 }
 
 fn starting_position(from: &ReadFrom) -> Result<StartingPosition, SubscribeError> {
-    let position = StartingPosition::builder();
-    let position = match from {
-        ReadFrom::TrimHorizon => position.r#type(ShardIteratorType::TrimHorizon),
-        ReadFrom::Latest => position.r#type(ShardIteratorType::Latest),
-        ReadFrom::AtTimestamp(ms) => {
-            position
-                .r#type(ShardIteratorType::AtTimestamp)
-                .timestamp(DateTime::from_millis(
-                    i64::try_from(*ms).unwrap_or(i64::MAX),
-                ))
-        }
-        ReadFrom::AtSequenceNumber(sequence) => position
-            .r#type(ShardIteratorType::AtSequenceNumber)
-            .sequence_number(sequence.as_str()),
-        ReadFrom::AfterSequenceNumber(sequence) => position
-            .r#type(ShardIteratorType::AfterSequenceNumber)
-            .sequence_number(sequence.as_str()),
-    };
-    position.build().map_err(|error| SubscribeError::Refused {
-        message: error.to_string(),
-    })
+    let start = Start::from(from);
+    StartingPosition::builder()
+        .r#type(start.kind)
+        .set_timestamp(start.timestamp)
+        .set_sequence_number(start.sequence_number)
+        .build()
+        .map_err(|error| SubscribeError::Refused {
+            message: error.to_string(),
+        })
 }
 
 fn unreadable(problem: impl std::fmt::Display) -> SubscribeError {

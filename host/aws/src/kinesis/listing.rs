@@ -36,7 +36,7 @@ enum PageError {
 }
 
 enum ListingError {
-    /// The request itself is none that the service takes.
+    /// The service does not accept such a request.
     Invalid(ReadError),
     Other(ReadError),
 }
@@ -66,8 +66,8 @@ pub(super) async fn list_shards(
         .map_err(ListingError::into_read_error)
 }
 
-/// Those that are open, or were closed at `since_ms` or later; `None` if Kinesis does not take such
-/// a question.
+/// Those that are open, or were closed at `since_ms` or later; `None` if Kinesis does not accept
+/// such a filter.
 pub(super) async fn list_shards_since(
     client: &Client,
     stream: &StreamRef,
@@ -94,9 +94,10 @@ async fn list(
     for _ in 0..LISTINGS_MAX {
         match list_once(client, stream, page_shards, listed).await {
             Ok(shards) => {
-                let checked = check_listing(&shards).map(|()| shards);
-                return checked
-                    .map_err(|problem| ListingError::Other(convert::unreadable(problem)));
+                return match check_listing(&shards) {
+                    Ok(()) => Ok(shards),
+                    Err(problem) => Err(ListingError::Other(convert::unreadable(problem))),
+                };
             }
             Err(PageError::ExpiredToken) => {
                 tracing::debug!(%stream, "the shard listing expired midway; restarting");
@@ -114,28 +115,25 @@ async fn list_once(
     page_shards: i32,
     listed: Listed,
 ) -> Result<Vec<Shard>, PageError> {
-    let filter = listed.filter()?;
+    let request = client
+        .list_shards()
+        .max_results(page_shards)
+        .set_stream_arn(naming::arn(stream));
+    // A token stands for the name and the filter as well; both together are refused (API
+    // reference).
+    let mut page_request = request
+        .clone()
+        .set_stream_name(naming::name(stream))
+        .set_shard_filter(listed.filter()?);
     let mut shards = Vec::new();
-    let mut token = None;
     for _ in 0..PAGES_MAX {
-        let request = client
-            .list_shards()
-            .max_results(page_shards)
-            .set_stream_arn(naming::arn(stream));
-        // A token stands for the name and the filter as well; both together are refused (API
-        // reference).
-        let request = match token.take() {
-            Some(token) => request.next_token(token),
-            None => request
-                .set_stream_name(naming::name(stream))
-                .set_shard_filter(filter.clone()),
-        };
-        let page = request.send().await.map_err(|error| page_error(&error))?;
+        let page = page_request.send().await;
+        let page = page.map_err(|error| page_error(&error))?;
         for shard in page.shards.unwrap_or_default() {
             shards.push(convert::shard(shard)?);
         }
         match page.next_token.filter(|token| !token.is_empty()) {
-            Some(next) => token = Some(next),
+            Some(next) => page_request = request.clone().next_token(next),
             None => return Ok(shards),
         }
     }

@@ -3,8 +3,6 @@
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::operation::get_records::{GetRecordsError, GetRecordsOutput};
-use aws_sdk_kinesis::primitives::DateTime;
-use aws_sdk_kinesis::types::ShardIteratorType;
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
@@ -12,13 +10,14 @@ use shardmill_wire::{Format, Reply};
 
 use super::errors::read_error;
 use super::listing::{self, PAGE_SHARDS_MAX};
+use super::start::Start;
 use super::wire::{self, Decoded, Inbox, Wire};
 use super::{admin, clock, convert, naming};
 
 /// Records of one reply (AWS limit); a larger limit would be refused.
 const FETCH_RECORDS_MAX: u32 = 10_000;
 
-/// The adapter.
+/// Reads one stream.
 #[derive(Debug, Clone)]
 pub struct KinesisReader {
     client: Client,
@@ -63,25 +62,16 @@ impl KinesisReader {
         shard: &ShardId,
         from: &ReadFrom,
     ) -> Result<ShardIterator, ReadError> {
-        let request = self.client.get_shard_iterator().shard_id(shard.as_str());
-        let request = request
+        let start = Start::from(from);
+        let request = self
+            .client
+            .get_shard_iterator()
+            .shard_id(shard.as_str())
             .set_stream_name(naming::name(&self.stream))
-            .set_stream_arn(naming::arn(&self.stream));
-        let request = match from {
-            ReadFrom::TrimHorizon => request.shard_iterator_type(ShardIteratorType::TrimHorizon),
-            ReadFrom::Latest => request.shard_iterator_type(ShardIteratorType::Latest),
-            ReadFrom::AtTimestamp(ms) => request
-                .shard_iterator_type(ShardIteratorType::AtTimestamp)
-                .timestamp(DateTime::from_millis(
-                    i64::try_from(*ms).unwrap_or(i64::MAX),
-                )),
-            ReadFrom::AtSequenceNumber(sequence) => request
-                .shard_iterator_type(ShardIteratorType::AtSequenceNumber)
-                .starting_sequence_number(sequence.as_str()),
-            ReadFrom::AfterSequenceNumber(sequence) => request
-                .shard_iterator_type(ShardIteratorType::AfterSequenceNumber)
-                .starting_sequence_number(sequence.as_str()),
-        };
+            .set_stream_arn(naming::arn(&self.stream))
+            .shard_iterator_type(start.kind)
+            .set_timestamp(start.timestamp)
+            .set_starting_sequence_number(start.sequence_number);
         let reply = request.send().await.map_err(|error| read_error(&error))?;
         reply
             .shard_iterator
@@ -139,36 +129,33 @@ impl KinesisReader {
     }
 }
 
-/// A reply, by whoever decoded it.
+/// A reply, as our decoder or the SDK read it.
 enum Answer {
     Ours(Reply),
     Sdk(GetRecordsOutput),
 }
 
 fn fetched(answer: Answer) -> Result<Fetched, ReadError> {
-    let millis = |ms: Option<i64>| ms.and_then(|ms| u64::try_from(ms).ok());
-    Ok(match answer {
-        Answer::Ours(reply) => Fetched {
-            records: reply.records,
-            next: reply.next.map(ShardIterator),
-            millis_behind_latest: millis(reply.millis_behind_latest),
-            children: reply.children,
-        },
-        Answer::Sdk(reply) => Fetched {
-            records: reply
-                .records
-                .into_iter()
-                .map(convert::record)
-                .collect::<Result<_, _>>()?,
-            next: reply.next_shard_iterator.map(ShardIterator),
-            millis_behind_latest: millis(reply.millis_behind_latest),
-            children: reply
-                .child_shards
-                .unwrap_or_default()
-                .iter()
-                .map(convert::child_shard)
-                .collect::<Result<_, _>>()?,
-        },
+    let reply = match answer {
+        Answer::Ours(reply) => reply,
+        Answer::Sdk(output) => decoded_by_sdk(output)?,
+    };
+    let behind = reply.millis_behind_latest;
+    Ok(Fetched {
+        records: reply.records,
+        next: reply.next.map(ShardIterator),
+        millis_behind_latest: behind.and_then(|millis| u64::try_from(millis).ok()),
+        children: reply.children,
+    })
+}
+
+fn decoded_by_sdk(output: GetRecordsOutput) -> Result<Reply, ReadError> {
+    Ok(Reply {
+        records: convert::records(output.records)?,
+        next: output.next_shard_iterator,
+        continuation: None,
+        millis_behind_latest: output.millis_behind_latest,
+        children: convert::child_shards(output.child_shards)?,
     })
 }
 

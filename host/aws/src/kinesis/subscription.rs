@@ -18,7 +18,7 @@ type Events = aws_sdk_kinesis::primitives::event_stream::EventReceiver<
 /// One subscription. Dropping it closes its connection.
 pub(super) struct KinesisSubscription {
     events: Events,
-    /// Holds what the SDK just received, if it was not the SDK that decoded it.
+    /// Holds the event that the SDK just received, if our decoder read it.
     inbox: Inbox,
 }
 
@@ -29,27 +29,24 @@ impl KinesisSubscription {
 
     async fn receive(&mut self) -> Result<Option<ShardEvent>, SubscribeError> {
         loop {
-            match self
-                .events
-                .recv()
-                .await
-                .map_err(|error| event_error(&error))?
-            {
-                Some(sdk::SubscribeToShardEventStream::SubscribeToShardEvent(event)) => {
-                    let parts = match self.inbox.take() {
-                        Some(Decoded::Reply(reply)) => Ok(reply),
-                        Some(Decoded::Puts(_)) | None => decoded_by_sdk(event),
-                    };
-                    return parts
-                        .and_then(event_of)
-                        .map(Some)
-                        .map_err(as_subscribe_error);
+            let received = self.events.recv().await;
+            let event = match received.map_err(|error| event_error(&error))? {
+                Some(sdk::SubscribeToShardEventStream::SubscribeToShardEvent(event)) => event,
+                // A kind of event that is newer than this program, so it carries no records.
+                Some(other) => {
+                    tracing::debug!(?other, "unknown event skipped");
+                    continue;
                 }
-                // A kind of event that is newer than this program, and so not one that carries
-                // records.
-                Some(other) => tracing::debug!(?other, "unknown event skipped"),
                 None => return Ok(None),
-            }
+            };
+            let reply = match self.inbox.take() {
+                Some(Decoded::Reply(reply)) => Ok(reply),
+                Some(Decoded::Puts(_)) | None => decoded_by_sdk(event),
+            };
+            return match reply.and_then(event_of) {
+                Ok(event) => Ok(Some(event)),
+                Err(error) => Err(as_subscribe_error(error)),
+            };
         }
     }
 }
@@ -61,21 +58,13 @@ impl Subscription for KinesisSubscription {
 }
 
 fn decoded_by_sdk(event: sdk::SubscribeToShardEvent) -> Result<Reply, ReadError> {
-    let children = event.child_shards.unwrap_or_default();
     Ok(Reply {
-        records: event
-            .records
-            .into_iter()
-            .map(convert::record)
-            .collect::<Result<_, _>>()?,
+        records: convert::records(event.records)?,
         next: None,
         // Empty if the member is not there.
         continuation: Some(event.continuation_sequence_number),
         millis_behind_latest: Some(event.millis_behind_latest),
-        children: children
-            .iter()
-            .map(convert::child_shard)
-            .collect::<Result<_, _>>()?,
+        children: convert::child_shards(event.child_shards)?,
     })
 }
 

@@ -25,7 +25,7 @@ const BATCH_RECORDS_MAX: usize = 500;
 /// Data and keys of one request. AWS takes 10 MiB since 2025, emulators 5; a single larger record
 /// goes alone.
 const BATCH_BYTES_MAX: usize = 5 * 1024 * 1024;
-/// Attempts in a row of which none stored anything, before the caller is told: about three minutes.
+/// Attempts in a row that stored nothing, before the caller gets an error: about three minutes.
 const FRUITLESS_ATTEMPTS_MAX: u32 = 20;
 /// A shard's budget is counted by the second, so a first wait near a tenth of that and a cap of
 /// some seconds fit.
@@ -74,7 +74,7 @@ impl fmt::Display for PutError {
     }
 }
 
-/// The adapter.
+/// Stores any number of records in one stream.
 #[derive(Debug, Clone)]
 pub struct StreamWriter {
     putter: Putter,
@@ -87,7 +87,7 @@ impl StreamWriter {
         Self::to(client, PutTarget::Name(stream))
     }
 
-    /// The same by name or ARN.
+    /// Writes to `target` through `client`.
     pub fn to(client: Client, target: PutTarget) -> Self {
         Self {
             putter: Putter::new(client, target),
@@ -104,7 +104,7 @@ impl StreamWriter {
         }
     }
 
-    /// Waits otherwise between attempts.
+    /// Waits as `backoff` says between attempts.
     #[must_use]
     #[cfg(test)]
     pub(crate) fn with_backoff(self, backoff: Backoff) -> Self {
@@ -134,18 +134,16 @@ impl StreamWriter {
         let mut fruitless = 0;
         loop {
             let sent = batch.len();
-            let cause = match self.put_once(batch.clone(), report).await {
-                Ok(refused) if refused.entries.is_empty() => {
-                    progress(report.records, report.bytes);
-                    return Ok(());
-                }
-                Ok(refused) => {
+            let put = self.put_once(batch.clone(), report).await;
+            progress(report.records, report.bytes);
+            let cause = match put {
+                Ok(None) => return Ok(()),
+                Ok(Some(refused)) => {
                     batch = refused.entries;
                     refused.cause
                 }
                 Err(cause) => cause,
             };
-            progress(report.records, report.bytes);
             fruitless = if batch.len() < sent { 0 } else { fruitless + 1 };
             if fruitless >= FRUITLESS_ATTEMPTS_MAX || is_lasting(&cause) {
                 return Err(PutError {
@@ -154,7 +152,7 @@ impl StreamWriter {
                     cause,
                 });
             }
-            // Twice as seldom each time: whoever waits is told why, and a log is not flooded.
+            // Half as often each time: the reason is shown, and a log is not flooded.
             if fruitless.is_power_of_two() {
                 tracing::warn!(reason = %cause, attempt = fruitless, of = FRUITLESS_ATTEMPTS_MAX, "nothing was stored, trying again");
             }
@@ -163,17 +161,16 @@ impl StreamWriter {
         }
     }
 
-    /// One request; books what was stored and returns the rest, in order.
+    /// Sends one request and adds what it stored to `report`; returns the entries that Kinesis
+    /// refused, in order, if it refused any.
     async fn put_once(
         &self,
         batch: Vec<PutEntry>,
         report: &mut PutReport,
-    ) -> Result<RefusedPart, ReadError> {
+    ) -> Result<Option<RefusedPart>, ReadError> {
         let outcomes = self.putter.put(&batch).await?;
-        let mut refused = RefusedPart {
-            entries: Vec::new(),
-            cause: throttled(String::new()),
-        };
+        let mut refused = Vec::new();
+        let mut last_message = String::new();
         for (entry, outcome) in batch.into_iter().zip(outcomes) {
             match outcome {
                 PutOutcome::Stored { shard, sequence } => {
@@ -182,12 +179,20 @@ impl StreamWriter {
                     report.last_sequence.insert(shard, sequence);
                 }
                 PutOutcome::Refused { message } => {
-                    refused.cause = throttled(message);
-                    refused.entries.push(entry);
+                    last_message = message;
+                    refused.push(entry);
                 }
             }
         }
-        Ok(refused)
+        if refused.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(RefusedPart {
+            entries: refused,
+            cause: ReadError::Throttled {
+                message: last_message,
+            },
+        }))
     }
 }
 
@@ -197,23 +202,20 @@ fn is_lasting(cause: &ReadError) -> bool {
         ReadError::Refused { .. } | ReadError::KeyUnusable { .. } | ReadError::NotFound { .. } => {
             true
         }
-        // Nobody gives credentials to a command that runs.
+        // A running command does not get credentials later.
         ReadError::Unavailable { message } => message.contains(GIVE_CREDENTIALS),
         ReadError::Throttled { .. } | ReadError::ExpiredIterator => false,
     }
 }
 
+/// The entries of a batch that Kinesis refused, and why it refused the last of them.
 struct RefusedPart {
     entries: Vec<PutEntry>,
     cause: ReadError,
 }
 
-fn throttled(message: String) -> ReadError {
-    ReadError::Throttled { message }
-}
-
-/// As much as fits in one request; at least one record, which Kinesis then judges; `None` at the
-/// end.
+/// As many entries as fit in one request. The first is always taken, even if Kinesis will refuse it
+/// for its size. `None` at the end.
 fn next_batch(
     entries: &mut std::iter::Peekable<impl Iterator<Item = PutEntry>>,
 ) -> Option<Vec<PutEntry>> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// One frame of the journal. The order of variants is the format: add at the end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Entry {
-    /// A stream as it now stands; replaces what was known of it.
+    /// A stream as it now is; replaces what was known of it.
     Stream(SavedStream),
     /// A stream that is gone, with its records.
     StreamDeleted(String),
@@ -29,7 +29,7 @@ pub(super) struct SavedRecords {
 pub(super) struct SavedStream {
     pub(super) name: String,
     /// JSON, because the emulator's type leaves absent fields out, which the journal's encoding
-    /// cannot tell.
+    /// cannot express.
     description: String,
     tags: BTreeMap<String, String>,
     key_id: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct SavedStream {
 }
 
 impl SavedStream {
-    /// The stream as it stands, or `None` if it is gone.
+    /// The stream as it is now, or `None` if it is gone.
     pub(super) async fn capture(store: &Store, name: &str) -> Option<Self> {
         let stream = store.get_stream(name).await.ok()?;
         let mut counters = Vec::with_capacity(stream.shards.len());

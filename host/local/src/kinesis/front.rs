@@ -1,7 +1,5 @@
-//! Stands in front of the emulator: orders requests, journals what they changed, mends what the
+//! In front of the emulator: orders requests, journals what they changed, and corrects what the
 //! emulator gets wrong.
-
-mod subscribe;
 
 use std::io;
 use std::path::Path;
@@ -14,37 +12,27 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
-use ferrokinesis::store::{Store, StoreOptions};
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
-use tokio::sync::{RwLock, RwLockReadGuard};
 use tokio_util::sync::CancellationToken;
 
-use self::subscribe::Running;
-use super::keeper::Keeper;
+use super::kept_store::KeptStore;
 use super::replies;
 use super::requests::{self, Target};
+use super::shard_filter::ShardFilter;
 use super::speech::{self, Speech};
-use super::{get_records, large_puts, restore};
+use super::subscriptions::Subscriptions;
+use super::{get_records, large_puts};
 use crate::error::StartError;
-use crate::place::{LOCAL_ACCOUNT, LOCAL_REGION};
 use crate::web::refuse_web_pages;
 
 /// 10 MiB of data (AWS limit) in base64, and room for keys.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Long enough that other clients see the intermediate states, short enough that nobody waits for
-/// them.
-const TRANSITION_MS: u64 = 5;
-/// Open shards in all streams together; the emulator's own limit is 10.
-const SHARDS_MAX: u32 = 1_000;
 
-/// The emulator's state, and who may touch it when.
+/// The service: the store, and the subscriptions that it pushes to.
 pub(crate) struct Front {
-    store: Store,
-    keeper: RwLock<Keeper>,
-    subscriptions: Running,
-    /// Ends what streams.
-    closing: CancellationToken,
+    kept: Arc<KeptStore>,
+    subscriptions: Subscriptions,
 }
 
 impl std::fmt::Debug for Front {
@@ -55,116 +43,92 @@ impl std::fmt::Debug for Front {
 
 impl Front {
     /// An emulator with what the journal in `data_dir` holds; empty and not kept without one.
+    /// `closing` ends its subscriptions.
     pub(crate) async fn restore(
         data_dir: Option<&Path>,
         closing: CancellationToken,
     ) -> Result<Arc<Self>, StartError> {
-        let store = Store::new(StoreOptions {
-            create_stream_ms: TRANSITION_MS,
-            delete_stream_ms: TRANSITION_MS,
-            update_stream_ms: TRANSITION_MS,
-            shard_limit: SHARDS_MAX,
-            aws_account_id: LOCAL_ACCOUNT.to_owned(),
-            aws_region: LOCAL_REGION.to_owned(),
-            ..StoreOptions::default()
-        });
-        let keeper = restore::restore(&store, data_dir).await?;
+        let kept = Arc::new(KeptStore::restore(data_dir).await?);
+        let subscriptions = Subscriptions::new(Arc::clone(&kept), closing);
         Ok(Arc::new(Self {
-            store,
-            keeper: RwLock::new(keeper),
-            subscriptions: Running::default(),
-            closing,
+            kept,
+            subscriptions,
         }))
     }
 
-    /// Writes down what is left, waits for the disk, and takes no more changes.
+    /// Writes down what is left, waits for the disk, and accepts no more changes.
     pub(crate) async fn close(&self) {
-        let mut keeper = self.keeper.write().await;
-        if let Err(error) = keeper.close(&self.store).await {
-            tracing::error!(%error, "cannot finish the embedded kinesis' journal");
-        }
+        self.kept.close().await;
     }
 
-    /// In the format that was spoken; everything behind this works on JSON.
-    async fn answer(self: &Arc<Self>, request: Request, next: Next) -> Response {
+    /// Answers in the format of the request; everything behind this works on JSON.
+    async fn answer(&self, request: Request, next: Next) -> Result<Response, Response> {
         if Speech::of(request.headers()) == Speech::Json {
             return self.answer_json(request, next).await;
         }
-        let (parts, body) = match split(request).await {
-            Ok(split) => split,
-            Err(response) => return response,
-        };
+        let (parts, body) = split(request).await?;
         let Some(request) = speech::request_in_json(parts, &body) else {
-            return replies::refusal("SerializationException", "this is no map in CBOR");
+            return Err(replies::refusal(
+                "SerializationException",
+                "this is no map in CBOR",
+            ));
         };
-        let (parts, body) = self.answer_json(request, next).await.into_parts();
+        let answered = self.answer_json(request, next).await;
+        let (parts, body) = answered.unwrap_or_else(|refused| refused).into_parts();
         if !speech::is_json(&parts.headers) {
-            return Response::from_parts(parts, body);
+            return Ok(Response::from_parts(parts, body));
         }
         let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
-            return replies::internal_failure("the reply is too large");
+            return Err(replies::internal_failure("the reply is too large"));
         };
         speech::reply_in_cbor(parts, &body)
-            .unwrap_or_else(|| replies::internal_failure("the reply has no place in CBOR"))
+            .ok_or_else(|| replies::internal_failure("the reply has no place in CBOR"))
     }
 
-    async fn answer_json(self: &Arc<Self>, request: Request, next: Next) -> Response {
-        let target = request
-            .headers()
-            .get("x-amz-target")
-            .and_then(|value| value.to_str().ok())
-            .map(Target::of);
+    async fn answer_json(&self, request: Request, next: Next) -> Result<Response, Response> {
+        let Some(target) = Target::of(request.headers()) else {
+            return Ok(next.run(request).await);
+        };
         match target {
-            Some(target @ (Target::Put | Target::Admin)) => match self
-                .change(target, request, next)
-                .await
-            {
-                Ok(response) => response,
-                Err(error) => {
-                    tracing::error!(%error, "cannot write the embedded kinesis' journal");
-                    replies::internal_failure(&format!("the journal cannot be written: {error}"))
-                }
-            },
-            Some(Target::UpdateShardCount) => replies::invalid_argument(
+            Target::Put | Target::Admin => self.answer_change(target, request, next).await,
+            Target::UpdateShardCount => Err(replies::invalid_argument(
                 "the embedded Kinesis has no UpdateShardCount, because it would lose which shard \
                     follows which: use SplitShard and MergeShards",
-            ),
-            Some(Target::GetRecords) => self.get_records(request, next).await,
-            Some(Target::GetShardIterator) => {
-                let _shared = self.share().await;
-                let mended = mend(request, async |body| {
-                    requests::name_by_arn(body);
-                    let _was_needed = requests::mend_iterator_request(&self.store, body).await;
-                });
-                match mended.await {
-                    Ok((request, _)) => next.run(request).await,
-                    Err(response) => response,
-                }
-            }
-            Some(Target::SubscribeToShard) => self.subscribe(request, next).await,
-            Some(Target::ListShards) => self.list_shards(request, next).await,
-            Some(Target::DescribeStream) => {
-                match mend(request, async |body| requests::name_by_arn(body)).await {
-                    Ok((request, _)) => next.run(request).await,
-                    Err(response) => response,
-                }
-            }
-            Some(Target::Describe) | None => next.run(request).await,
+            )),
+            Target::GetRecords => self.get_records(request, next).await,
+            Target::GetShardIterator => self.get_shard_iterator(request, next).await,
+            Target::SubscribeToShard => self.subscribe(request, next).await,
+            Target::ListShards => self.list_shards(request, next).await,
+            Target::DescribeStream => describe_stream(request, next).await,
+            Target::Describe => Ok(next.run(request).await),
         }
+    }
+
+    async fn answer_change(
+        &self,
+        target: Target,
+        request: Request,
+        next: Next,
+    ) -> Result<Response, Response> {
+        self.change(target, request, next).await.map_err(|error| {
+            tracing::error!(%error, "cannot write the embedded kinesis' journal");
+            replies::internal_failure(&format!("the journal cannot be written: {error}"))
+        })
     }
 
     /// Answers only once the journal holds what changed.
     async fn change(&self, target: Target, request: Request, next: Next) -> io::Result<Response> {
-        let mut keeper = self.keeper.write().await;
-        keeper.expect_change(&self.store).await?;
+        let store = self.kept.store();
+        let mut keeper = self.kept.lock().await;
+        keeper.expect_change(store).await?;
         let response = match target {
             Target::Put => self.put(request, next).await,
             _ => next.run(request).await,
         };
         if target == Target::Admin {
-            keeper.keep_streams(&self.store).await?;
+            keeper.keep_streams(store).await?;
         }
-        keeper.keep_records(&self.store).await?;
+        keeper.keep_records(store).await?;
         keeper.change_is_kept();
         Ok(response)
     }
@@ -177,110 +141,90 @@ impl Front {
         };
         if is_json
             && body.len() > large_puts::ORDINARY_BYTES_MAX
-            && let Some(response) = large_puts::answer(&self.store, &body).await
+            && let Some(response) = large_puts::answer(self.kept.store(), &body).await
         {
             return response;
         }
         next.run(Request::from_parts(parts, Body::from(body))).await
     }
 
-    /// Shares the state with other readers, once the journal holds all of it.
-    pub(super) async fn share(&self) -> RwLockReadGuard<'_, Keeper> {
-        let shared = self.keeper.read().await;
-        if !shared.is_behind() {
-            return shared;
-        }
-        drop(shared);
-        let mut keeper = self.keeper.write().await;
-        if let Err(error) = keeper.catch_up(&self.store).await {
-            // Reading goes on: only puts promise anything about the journal.
-            tracing::error!(%error, "cannot write the embedded kinesis' journal");
-        }
-        keeper.downgrade()
-    }
-
-    /// The emulator judges the request; what it finds good is pushed by the front.
-    async fn subscribe(self: &Arc<Self>, request: Request, next: Next) -> Response {
-        let is_json = speech::is_json(request.headers());
-        let spoken = spoken(&request);
-        let (parts, body) = match split(request).await {
-            Ok(split) => split,
-            Err(response) => return response,
-        };
-        let judged = next
-            .run(Request::from_parts(parts, Body::from(body.clone())))
-            .await;
-        if !is_json || !judged.status().is_success() {
-            return judged;
-        }
-        self.subscribed(&body, spoken).await.unwrap_or(judged)
-    }
-
-    pub(super) fn store(&self) -> &Store {
-        &self.store
-    }
-
-    fn running(&self) -> &Running {
-        &self.subscriptions
-    }
-
-    pub(super) fn closing(&self) -> &CancellationToken {
-        &self.closing
-    }
-
-    async fn list_shards(&self, request: Request, next: Next) -> Response {
-        let mut filter = None;
-        let mended = mend(request, async |body| {
-            filter = requests::mend_list_request(body);
-            requests::name_by_arn(body);
-        })
-        .await;
-        let (request, body) = match mended {
-            Ok(mended) => mended,
-            Err(response) => return response,
-        };
-        let response = next.run(request).await;
-        let stream = body
-            .as_ref()
-            .and_then(|body| body.get("StreamName"))
-            .and_then(Value::as_str);
-        let Some(stream) = stream.filter(|_| response.status().is_success()) else {
-            return response;
-        };
-        let (mut parts, body) = response.into_parts();
-        let Ok(bytes) = to_bytes(body, BODY_BYTES_MAX).await else {
-            return replies::internal_failure("the listing is too large");
-        };
-        let mut reply = serde_json::from_slice::<Map<String, Value>>(&bytes).unwrap_or_default();
-        requests::mend_list_reply(&self.store, stream, filter, &mut reply).await;
-        match serde_json::to_vec(&reply) {
-            Ok(mended) => {
-                parts.headers.remove(header::CONTENT_LENGTH);
-                Response::from_parts(parts, Body::from(mended))
-            }
-            Err(error) => replies::internal_failure(&error.to_string()),
-        }
-    }
-
-    async fn get_records(&self, request: Request, next: Next) -> Response {
-        let _shared = self.share().await;
+    async fn get_records(&self, request: Request, next: Next) -> Result<Response, Response> {
+        let _shared = self.kept.share().await;
         let is_plain = speech::is_json(request.headers())
             && request.headers().contains_key(header::AUTHORIZATION);
-        let spoken = spoken(&request);
-        let (parts, body) = match split(request).await {
-            Ok(split) => split,
-            Err(response) => return response,
-        };
-        if is_plain && let Some(response) = get_records::answer(&self.store, &body, spoken).await {
-            return response;
+        let speech = Speech::of_client(&request);
+        let (parts, body) = split(request).await?;
+        if is_plain
+            && let Some(response) = get_records::answer(self.kept.store(), &body, speech).await
+        {
+            return Ok(response);
         }
-        next.run(Request::from_parts(parts, Body::from(body))).await
+        Ok(next.run(Request::from_parts(parts, Body::from(body))).await)
+    }
+
+    async fn get_shard_iterator(&self, request: Request, next: Next) -> Result<Response, Response> {
+        let _shared = self.kept.share().await;
+        let corrected = edit_json(request, async |body| {
+            requests::name_by_arn(body);
+            requests::correct_start(self.kept.store(), body).await;
+        });
+        let (request, _) = corrected.await?;
+        Ok(next.run(request).await)
+    }
+
+    /// Lets the emulator check the request; the front pushes what a good one asks for.
+    async fn subscribe(&self, request: Request, next: Next) -> Result<Response, Response> {
+        let is_json = speech::is_json(request.headers());
+        let speech = Speech::of_client(&request);
+        let (parts, body) = split(request).await?;
+        let checked = next
+            .run(Request::from_parts(parts, Body::from(body.clone())))
+            .await;
+        if !is_json || !checked.status().is_success() {
+            return Ok(checked);
+        }
+        let subscribed = self.subscriptions.answer(&body, speech).await;
+        Ok(subscribed.unwrap_or(checked))
+    }
+
+    async fn list_shards(&self, request: Request, next: Next) -> Result<Response, Response> {
+        let mut filter = None;
+        let edited = edit_json(request, async |body| {
+            filter = requests::translate_listing(body);
+            requests::name_by_arn(body);
+        });
+        let (request, body) = edited.await?;
+        let response = next.run(request).await;
+        let stream = body.as_ref().and_then(|body| body.get("StreamName"));
+        match stream.and_then(Value::as_str) {
+            Some(stream) if response.status().is_success() => {
+                self.filter_listing(stream, filter, response).await
+            }
+            _ => Ok(response),
+        }
+    }
+
+    async fn filter_listing(
+        &self,
+        stream: &str,
+        filter: Option<ShardFilter>,
+        response: Response,
+    ) -> Result<Response, Response> {
+        let (mut parts, body) = response.into_parts();
+        let Ok(bytes) = to_bytes(body, BODY_BYTES_MAX).await else {
+            return Err(replies::internal_failure("the listing is too large"));
+        };
+        let mut reply = serde_json::from_slice::<Map<String, Value>>(&bytes).unwrap_or_default();
+        requests::filter_listing(self.kept.store(), stream, filter, &mut reply).await;
+        let written = serde_json::to_vec(&reply).map_err(|error| unwritable(&error))?;
+        parts.headers.remove(header::CONTENT_LENGTH);
+        Ok(Response::from_parts(parts, Body::from(written)))
     }
 }
 
 /// The service as a function from requests to replies.
 pub(crate) fn router(front: Arc<Front>) -> Router {
-    ferrokinesis::create_router(front.store.clone())
+    ferrokinesis::create_router(front.kept.store().clone())
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(front, answer))
 }
@@ -303,11 +247,19 @@ pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: Cancel
 }
 
 async fn answer(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
-    front.answer(request, next).await
+    let answered = front.answer(request, next).await;
+    answered.unwrap_or_else(|refused| refused)
 }
 
-/// Lets `change` work on a JSON request; anything else passes untouched, without its content.
-async fn mend(
+async fn describe_stream(request: Request, next: Next) -> Result<Response, Response> {
+    let named = edit_json(request, async |body| requests::name_by_arn(body));
+    let (request, _) = named.await?;
+    Ok(next.run(request).await)
+}
+
+/// Lets `change` edit a JSON request, and returns what it became; anything else passes untouched,
+/// without its content.
+async fn edit_json(
     request: Request,
     change: impl AsyncFnOnce(&mut Map<String, Value>),
 ) -> Result<(Request, Option<Map<String, Value>>), Response> {
@@ -319,10 +271,13 @@ async fn mend(
         return Ok((Request::from_parts(parts, Body::from(bytes)), None));
     };
     change(&mut body).await;
-    let mended =
-        serde_json::to_vec(&body).map_err(|error| replies::internal_failure(&error.to_string()))?;
+    let written = serde_json::to_vec(&body).map_err(|error| unwritable(&error))?;
     parts.headers.remove(header::CONTENT_LENGTH);
-    Ok((Request::from_parts(parts, Body::from(mended)), Some(body)))
+    Ok((Request::from_parts(parts, Body::from(written)), Some(body)))
+}
+
+fn unwritable(error: &serde_json::Error) -> Response {
+    replies::internal_failure(&error.to_string())
 }
 
 async fn split(request: Request) -> Result<(axum::http::request::Parts, Bytes), Response> {
@@ -331,10 +286,4 @@ async fn split(request: Request) -> Result<(axum::http::request::Parts, Bytes), 
         Ok(bytes) => Ok((parts, bytes)),
         Err(_) => Err(StatusCode::PAYLOAD_TOO_LARGE.into_response()),
     }
-}
-
-/// What the client speaks, for what answers by itself.
-fn spoken(request: &Request) -> Speech {
-    let translated = request.extensions().get::<Speech>();
-    translated.copied().unwrap_or(Speech::Json)
 }

@@ -1,12 +1,14 @@
 //! `GetRecords`, answered from the emulator's store: with lag, children and the 10 MiB limit, and
-//! at a fraction of the emulator's own cost. Whatever is not a plain success is left to the
-//! emulator, which knows the errors.
+//! at a fraction of the emulator's own cost. The emulator answers everything that is not a plain
+//! success, because it knows the errors.
 
 use axum::response::Response;
 use ferrokinesis::sequence::{SeqObj, increment_sequence, parse_sequence, resolve_shard_id};
 use ferrokinesis::shard_iterator::{create_shard_iterator, decode_shard_iterator};
 use ferrokinesis::store::Store;
-use ferrokinesis::types::{EpochSeconds, HashKeyRange, ResponseRecord, StoredRecord, Stream};
+use ferrokinesis::types::{
+    EpochSeconds, HashKeyRange, ResponseRecord, Shard, StoredRecord, Stream,
+};
 use ferrokinesis::util::current_time_ms;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -14,10 +16,11 @@ use super::keeper::shard_keys;
 use super::replies;
 use super::speech::{self, Speech};
 
-/// Records of one reply (AWS limit).
-const REPLY_RECORDS_MAX: usize = 10_000;
-/// Data of one reply (AWS limit), in base64.
-const REPLY_BYTES_MAX: usize = 10 * 1024 * 1024 / 3 * 4;
+/// Of one reply (AWS limit).
+const REPLY_MAX: Limits = Limits {
+    records: 10_000,
+    bytes: 10 * 1024 * 1024 / 3 * 4,
+};
 /// Records copied out of the store at once, so that the byte limit is not overshot by much.
 const CHUNK_RECORDS: usize = 1_000;
 
@@ -39,6 +42,16 @@ struct Reply<'a> {
     records: Records<'a>,
 }
 
+struct ShardIterator {
+    made_at_ms: u64,
+    stream: String,
+    shard: String,
+    shard_index: usize,
+    sequence: String,
+    /// The same sequence number, parsed.
+    start: SeqObj,
+}
+
 /// The records of a reply or of an event, and the format that they are written in.
 pub(super) struct Records<'a> {
     pub(super) records: Vec<ResponseRecord<'a>>,
@@ -53,7 +66,25 @@ pub(super) struct ChildShard<'a> {
     hash_key_range: &'a HashKeyRange,
 }
 
-/// What lies at and after an iterator.
+/// Where a read begins.
+#[derive(Clone, Copy)]
+pub(super) struct ReadFrom<'a> {
+    pub(super) stream: &'a str,
+    pub(super) shard_index: usize,
+    /// The first sequence number that is read.
+    pub(super) sequence: &'a str,
+}
+
+/// How much is read at once.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) records: usize,
+    /// Data in base64; the last record may go beyond.
+    pub(super) bytes: usize,
+}
+
+/// The records that a read found.
+#[derive(Default)]
 pub(super) struct Page {
     pub(super) records: Vec<(String, StoredRecord)>,
     pub(super) has_more: bool,
@@ -66,6 +97,11 @@ impl Serialize for Records<'_> {
 }
 
 impl Page {
+    /// Whether `shard` is closed, and the page has its last record.
+    pub(super) fn is_end_of(&self, shard: &Shard) -> bool {
+        !self.has_more && shard.sequence_number_range.ending_sequence_number.is_some()
+    }
+
     pub(super) fn last_sequence(&self) -> Option<&str> {
         self.records.last().map(|(key, _)| sequence(key))
     }
@@ -74,99 +110,118 @@ impl Page {
 /// `None` if the emulator should answer.
 pub(super) async fn answer(store: &Store, body: &[u8], speech: Speech) -> Option<Response> {
     let request: Request = serde_json::from_slice(body).ok()?;
-    let limit = request.limit.unwrap_or(REPLY_RECORDS_MAX);
-    if !(1..=REPLY_RECORDS_MAX).contains(&limit) {
-        return None;
-    }
-    let (made_at, stream_name, shard_id, from) =
-        decode_shard_iterator(&request.shard_iterator).ok()?;
     let now = current_time_ms();
-    let ttl_ms = store.options.iterator_ttl_seconds.saturating_mul(1_000);
-    if made_at == 0 || made_at > now || now - made_at > ttl_ms {
+    let limits = Limits {
+        records: request.limit.unwrap_or(REPLY_MAX.records),
+        ..REPLY_MAX
+    };
+    if limits.records == 0 || limits.records > REPLY_MAX.records {
         return None;
     }
-    let position = parse_sequence(&from).ok()?;
-    let stream = store.get_stream(&stream_name).await.ok()?;
-    let (_, index) = resolve_shard_id(&shard_id).ok()?;
-    let index = usize::try_from(index).ok()?;
-    let shard = stream.shards.get(index)?;
-    let page = read(store, &stream_name, index, &from, (limit, REPLY_BYTES_MAX)).await;
-    let is_over = !page.has_more && shard.sequence_number_range.ending_sequence_number.is_some();
-    let next = next_position(&page, &position, now);
-    let reply = Reply {
+    let iterator = ShardIterator::parse(&request.shard_iterator)?;
+    if iterator.has_expired(store, now) {
+        return None;
+    }
+    let stream = store.get_stream(&iterator.stream).await.ok()?;
+    let shard = stream.shards.get(iterator.shard_index)?;
+    let page = read(store, iterator.position(), limits).await;
+    let mut reply = Reply {
         millis_behind_latest: lag(&page, now),
-        next_shard_iterator: (!is_over)
-            .then(|| create_shard_iterator(&stream_name, &shard_id, &next, now)),
-        child_shards: if is_over {
-            children(&stream, &shard.shard_id)
-        } else {
-            Vec::new()
-        },
+        next_shard_iterator: None,
+        child_shards: Vec::new(),
         records: Records {
             records: unexpired(&stream, &page, now).collect(),
             speech,
         },
     };
+    if page.is_end_of(shard) {
+        reply.child_shards = children(&stream, &shard.shard_id);
+    } else {
+        reply.next_shard_iterator = Some(iterator.after(&page, now));
+    }
     Some(replies::ok(speech, &reply))
 }
 
-/// At most as many records as the first limit says, and as many bytes in base64 as the second, but
-/// at least one record.
-pub(super) async fn read(
-    store: &Store,
-    stream: &str,
-    index: usize,
-    from: &str,
-    (limit, bytes_max): (usize, usize),
-) -> Page {
-    let (shard, end) = shard_keys(index);
-    let mut start = format!("{shard}{from}");
-    let (mut records, mut bytes) = (Vec::new(), 0);
-    loop {
-        let room = limit - records.len();
-        if room == 0 || bytes >= bytes_max {
-            let has_more = !store
-                .get_records_range_limited(stream, &start, &end, 1)
-                .await
-                .is_empty();
-            return Page { records, has_more };
+impl ShardIterator {
+    fn parse(text: &str) -> Option<Self> {
+        let (made_at_ms, stream, shard, sequence) = decode_shard_iterator(text).ok()?;
+        let (_, index) = resolve_shard_id(&shard).ok()?;
+        Some(Self {
+            made_at_ms,
+            stream,
+            shard_index: usize::try_from(index).ok()?,
+            shard,
+            start: parse_sequence(&sequence).ok()?,
+            sequence,
+        })
+    }
+
+    fn has_expired(&self, store: &Store, now: u64) -> bool {
+        let lifetime_ms = store.options.iterator_ttl_seconds.saturating_mul(1_000);
+        let age_ms = now.checked_sub(self.made_at_ms);
+        self.made_at_ms == 0 || age_ms.is_none_or(|age_ms| age_ms > lifetime_ms)
+    }
+
+    fn position(&self) -> ReadFrom<'_> {
+        ReadFrom {
+            stream: &self.stream,
+            shard_index: self.shard_index,
+            sequence: &self.sequence,
         }
+    }
+
+    /// The iterator after the last record of `page`. After an empty page, it has the same position
+    /// with a newer time, as the emulator does it.
+    fn after(&self, page: &Page, now: u64) -> String {
+        let last = page
+            .last_sequence()
+            .and_then(|last| parse_sequence(last).ok());
+        let next = if let Some(last) = last {
+            increment_sequence(&last, None)
+        } else {
+            // A clock that stepped back must not move the reader back.
+            let time = self.start.seq_time.unwrap_or(0).max(now);
+            increment_sequence(&self.start, Some(time))
+        };
+        create_shard_iterator(&self.stream, &self.shard, &next, now)
+    }
+}
+
+/// Reads until a limit is reached, but at least one record.
+pub(super) async fn read(store: &Store, from: ReadFrom<'_>, limits: Limits) -> Page {
+    let (shard, end) = shard_keys(from.shard_index);
+    let mut start = format!("{shard}{}", from.sequence);
+    let mut page = Page::default();
+    let mut bytes = 0;
+    loop {
+        let room = limits.records - page.records.len();
+        // Beyond the limits, only whether there is one more.
+        let is_full = room == 0 || bytes >= limits.bytes;
+        let wanted = if is_full { 1 } else { room.min(CHUNK_RECORDS) };
         let chunk = store
-            .get_records_range_limited(stream, &start, &end, room.min(CHUNK_RECORDS))
+            .get_records_range_limited(from.stream, &start, &end, wanted)
             .await;
-        let is_last = chunk.len() < room.min(CHUNK_RECORDS);
+        if is_full {
+            page.has_more = !chunk.is_empty();
+            return page;
+        }
+        let is_last = chunk.len() < wanted;
         for (key, record) in chunk {
-            if bytes >= bytes_max {
-                return Page {
-                    records,
-                    has_more: true,
-                };
+            if bytes >= limits.bytes {
+                page.has_more = true;
+                return page;
             }
             bytes += record.data.len();
             start = format!("{key}\0");
-            records.push((key, record));
+            page.records.push((key, record));
         }
         if is_last {
-            return Page {
-                records,
-                has_more: false,
-            };
+            return page;
         }
     }
 }
 
-/// After the last record read, or at the same place with a newer time, as the emulator does it.
-fn next_position(page: &Page, position: &SeqObj, now: u64) -> String {
-    let last = page
-        .last_sequence()
-        .and_then(|last| parse_sequence(last).ok());
-    match last {
-        Some(last) => increment_sequence(&last, None),
-        // A clock that stepped back must not move the reader back.
-        None => increment_sequence(position, Some(position.seq_time.unwrap_or(0).max(now))),
-    }
-}
-
+/// How far the end of `page` is behind the tip, in milliseconds.
 pub(super) fn lag(page: &Page, now: u64) -> u64 {
     match page.records.last() {
         Some((_, last)) if page.has_more => {
@@ -183,6 +238,7 @@ pub(super) fn lag(page: &Page, now: u64) -> u64 {
     }
 }
 
+/// The records of `page` that the stream still keeps.
 pub(super) fn unexpired<'a>(
     stream: &Stream,
     page: &'a Page,
@@ -203,22 +259,25 @@ pub(super) fn unexpired<'a>(
 }
 
 pub(super) fn children<'a>(stream: &'a Stream, parent: &str) -> Vec<ChildShard<'a>> {
-    let parents = |shard: &'a ferrokinesis::types::Shard| {
-        [&shard.parent_shard_id, &shard.adjacent_parent_shard_id]
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
-    };
-    let of_parent = stream
-        .shards
-        .iter()
-        .filter(|shard| parents(shard).any(|id| id == parent));
-    of_parent
-        .map(|shard| ChildShard {
-            shard_id: &shard.shard_id,
-            parent_shards: parents(shard).collect(),
-            hash_key_range: &shard.hash_key_range,
-        })
+    let mut children = Vec::new();
+    for shard in &stream.shards {
+        let parent_shards = parents(shard);
+        if parent_shards.contains(&parent) {
+            children.push(ChildShard {
+                shard_id: &shard.shard_id,
+                parent_shards,
+                hash_key_range: &shard.hash_key_range,
+            });
+        }
+    }
+    children
+}
+
+fn parents(shard: &Shard) -> Vec<&str> {
+    [&shard.parent_shard_id, &shard.adjacent_parent_shard_id]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
         .collect()
 }
 

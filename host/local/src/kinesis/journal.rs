@@ -1,8 +1,8 @@
 //! An append-only file of frames: length, CRC-32, payload.
 //!
 //! A frame is written with one `write` before the request is answered, so that an answered put
-//! survives a killed process; `sync` at a proper stop. A frame that was cut short by a kill is cut
-//! off when the journal is opened.
+//! survives a killed process; a proper stop calls `sync`. A frame that was cut short by a kill is
+//! removed when the journal is opened.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -15,6 +15,7 @@ use crate::error::StartError;
 
 /// The first bytes of the file: what it is, and the version of its format.
 const MAGIC: &[u8; 8] = b"SMKJ\0\0\0\x01";
+const MAGIC_BYTES: u64 = MAGIC.len() as u64;
 const HEADER_BYTES: usize = 8;
 /// A put is at most 10 MiB of data, a third more in base64, and the keys: more is not a frame but
 /// damage.
@@ -26,73 +27,83 @@ pub(super) struct Journal {
     path: PathBuf,
     file: File,
     len: u64,
-    /// Set once a write failed and could not be taken back: nothing more may be written behind it.
+    /// Set once a write failed and could not be undone: nothing more may be written after it.
     is_broken: bool,
+}
+
+struct Header {
+    len: u32,
+    crc: u32,
 }
 
 enum Frame {
     Entry(Entry, u64),
     End,
-    /// Cut short: what follows is no whole frame.
+    /// Cut short: no whole frame follows.
     Torn,
     Damaged(String),
 }
 
+enum ReadError {
+    Io(io::Error),
+    Damaged { at: u64, problem: String },
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
 impl Journal {
-    /// Opens or makes the journal at `path`, and hands each entry, with its size, to `visit`.
-    pub(super) fn open(path: &Path, mut visit: impl FnMut(Entry, u64)) -> Result<Self, StartError> {
+    /// Opens or creates the journal at `path`, and hands each entry, with its size, to `visit`.
+    pub(super) fn open(path: &Path, visit: impl FnMut(Entry, u64)) -> Result<Self, StartError> {
         let what = format!("open {}", path.display());
-        let opened = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(OWNER_FILE)
-            .open(path);
-        let file = opened.map_err(StartError::io(&what))?;
-        for_owner_only(path).map_err(StartError::io(&what))?;
-        let file_len = file.metadata().map_err(StartError::io(&what))?.len();
+        let file = open_file(path).map_err(StartError::io(&what))?;
         let mut journal = Self {
             path: path.to_owned(),
             file,
             len: 0,
             is_broken: false,
         };
-        if file_len < MAGIC.len() as u64 {
-            journal.restart().map_err(StartError::io(what))?;
-            return Ok(journal);
+        journal.read(visit).map_err(|error| match error {
+            ReadError::Io(error) => StartError::io(what)(error),
+            ReadError::Damaged { at, problem } => StartError::Journal {
+                path: path.to_owned(),
+                at,
+                problem,
+            },
+        })?;
+        Ok(journal)
+    }
+
+    /// Reads all whole frames, and cuts off what follows them.
+    fn read(&mut self, mut visit: impl FnMut(Entry, u64)) -> Result<(), ReadError> {
+        let file_len = self.file.metadata()?.len();
+        if file_len < MAGIC_BYTES {
+            self.restart()?;
+            return Ok(());
         }
-        let mut reader = BufReader::new(&journal.file);
-        let mut magic = [0; 8];
-        reader
-            .read_exact(&mut magic)
-            .map_err(StartError::io(&what))?;
-        let damaged = |at, problem| StartError::Journal {
-            path: path.to_owned(),
-            at,
-            problem,
-        };
-        if magic != *MAGIC {
-            return Err(damaged(0, "it is not a journal of this version".to_owned()));
-        }
-        let mut len = MAGIC.len() as u64;
+        let mut reader = BufReader::new(&self.file);
+        read_magic(&mut reader)?;
+        let mut len = MAGIC_BYTES;
         loop {
-            match read_frame(&mut reader, file_len - len).map_err(StartError::io(&what))? {
+            match read_frame(&mut reader, file_len - len)? {
                 Frame::Entry(entry, bytes) => {
                     visit(entry, bytes);
                     len += bytes;
                 }
                 Frame::End => break,
                 Frame::Torn => {
-                    tracing::warn!(path = %path.display(), bytes = file_len - len, "removed an incomplete write");
+                    tracing::warn!(path = %self.path.display(), bytes = file_len - len, "removed an incomplete write");
                     break;
                 }
-                Frame::Damaged(problem) => return Err(damaged(len, problem)),
+                Frame::Damaged(problem) => return Err(ReadError::Damaged { at: len, problem }),
             }
         }
-        drop(reader);
-        journal.file.set_len(len).map_err(StartError::io(what))?;
-        journal.len = len;
-        Ok(journal)
+        self.file.set_len(len)?;
+        self.len = len;
+        Ok(())
     }
 
     /// The size of the file.
@@ -122,10 +133,10 @@ impl Journal {
         self.file.sync_all()
     }
 
-    /// Replaces the whole journal by `entries`, in one step.
+    /// Replaces the whole journal by `entries` atomically.
     pub(super) fn rewrite(&mut self, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
         let fresh_path = self.path.with_extension("new");
-        let mut len = MAGIC.len() as u64;
+        let mut len = MAGIC_BYTES;
         let mut fresh = File::create(&fresh_path)?;
         for_owner_only(&fresh_path)?;
         fresh.write_all(MAGIC)?;
@@ -147,9 +158,20 @@ impl Journal {
     fn restart(&mut self) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.write_all(MAGIC)?;
-        self.len = MAGIC.len() as u64;
+        self.len = MAGIC_BYTES;
         Ok(())
     }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(OWNER_FILE)
+        .open(path)?;
+    for_owner_only(path)?;
+    Ok(file)
 }
 
 fn encode(entries: &[Entry]) -> io::Result<Vec<u8>> {
@@ -159,21 +181,28 @@ fn encode(entries: &[Entry]) -> io::Result<Vec<u8>> {
         bytes.extend_from_slice(&[0; HEADER_BYTES]);
         bytes = postcard::to_extend(entry, bytes).map_err(io::Error::other)?;
         let payload = &bytes[start + HEADER_BYTES..];
-        let too_large = || io::Error::other("an entry is too large for the journal");
-        let len = u32::try_from(payload.len())
-            .ok()
-            .filter(|len| *len <= FRAME_BYTES_MAX)
-            .ok_or_else(too_large)?;
-        let crc = crc32fast::hash(payload);
-        bytes[start..start + 4].copy_from_slice(&len.to_le_bytes());
-        bytes[start + 4..start + HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+        let header = Header::of(payload)
+            .ok_or_else(|| io::Error::other("an entry is too large for the journal"))?;
+        bytes[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
     }
     Ok(bytes)
 }
 
+fn read_magic(reader: &mut impl Read) -> Result<(), ReadError> {
+    let mut magic = [0; MAGIC.len()];
+    reader.read_exact(&mut magic)?;
+    if magic == *MAGIC {
+        return Ok(());
+    }
+    Err(ReadError::Damaged {
+        at: 0,
+        problem: "it is not a journal of this version".to_owned(),
+    })
+}
+
 /// A frame that reaches past the end was torn by a kill; so was one whose check fails with nothing
 /// but zeros after it, which is what a power cut leaves. Anything else is damage, and nothing may
-/// be cut off over it.
+/// be cut off because of it.
 fn read_frame(reader: &mut impl Read, remaining: u64) -> io::Result<Frame> {
     if remaining == 0 {
         return Ok(Frame::End);
@@ -183,37 +212,64 @@ fn read_frame(reader: &mut impl Read, remaining: u64) -> io::Result<Frame> {
     }
     let mut header = [0; HEADER_BYTES];
     reader.read_exact(&mut header)?;
-    let [l0, l1, l2, l3, c0, c1, c2, c3] = header;
-    let (len, crc) = (
-        u32::from_le_bytes([l0, l1, l2, l3]),
-        u32::from_le_bytes([c0, c1, c2, c3]),
-    );
-    let after_header = remaining - HEADER_BYTES as u64;
-    if len > FRAME_BYTES_MAX {
-        return Ok(Frame::Damaged(format!("a frame of {len} bytes")));
+    let header = Header::decode(header);
+    if header.len > FRAME_BYTES_MAX {
+        let problem = format!("a frame of {} bytes", header.len);
+        return Ok(Frame::Damaged(problem));
     }
-    if u64::from(len) > after_header {
+    let bytes = HEADER_BYTES as u64 + u64::from(header.len);
+    if bytes > remaining {
         return Ok(Frame::Torn);
     }
-    let mut payload = vec![0; len as usize];
+    read_entry(reader, &header, bytes)
+}
+
+/// Reads the entry of a frame, which has `bytes` bytes in all.
+fn read_entry(reader: &mut impl Read, header: &Header, bytes: u64) -> io::Result<Frame> {
+    let mut payload = vec![0; header.len as usize];
     reader.read_exact(&mut payload)?;
-    let problem = if payload.is_empty() {
-        "an empty frame".to_owned()
-    } else if crc32fast::hash(&payload) == crc {
-        match postcard::from_bytes(&payload) {
-            Ok(entry) => return Ok(Frame::Entry(entry, HEADER_BYTES as u64 + u64::from(len))),
-            Err(error) => return Ok(Frame::Damaged(format!("an unknown entry: {error}"))),
-        }
-    } else {
-        "a frame does not match its check sum".to_owned()
-    };
+    if payload.is_empty() {
+        return torn_or_damaged(reader, "an empty frame");
+    }
+    if crc32fast::hash(&payload) != header.crc {
+        return torn_or_damaged(reader, "a frame does not match its check sum");
+    }
+    Ok(match postcard::from_bytes(&payload) {
+        Ok(entry) => Frame::Entry(entry, bytes),
+        Err(error) => Frame::Damaged(format!("an unknown entry: {error}")),
+    })
+}
+
+fn torn_or_damaged(reader: &mut impl Read, problem: &str) -> io::Result<Frame> {
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest)?;
     Ok(if rest.iter().all(|byte| *byte == 0) {
         Frame::Torn
     } else {
-        Frame::Damaged(problem)
+        Frame::Damaged(problem.to_owned())
     })
+}
+
+impl Header {
+    /// The header of a frame; `None` if it is too large.
+    fn of(payload: &[u8]) -> Option<Self> {
+        let len = u32::try_from(payload.len()).ok()?;
+        let crc = crc32fast::hash(payload);
+        (len <= FRAME_BYTES_MAX).then_some(Self { len, crc })
+    }
+
+    fn encode(&self) -> [u8; HEADER_BYTES] {
+        let [l0, l1, l2, l3] = self.len.to_le_bytes();
+        let [c0, c1, c2, c3] = self.crc.to_le_bytes();
+        [l0, l1, l2, l3, c0, c1, c2, c3]
+    }
+
+    fn decode([l0, l1, l2, l3, c0, c1, c2, c3]: [u8; HEADER_BYTES]) -> Self {
+        Self {
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+            crc: u32::from_le_bytes([c0, c1, c2, c3]),
+        }
+    }
 }
 
 #[cfg(test)]

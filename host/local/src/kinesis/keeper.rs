@@ -1,4 +1,4 @@
-//! Knows what the journal holds already, and adds what is new.
+//! Knows what the journal already holds, and adds what is new.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,36 +14,56 @@ use super::journal::Journal;
 /// The emulator changes streams in the background a few milliseconds after it answered.
 const SETTLE_POLL: Duration = Duration::from_millis(1);
 /// Far above the delays that the emulator is given; a stream that is still changing is then saved
-/// as it stands.
+/// as it is.
 const SETTLE_POLLS_MAX: usize = 2_000;
 
-/// Whoever changes the emulator's state holds this exclusively; whoever reads records shares it. So
-/// a reader sees only what the journal holds, and records of a shard appear in order.
+/// A request that changes the emulator's state holds this exclusively; requests that read records
+/// share it. So a reader sees only what the journal holds, and records of a shard appear in order.
 #[derive(Debug)]
 pub(super) struct Keeper {
     journal: Option<Journal>,
     streams: BTreeMap<String, KeptStream>,
-    /// The emulator may have changed since the journal was last written: set before every change,
-    /// so that a request whose client went away half-way, or whose journal write failed, is made up
-    /// for by the next one.
+    /// Whether the emulator may have changed since the journal was last written. Set before every
+    /// change, so that the next request catches up if this one's client goes away or its journal
+    /// write fails.
     is_behind: bool,
-    /// A connection that outlives the stack must not write to a journal that another process may
-    /// hold by now.
+    /// Whether no more changes are accepted. A connection that outlives the stack must not write to
+    /// a journal that another process may hold by now.
     is_closed: bool,
 }
 
 /// What the journal holds of one stream.
 #[derive(Debug)]
 pub(super) struct KeptStream {
-    pub(super) saved: SavedStream,
+    saved: SavedStream,
     /// The last journaled key of each shard.
-    pub(super) last_keys: Vec<Option<String>>,
+    last_keys: Vec<Option<String>>,
 }
 
 impl KeptStream {
     pub(super) fn new(saved: SavedStream) -> Self {
         let last_keys = vec![None; saved.counters.len()];
         Self { saved, last_keys }
+    }
+
+    /// Notes that the journal holds the record under `key`, and all before it.
+    pub(super) fn note_key(&mut self, key: &str) {
+        if let Some(last) = shard_index(key).and_then(|index| self.last_keys.get_mut(index)) {
+            *last = Some(key.to_owned());
+        }
+    }
+
+    /// The records that the journal lacks. Complete, because puts are exclusive and keys only rise.
+    async fn new_records(&self, store: &Store) -> SavedRecords {
+        let stream = self.saved.name.clone();
+        let mut records = Vec::new();
+        for (index, last) in self.last_keys.iter().enumerate() {
+            let (first, end) = shard_keys(index);
+            let from = last.as_ref().map_or(first, |last| format!("{last}\0"));
+            let found = store.get_records_range_limited(&stream, &from, &end, usize::MAX);
+            records.append(&mut found.await);
+        }
+        SavedRecords { stream, records }
     }
 }
 
@@ -76,14 +96,14 @@ impl Keeper {
         self.is_behind = false;
     }
 
-    /// Makes sure that everything is on disk, and takes no more changes.
+    /// Makes sure that everything is on disk, and accepts no more changes.
     pub(super) async fn close(&mut self, store: &Store) -> io::Result<()> {
         self.is_closed = true;
         self.catch_up(store).await?;
         self.journal.as_ref().map_or(Ok(()), Journal::sync)
     }
 
-    /// Keeps what an earlier request left behind.
+    /// Keeps what an earlier request did not.
     pub(super) async fn catch_up(&mut self, store: &Store) -> io::Result<()> {
         if self.is_behind {
             self.keep_streams(store).await?;
@@ -93,32 +113,25 @@ impl Keeper {
         Ok(())
     }
 
-    /// Appends the records that the journal lacks. Complete, because puts are exclusive and keys
-    /// only rise.
+    /// Appends the records that the journal lacks.
     pub(super) async fn keep_records(&mut self, store: &Store) -> io::Result<()> {
-        let Some(journal) = &mut self.journal else {
+        if self.journal.is_none() {
             return Ok(());
-        };
+        }
         let mut entries = Vec::new();
         for kept in self.streams.values() {
-            let mut fresh = Vec::new();
-            for (index, last) in kept.last_keys.iter().enumerate() {
-                let (first, end) = shard_keys(index);
-                let from = last.as_ref().map_or(first, |last| format!("{last}\0"));
-                fresh.append(
-                    &mut store
-                        .get_records_range_limited(&kept.saved.name, &from, &end, usize::MAX)
-                        .await,
-                );
-            }
-            if !fresh.is_empty() {
-                entries.push(Entry::Records(SavedRecords {
-                    stream: kept.saved.name.clone(),
-                    records: fresh,
-                }));
+            let new = kept.new_records(store).await;
+            if !new.records.is_empty() {
+                entries.push(Entry::Records(new));
             }
         }
-        if !entries.is_empty() {
+        self.append(entries)
+    }
+
+    fn append(&mut self, entries: Vec<Entry>) -> io::Result<()> {
+        if let Some(journal) = &mut self.journal
+            && !entries.is_empty()
+        {
             journal.append(&entries)?;
         }
         for entry in entries {
@@ -127,8 +140,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Waits until no stream is changing, then appends every stream that is not as the journal has
-    /// it.
+    /// Waits until no stream is changing, then appends every stream that differs from what the
+    /// journal holds.
     pub(super) async fn keep_streams(&mut self, store: &Store) -> io::Result<()> {
         settle(store).await;
         let names = store.list_stream_names().await;
@@ -143,40 +156,26 @@ impl Keeper {
                 entries.push(Entry::Stream(saved));
             }
         }
-        if let Some(journal) = &mut self.journal
-            && !entries.is_empty()
-        {
-            journal.append(&entries)?;
-        }
-        for entry in entries {
-            self.note(entry);
-        }
-        Ok(())
+        self.append(entries)
     }
 
-    /// Takes in what the journal now holds.
+    /// Notes that the journal now holds `entry`.
     fn note(&mut self, entry: Entry) {
         match entry {
             Entry::StreamDeleted(name) => drop(self.streams.remove(&name)),
-            Entry::Stream(saved) => match self.streams.get_mut(&saved.name) {
-                Some(kept) => {
+            Entry::Stream(saved) => {
+                if let Some(kept) = self.streams.get_mut(&saved.name) {
                     kept.last_keys.resize(saved.counters.len(), None);
                     kept.saved = saved;
+                } else {
+                    let name = saved.name.clone();
+                    self.streams.insert(name, KeptStream::new(saved));
                 }
-                None => drop(
-                    self.streams
-                        .insert(saved.name.clone(), KeptStream::new(saved)),
-                ),
-            },
+            }
             Entry::Records(saved) => {
-                let Some(kept) = self.streams.get_mut(&saved.stream) else {
-                    return;
-                };
-                for (key, _) in saved.records {
-                    if let Some(last) =
-                        shard_index(&key).and_then(|index| kept.last_keys.get_mut(index))
-                    {
-                        *last = Some(key);
+                if let Some(kept) = self.streams.get_mut(&saved.stream) {
+                    for (key, _) in &saved.records {
+                        kept.note_key(key);
                     }
                 }
             }

@@ -1,5 +1,5 @@
 //! Records of more than 1 MiB, for streams where `UpdateMaxRecordSize` allows them: the emulator
-//! keeps that setting, and refuses such records all the same.
+//! keeps that setting, and still refuses such records.
 
 use axum::response::Response;
 use ferrokinesis::actions::put_record;
@@ -10,26 +10,25 @@ use serde_json::{Map, Value, json};
 use super::replies;
 use super::speech::Speech;
 
-/// What the emulator takes in any stream.
+/// The largest record that the emulator accepts, in any stream.
 pub(super) const ORDINARY_BYTES_MAX: usize = 1024 * 1024;
 /// Data of one request (AWS limit; it counts keys as well).
 const REQUEST_BYTES_MAX: usize = 10 * 1024 * 1024;
 
-/// Stores the records of a put if one of them is large and the stream takes it. `None` leaves the
+/// Stores the records of a put if one of them is large and the stream allows it. `None` leaves the
 /// request to the emulator.
 pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
     let request: Map<String, Value> = serde_json::from_slice(body).ok()?;
-    let name = store
-        .resolve_stream_name(&Value::Object(request.clone()))
-        .ok()?;
+    let request = Value::Object(request);
+    let name = store.resolve_stream_name(&request).ok()?;
     let limit = store.get_stream(&name).await.ok()?.max_record_size_kib as usize * 1024;
     let records = request.get("Records").and_then(Value::as_array);
     let sizes: Vec<usize> = match records {
         Some(records) => records.iter().map(data_bytes).collect::<Option<_>>()?,
-        None => vec![data_bytes(&Value::Object(request.clone()))?],
+        None => vec![data_bytes(&request)?],
     };
-    let largest = sizes.iter().max()?;
-    if *largest <= ORDINARY_BYTES_MAX || *largest > limit {
+    let largest = *sizes.iter().max()?;
+    if largest <= ORDINARY_BYTES_MAX || largest > limit {
         return None;
     }
     if sizes.iter().sum::<usize>() > REQUEST_BYTES_MAX {
@@ -37,25 +36,27 @@ pub(super) async fn answer(store: &Store, body: &[u8]) -> Option<Response> {
             "the records of a request are more than 10 MiB in total",
         ));
     }
-    let Some(records) = records else {
-        return Some(reply(put(store, &name, &Value::Object(request)).await));
+    let stored = match records {
+        Some(records) => put_all(store, &name, records).await,
+        None => put(store, &name, &request).await,
     };
-    let mut stored = Vec::with_capacity(records.len());
-    for record in records {
-        match put(store, &name, record).await {
-            Ok(place) => stored.push(place),
-            Err(message) => return Some(reply(Err(message))),
-        }
-    }
-    Some(replies::ok(
-        Speech::Json,
-        &json!({"FailedRecordCount": 0, "Records": stored}),
-    ))
+    Some(match stored {
+        Ok(reply) => replies::ok(Speech::Json, &reply),
+        Err(message) => replies::internal_failure(&message),
+    })
 }
 
-/// The bytes of a record's data; `None` if it has none, which is the emulator's to refuse.
+/// The bytes of a record's data; `None` if it has none, which the emulator refuses.
 fn data_bytes(record: &Value) -> Option<usize> {
     Some(base64_decoded_len(record.get("Data")?.as_str()?))
+}
+
+async fn put_all(store: &Store, name: &str, records: &[Value]) -> Result<Value, String> {
+    let mut stored = Vec::with_capacity(records.len());
+    for record in records {
+        stored.push(put(store, name, record).await?);
+    }
+    Ok(json!({"FailedRecordCount": 0, "Records": stored}))
 }
 
 async fn put(store: &Store, name: &str, record: &Value) -> Result<Value, String> {
@@ -68,11 +69,4 @@ async fn put(store: &Store, name: &str, record: &Value) -> Result<Value, String>
     stored
         .map(Option::unwrap_or_default)
         .map_err(|error| format!("{error:?}"))
-}
-
-fn reply(stored: Result<Value, String>) -> Response {
-    match stored {
-        Ok(place) => replies::ok(Speech::Json, &place),
-        Err(message) => replies::internal_failure(&message),
-    }
 }

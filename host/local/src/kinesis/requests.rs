@@ -1,5 +1,6 @@
-//! Requests that the emulator would misunderstand, put in words that it understands.
+//! Requests that the emulator would misunderstand, translated into what it understands.
 
+use axum::http::HeaderMap;
 use ferrokinesis::sequence::resolve_shard_id;
 use ferrokinesis::store::Store;
 use ferrokinesis::util::current_time_ms;
@@ -27,8 +28,14 @@ pub(super) enum Target {
 }
 
 impl Target {
-    pub(super) fn of(header: &str) -> Self {
-        let operation = header.rsplit('.').next().unwrap_or_default();
+    /// What a request asks for; `None` if it has no target.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let target = headers.get("x-amz-target")?.to_str().ok()?;
+        Some(Self::named(target))
+    }
+
+    fn named(target: &str) -> Self {
+        let operation = target.rsplit('.').next().unwrap_or_default();
         match operation {
             "PutRecord" | "PutRecords" => Self::Put,
             "GetRecords" => Self::GetRecords,
@@ -49,96 +56,113 @@ impl Target {
     }
 }
 
-/// Names the stream by its name where a request does so by ARN, which the emulator does not take
-/// here. It has one account, so that the name says it all.
+/// Replaces the stream's ARN by its name, where a request has only the ARN, which the emulator does
+/// not accept here. It has one account, so that the name is enough.
 pub(super) fn name_by_arn(request: &mut Map<String, Value>) {
-    let name = request
-        .get("StreamARN")
-        .and_then(Value::as_str)
-        .and_then(|arn| arn.split_once('/'));
-    let Some(name) = name.map(|(_, name)| name.to_owned()) else {
+    let arn = request.get("StreamARN").and_then(Value::as_str);
+    let Some((_, name)) = arn.and_then(|arn| arn.split_once('/')) else {
         return;
     };
+    let name = json!(name);
     if !request.contains_key("StreamName") {
         request.remove("StreamARN");
-        request.insert("StreamName".to_owned(), json!(name));
+        request.insert("StreamName".to_owned(), name);
     }
 }
 
-/// `AT_TIMESTAMP` and `LATEST`, where the emulator would start at another record than Kinesis.
+/// Corrects `AT_TIMESTAMP` and `LATEST` where the emulator would start at another record than
+/// Kinesis.
 ///
 /// * Arrival times are whole seconds here, so a timestamp is rounded down: repeating is allowed,
 ///   losing is not.
 /// * Past the last record Kinesis starts at the tip, the emulator at the first record.
 /// * On a closed shard the tip is its end; the emulator counts from a counter that a restart has
 ///   reset.
-pub(super) async fn mend_iterator_request(
-    store: &Store,
-    request: &mut Map<String, Value>,
-) -> Option<()> {
-    let stream_name = request.get("StreamName")?.as_str()?.to_owned();
+pub(super) async fn correct_start(store: &Store, request: &mut Map<String, Value>) {
+    if let Some(start) = corrected_start(store, request).await {
+        start.write(request);
+    }
+}
+
+/// A start that the emulator understands as Kinesis does.
+enum Start {
+    At(f64),
+    Latest,
+    AfterEnd(String),
+}
+
+/// `None` if the emulator gets the start right, or should refuse it.
+async fn corrected_start(store: &Store, request: &Map<String, Value>) -> Option<Start> {
+    let stream_name = request.get("StreamName")?.as_str()?;
     let (_, index) = resolve_shard_id(request.get("ShardId")?.as_str()?).ok()?;
     let index = usize::try_from(index).ok()?;
-    let stream = store.get_stream(&stream_name).await.ok()?;
-    let ending = stream
-        .shards
-        .get(index)?
-        .sequence_number_range
-        .ending_sequence_number
-        .clone();
-    if request.get("ShardIteratorType")?.as_str()? == "AT_TIMESTAMP" {
+    let stream = store.get_stream(stream_name).await.ok()?;
+    let range = &stream.shards.get(index)?.sequence_number_range;
+    let kind = request.get("ShardIteratorType")?.as_str()?;
+    if kind == "AT_TIMESTAMP" {
         let from = request.get("Timestamp")?.as_f64()?.floor();
         if from * 1_000.0 > current_time_ms() as f64 {
             return None;
         }
         let (first, end) = shard_keys(index);
-        if store
-            .find_first_record_at_timestamp(&stream_name, &first, &end, from)
-            .await
-            .is_some()
-        {
-            request.insert("Timestamp".to_owned(), json!(from));
-            return Some(());
+        let found = store.find_first_record_at_timestamp(stream_name, &first, &end, from);
+        if found.await.is_some() {
+            return Some(Start::At(from));
         }
-        request.remove("Timestamp");
-        request.insert("ShardIteratorType".to_owned(), json!("LATEST"));
+    } else if kind != "LATEST" {
+        return None;
     }
-    if let Some(ending) = ending.filter(|_| request["ShardIteratorType"] == "LATEST") {
-        request.insert(
-            "ShardIteratorType".to_owned(),
-            json!("AFTER_SEQUENCE_NUMBER"),
-        );
-        request.insert("StartingSequenceNumber".to_owned(), json!(ending));
-    }
-    Some(())
+    Some(match &range.ending_sequence_number {
+        Some(ending) => Start::AfterEnd(ending.clone()),
+        None => Start::Latest,
+    })
 }
 
-/// Between the parts of a listing's token; in the alphabet of none.
+impl Start {
+    fn write(self, request: &mut Map<String, Value>) {
+        let kind = match self {
+            Self::At(seconds) => {
+                request.insert("Timestamp".to_owned(), json!(seconds));
+                "AT_TIMESTAMP"
+            }
+            Self::Latest => {
+                request.remove("Timestamp");
+                "LATEST"
+            }
+            Self::AfterEnd(ending) => {
+                request.remove("Timestamp");
+                request.insert("StartingSequenceNumber".to_owned(), json!(ending));
+                "AFTER_SEQUENCE_NUMBER"
+            }
+        };
+        request.insert("ShardIteratorType".to_owned(), json!(kind));
+    }
+}
+
+/// Between the parts of a listing's token; no part can contain it.
 const TOKEN_SEPARATOR: char = '/';
 
-/// A listing's later page: our token says stream, shard and filter, where the emulator's only says
-/// shard.
+/// Translates the token of a listing's later page: ours has stream, shard and filter, the
+/// emulator's only the shard.
 ///
 /// Takes out the filter, which the emulator does not know.
-pub(super) fn mend_list_request(request: &mut Map<String, Value>) -> Option<ShardFilter> {
-    let Some(token) = request
-        .get("NextToken")
-        .and_then(Value::as_str)
-        .map(str::to_owned)
-    else {
+pub(super) fn translate_listing(request: &mut Map<String, Value>) -> Option<ShardFilter> {
+    let Some(token) = request.get("NextToken").and_then(Value::as_str) else {
         return ShardFilter::take(request);
     };
     let mut parts = token.splitn(3, TOKEN_SEPARATOR);
-    let (stream, shard) = (parts.next()?, parts.next()?);
+    let stream = json!(parts.next()?);
+    let shard = json!(parts.next()?);
+    let filter = parts.next().and_then(ShardFilter::parse);
     request.remove("NextToken");
     request.remove("StreamARN");
-    request.insert("StreamName".to_owned(), json!(stream));
-    request.insert("ExclusiveStartShardId".to_owned(), json!(shard));
-    parts.next().and_then(ShardFilter::parse)
+    request.insert("StreamName".to_owned(), stream);
+    request.insert("ExclusiveStartShardId".to_owned(), shard);
+    filter
 }
 
-/// The token of a page that is not the last, and no shards but those that pass the filter.
-pub(super) async fn mend_list_reply(
+/// Leaves the shards that pass the filter, and writes our token if the page is not the last.
+pub(super) async fn filter_listing(
     store: &Store,
     stream: &str,
     filter: Option<ShardFilter>,
@@ -156,8 +180,10 @@ pub(super) async fn mend_list_reply(
         });
     }
     if let Some(shard) = reply.get("NextToken").and_then(Value::as_str) {
-        let filter = filter.map_or_else(String::new, |filter| format!("{TOKEN_SEPARATOR}{filter}"));
-        let token = format!("{stream}{TOKEN_SEPARATOR}{shard}{filter}");
+        let mut token = format!("{stream}{TOKEN_SEPARATOR}{shard}");
+        if let Some(filter) = filter {
+            token = format!("{token}{TOKEN_SEPARATOR}{filter}");
+        }
         reply.insert("NextToken".to_owned(), json!(token));
     }
 }
@@ -209,7 +235,7 @@ mod tests {
             ("Kinesis_20131202.SomethingNew", Target::Admin),
             ("", Target::Admin),
         ] {
-            assert_eq!(Target::of(header), expected, "{header}");
+            assert_eq!(Target::named(header), expected, "{header}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Bringing the emulator back to what the journal holds.
+//! Brings the emulator back to what the journal holds.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ferrokinesis::error::KinesisErrorResponse;
 use ferrokinesis::sequence::parse_sequence;
 use ferrokinesis::store::Store;
 use ferrokinesis::types::{StoredRecord, Stream, StreamStatus};
@@ -23,38 +24,60 @@ const CHUNK_RECORDS: usize = 1_000;
 /// under way at a time.
 const SKIPPED_SEQUENCES: u64 = 1_000;
 
+/// What the journal holds.
 #[derive(Default)]
 struct Journaled {
-    streams: BTreeMap<String, (SavedStream, BTreeMap<String, StoredRecord>)>,
+    streams: BTreeMap<String, JournaledStream>,
     /// Bytes of frames that no longer matter, roughly.
     dead_bytes: u64,
-    record_bytes: BTreeMap<String, u64>,
+}
+
+struct JournaledStream {
+    saved: SavedStream,
+    /// By the emulator's key.
+    records: BTreeMap<String, StoredRecord>,
+    /// Bytes of the frames that hold the records.
+    record_bytes: u64,
+}
+
+/// A stream that goes into a rewritten journal.
+struct Survivor {
+    saved: SavedStream,
+    records: Vec<(String, StoredRecord)>,
 }
 
 impl Journaled {
     fn visit(&mut self, entry: Entry, bytes: u64) {
         match entry {
-            Entry::Stream(saved) => match self.streams.get_mut(&saved.name) {
-                Some((known, _)) => {
+            Entry::Stream(saved) => {
+                if let Some(known) = self.streams.get_mut(&saved.name) {
                     self.dead_bytes += bytes;
-                    *known = saved;
+                    known.saved = saved;
+                } else {
+                    let name = saved.name.clone();
+                    self.streams.insert(name, JournaledStream::new(saved));
                 }
-                None => {
-                    self.streams
-                        .insert(saved.name.clone(), (saved, BTreeMap::new()));
-                }
-            },
+            }
             Entry::StreamDeleted(name) => {
-                self.streams.remove(&name);
-                self.dead_bytes += bytes + self.record_bytes.remove(&name).unwrap_or(0);
+                let deleted = self.streams.remove(&name);
+                self.dead_bytes += bytes + deleted.map_or(0, |stream| stream.record_bytes);
             }
             Entry::Records(saved) => {
-                let Some((_, records)) = self.streams.get_mut(&saved.stream) else {
-                    return;
-                };
-                *self.record_bytes.entry(saved.stream).or_default() += bytes;
-                records.extend(saved.records);
+                if let Some(stream) = self.streams.get_mut(&saved.stream) {
+                    stream.record_bytes += bytes;
+                    stream.records.extend(saved.records);
+                }
             }
+        }
+    }
+}
+
+impl JournaledStream {
+    fn new(saved: SavedStream) -> Self {
+        Self {
+            saved,
+            records: BTreeMap::new(),
+            record_bytes: 0,
         }
     }
 }
@@ -70,47 +93,80 @@ pub(super) async fn restore(store: &Store, data_dir: Option<&Path>) -> Result<Ke
     })?;
     let mut streams = BTreeMap::new();
     let mut dead_bytes = journaled.dead_bytes;
-    let mut records_left = Vec::new();
-    for (name, (mut saved, mut records)) in journaled.streams {
-        let Some(stream) = usable(&saved).map_err(|problem| emulator(&name, &problem))? else {
+    let mut survivors = Vec::new();
+    for (name, mut journaled) in journaled.streams {
+        let usable = usable(&journaled.saved).map_err(|problem| emulator(&name, &problem))?;
+        let Some(stream) = usable else {
             continue;
         };
-        count_sequences(&mut saved, records.keys());
-        dead_bytes += drop_expired(&stream, &mut records);
-        put_stream(store, &saved, stream).await?;
-        let mut kept = KeptStream::new(saved);
-        for key in records.keys() {
-            note_key(&mut kept, key);
-        }
-        let records: Vec<_> = records.into_iter().collect();
-        for chunk in records.chunks(CHUNK_RECORDS) {
-            store
-                .put_records_batch(&name, chunk)
-                .await
-                .map_err(|error| emulator(&name, &message(&error)))?;
-        }
-        records_left.push((kept.saved.clone(), records));
-        streams.insert(name, kept);
+        count_sequences(&mut journaled.saved, journaled.records.keys());
+        dead_bytes += drop_expired(&stream, &mut journaled.records);
+        put_stream(store, &journaled.saved, stream).await?;
+        let survivor = Survivor {
+            saved: journaled.saved,
+            records: journaled.records.into_iter().collect(),
+        };
+        survivor.put_records(store).await?;
+        streams.insert(name, survivor.kept());
+        survivors.push(survivor);
     }
     if journal.len() >= COMPACT_BYTES_MIN && dead_bytes > journal.len() / 2 {
-        let before = journal.len();
-        let rewritten = journal.rewrite(
-            records_left
-                .into_iter()
-                .flat_map(|(saved, records)| entries(saved, records)),
-        );
-        rewritten.map_err(StartError::io("rewrite the journal"))?;
-        tracing::info!(
-            before,
-            after = journal.len(),
-            "rewrote the embedded kinesis' journal"
-        );
+        rewrite(&mut journal, survivors)?;
     }
     Ok(Keeper::new(Some(journal), streams))
 }
 
-/// The stream in a state it can stay in: what was being made was never answered for, what was being
-/// deleted was.
+impl Survivor {
+    async fn put_records(&self, store: &Store) -> Result<(), StartError> {
+        let name = &self.saved.name;
+        for chunk in self.records.chunks(CHUNK_RECORDS) {
+            let put = store.put_records_batch(name, chunk).await;
+            put.map_err(|error| emulator(name, &message(&error)))?;
+        }
+        Ok(())
+    }
+
+    fn kept(&self) -> KeptStream {
+        let mut kept = KeptStream::new(self.saved.clone());
+        for (key, _) in &self.records {
+            kept.note_key(key);
+        }
+        kept
+    }
+
+    fn into_entries(self) -> impl Iterator<Item = Entry> {
+        let stream = self.saved.name.clone();
+        let mut records = self.records.into_iter();
+        let chunks = std::iter::from_fn(move || {
+            let chunk: Vec<_> = records.by_ref().take(CHUNK_RECORDS).collect();
+            if chunk.is_empty() {
+                return None;
+            }
+            Some(Entry::Records(SavedRecords {
+                stream: stream.clone(),
+                records: chunk,
+            }))
+        });
+        std::iter::once(Entry::Stream(self.saved)).chain(chunks)
+    }
+}
+
+fn rewrite(journal: &mut Journal, survivors: Vec<Survivor>) -> Result<(), StartError> {
+    let before = journal.len();
+    let entries = survivors.into_iter().flat_map(Survivor::into_entries);
+    journal
+        .rewrite(entries)
+        .map_err(StartError::io("rewrite the journal"))?;
+    tracing::info!(
+        before,
+        after = journal.len(),
+        "rewrote the embedded kinesis' journal"
+    );
+    Ok(())
+}
+
+/// The stream in a state that it can stay in. `None` if it was being created, which was never
+/// answered, or being deleted, which was.
 fn usable(saved: &SavedStream) -> Result<Option<Stream>, String> {
     let mut stream = saved.stream().map_err(|error| error.to_string())?;
     match stream.stream_status {
@@ -137,56 +193,60 @@ fn count_sequences<'a>(saved: &mut SavedStream, keys: impl Iterator<Item = &'a S
 
 async fn put_stream(store: &Store, saved: &SavedStream, stream: Stream) -> Result<(), StartError> {
     let name = &saved.name;
-    let failed = |problem: String| emulator(name, &problem);
-    let mut first_hash_keys = Vec::new();
-    for (shard, counter) in stream.shards.iter().zip(&saved.counters) {
-        // A closed shard gives out no more.
-        if shard.sequence_number_range.ending_sequence_number.is_none() {
-            let hash_key: u128 = shard
-                .hash_key_range
-                .starting_hash_key
-                .parse()
-                .map_err(|_| {
-                    failed(format!(
-                        "shard {} has an unreadable hash key",
-                        shard.shard_id
-                    ))
-                })?;
-            first_hash_keys.push((hash_key, counter.saturating_add(SKIPPED_SEQUENCES)));
-        }
-    }
-    store
-        .put_stream(name, stream)
-        .await
-        .map_err(|error| failed(message(&error)))?;
-    for consumer in saved
-        .consumers()
-        .map_err(|error| failed(error.to_string()))?
-    {
+    let counters = open_counters(saved, &stream)?;
+    let put = store.put_stream(name, stream).await;
+    put.map_err(|error| emulator(name, &message(&error)))?;
+    let consumers = saved.consumers();
+    for consumer in consumers.map_err(|error| emulator(name, &error.to_string()))? {
         let arn = consumer.consumer_arn.clone();
-        store
-            .put_consumer(&arn, consumer)
-            .await
-            .map_err(|error| failed(message(&error)))?;
+        let put = store.put_consumer(&arn, consumer).await;
+        put.map_err(|error| emulator(name, &message(&error)))?;
     }
-    // The counters are private: the only way to raise one is to use its numbers up.
-    for (hash_key, mut to_use_up) in first_hash_keys {
-        while to_use_up > 0 {
-            let chunk = to_use_up.min(CHUNK_RECORDS as u64);
-            let keys = vec![hash_key; usize::try_from(chunk).unwrap_or(CHUNK_RECORDS)];
-            store
-                .allocate_sequences_batch(name, &keys)
-                .await
-                .map_err(|error| failed(message(&error)))?;
-            to_use_up -= chunk;
-        }
+    for counter in counters {
+        let used_up = counter.use_up(store, name).await;
+        used_up.map_err(|error| emulator(name, &message(&error)))?;
     }
     Ok(())
 }
 
-fn note_key(kept: &mut KeptStream, key: &str) {
-    if let Some(last) = shard_index(key).and_then(|index| kept.last_keys.get_mut(index)) {
-        *last = Some(key.to_owned());
+/// The counter of sequence numbers of an open shard.
+struct OpenCounter {
+    /// A hash key of the shard.
+    hash_key: u128,
+    /// How many numbers the shard must not give out again.
+    used: u64,
+}
+
+/// A closed shard gives out no more numbers.
+fn open_counters(saved: &SavedStream, stream: &Stream) -> Result<Vec<OpenCounter>, StartError> {
+    let mut counters = Vec::new();
+    for (shard, counter) in stream.shards.iter().zip(&saved.counters) {
+        if shard.sequence_number_range.ending_sequence_number.is_some() {
+            continue;
+        }
+        let Ok(hash_key) = shard.hash_key_range.starting_hash_key.parse() else {
+            let problem = format!("shard {} has an unreadable hash key", shard.shard_id);
+            return Err(emulator(&saved.name, &problem));
+        };
+        counters.push(OpenCounter {
+            hash_key,
+            used: counter.saturating_add(SKIPPED_SEQUENCES),
+        });
+    }
+    Ok(counters)
+}
+
+impl OpenCounter {
+    /// The counters are private: the only way to raise one is to use its numbers up.
+    async fn use_up(&self, store: &Store, stream: &str) -> Result<(), KinesisErrorResponse> {
+        let mut left = self.used;
+        while left > 0 {
+            let chunk = left.min(CHUNK_RECORDS as u64);
+            let keys = vec![self.hash_key; usize::try_from(chunk).unwrap_or(CHUNK_RECORDS)];
+            store.allocate_sequences_batch(stream, &keys).await?;
+            left -= chunk;
+        }
+        Ok(())
     }
 }
 
@@ -204,24 +264,6 @@ fn drop_expired(stream: &Stream, records: &mut BTreeMap<String, StoredRecord>) -
     dropped
 }
 
-fn entries(
-    saved: SavedStream,
-    records: Vec<(String, StoredRecord)>,
-) -> impl Iterator<Item = Entry> {
-    let stream = saved.name.clone();
-    let mut records = records.into_iter();
-    let chunks = std::iter::from_fn(move || {
-        let chunk: Vec<_> = records.by_ref().take(CHUNK_RECORDS).collect();
-        (!chunk.is_empty()).then(|| {
-            Entry::Records(SavedRecords {
-                stream: stream.clone(),
-                records: chunk,
-            })
-        })
-    });
-    std::iter::once(Entry::Stream(saved)).chain(chunks)
-}
-
 fn emulator(stream: &str, problem: &str) -> StartError {
     StartError::Emulator {
         service: "kinesis",
@@ -229,7 +271,7 @@ fn emulator(stream: &str, problem: &str) -> StartError {
     }
 }
 
-fn message(error: &ferrokinesis::error::KinesisErrorResponse) -> String {
+fn message(error: &KinesisErrorResponse) -> String {
     format!(
         "{}: {}",
         error.body.error_type,

@@ -43,6 +43,12 @@ impl Speech {
         }
     }
 
+    /// What the client speaks, even if its request was translated.
+    pub(super) fn of_client(request: &Request) -> Self {
+        let translated = request.extensions().get::<Self>();
+        translated.copied().unwrap_or(Self::Json)
+    }
+
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Self::Json => JSON_1_1,
@@ -86,12 +92,12 @@ pub(super) fn request_in_json(
         .headers
         .insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON_1_1));
     parts.headers.remove(header::CONTENT_LENGTH);
-    // For what writes its reply in CBOR by itself.
+    // For handlers that write their reply in CBOR themselves.
     parts.extensions.insert(Speech::Cbor);
     Some(Request::from_parts(parts, Body::from(written)))
 }
 
-/// Whether a reply is to be translated: streams and what was written in CBOR are not.
+/// Whether a message is in JSON. A stream, or a reply that was written in CBOR, is not.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     starts_with(headers, JSON_1_1)
 }
@@ -131,16 +137,21 @@ fn json_of(value: &Cbor) -> Option<Value> {
         Cbor::Bytes(data) => Value::from(STANDARD.encode(data)),
         Cbor::Tag(TIME, ms) => Value::from(i64::try_from(ms.as_integer()?).ok()? as f64 / 1_000.0),
         Cbor::Array(elements) => elements.iter().map(json_of).collect::<Option<_>>()?,
-        Cbor::Map(members) => {
-            let member =
-                |(name, value): &(Cbor, Cbor)| Some((name.as_text()?.to_owned(), json_of(value)?));
-            Value::Object(members.iter().map(member).collect::<Option<Map<_, _>>>()?)
-        }
+        Cbor::Map(members) => Value::Object(json_members(members)?),
         _ => return None,
     })
 }
 
-/// By its name, since JSON does not tell data and times from other text and numbers.
+fn json_members(members: &[(Cbor, Cbor)]) -> Option<Map<String, Value>> {
+    let mut object = Map::new();
+    for (name, value) in members {
+        object.insert(name.as_text()?.to_owned(), json_of(value)?);
+    }
+    Some(object)
+}
+
+/// The member `name` in CBOR. Its name says what JSON does not: which text is data, and which number
+/// is a time.
 fn cbor_of(name: &str, value: &Value) -> Option<Cbor> {
     Some(match value {
         Value::Null => Cbor::Null,
@@ -155,19 +166,20 @@ fn cbor_of(name: &str, value: &Value) -> Option<Cbor> {
         },
         Value::String(text) if name == "Data" => Cbor::Bytes(STANDARD.decode(text).ok()?),
         Value::String(text) => Cbor::Text(text.clone()),
-        Value::Array(elements) => Cbor::Array(
-            elements
-                .iter()
-                .map(|element| cbor_of("", element))
-                .collect::<Option<_>>()?,
-        ),
-        Value::Object(members) => {
-            let member = |(name, value): (&String, &Value)| {
-                Some((Cbor::from(name.as_str()), cbor_of(name, value)?))
-            };
-            Cbor::Map(members.iter().map(member).collect::<Option<_>>()?)
+        Value::Array(elements) => {
+            let elements = elements.iter().map(|element| cbor_of("", element));
+            Cbor::Array(elements.collect::<Option<_>>()?)
         }
+        Value::Object(members) => Cbor::Map(cbor_members(members)?),
     })
+}
+
+fn cbor_members(members: &Map<String, Value>) -> Option<Vec<(Cbor, Cbor)>> {
+    let mut map = Vec::new();
+    for (name, value) in members {
+        map.push((Cbor::from(name.as_str()), cbor_of(name, value)?));
+    }
+    Some(map)
 }
 
 #[expect(

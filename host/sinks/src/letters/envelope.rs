@@ -1,9 +1,9 @@
 //! One dead letter as lines of JSON, and back. The format is versioned:
 //! docs/how-to/poison-records.md describes version 1.
 //!
-//! A letter is one line, unless its target takes no line that long. Then its data is cut into
-//! parts, each with all the rest of the letter, so that no part is a riddle and no order among them
-//! is needed.
+//! A letter is one line, unless its target accepts no line that long. Then its data is cut into
+//! parts, each with all the rest of the letter, so that each part can be understood alone and their
+//! order does not matter.
 
 use std::fmt;
 
@@ -17,25 +17,25 @@ use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamNa
 
 /// The version that is written, and the only one that is read.
 pub const LETTER_VERSION: u32 = 1;
-/// The key that tells a dead letter from other lines.
+/// The key that distinguishes a dead letter from other lines.
 pub(super) const MARK: &str = "shardmill-dead-letter";
 /// Characters of a reason that are kept. With everything else but the data, a line stays below 32
 /// KiB even if every character is escaped, which is half of the smallest line that a sink may be
 /// set to.
 const REASON_CHARS_MAX: usize = 4_000;
 
-/// Bytes that a text may have with its escapes, of which there is not more than one for each byte,
-/// to be written as text whatever base64 would have: what the rest of the smallest line leaves.
+/// A text of at most this many bytes with its escapes is written as text even if base64 is shorter,
+/// unless there is more than one escape for each byte: what the rest of the smallest line leaves.
 const READABLE_BYTES_MAX: usize = 32 << 10;
 
-/// Longest name of a DynamoDB table (AWS limit), which an application's is: whoever reads letters
-/// holds it, and shows it.
+/// Longest name of a DynamoDB table (AWS limit), which an application's name is. Readers of letters
+/// keep and show it.
 const APPLICATION_BYTES_MAX: usize = 255;
 
-/// A line of a dead letter: all of it, or a part.
+/// One line of a dead letter: the whole letter, or a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
-    /// The letter; of a part, with the part's data only.
+    /// The letter; if the line is a part, with the part's data only.
     pub letter: DeadLetter,
     /// Which part it is; `None` if it is the whole letter.
     pub piece: Option<Piece>,
@@ -105,9 +105,13 @@ struct Line {
 /// is given.
 pub fn encode(letter: &DeadLetter, bytes_max: Option<usize>) -> Vec<Bytes> {
     let whole = Line::head(letter).with_data(&letter.record.data).to_bytes();
-    let Some(bytes_max) = bytes_max.filter(|max| whole.len() > *max) else {
-        return vec![whole];
-    };
+    match bytes_max {
+        Some(bytes_max) if whole.len() > bytes_max => encode_parts(letter, bytes_max),
+        _ => vec![whole],
+    }
+}
+
+fn encode_parts(letter: &DeadLetter, bytes_max: usize) -> Vec<Bytes> {
     let data = &letter.record.data;
     // The longest that the head can be, so that every part fits.
     let longest = Piece {
@@ -115,51 +119,33 @@ pub fn encode(letter: &DeadLetter, bytes_max: Option<usize>) -> Vec<Bytes> {
         parts: u32::MAX,
         data_bytes: data.len() as u64,
     };
-    let head = Line {
-        data_base64: Some(String::new()),
-        ..Line::head(letter).with_piece(longest)
-    }
-    .to_bytes();
+    let head = Line::head(letter).with_piece(longest).with_base64(&[]);
     // Base64 makes four bytes of three.
-    let room = (bytes_max.saturating_sub(head.len()) / 4 * 3).max(3);
+    let room = (bytes_max.saturating_sub(head.to_bytes().len()) / 4 * 3).max(3);
     let parts = u32::try_from(data.len().div_ceil(room)).unwrap_or(u32::MAX);
-    let part = |(slice, part): (&[u8], u32)| {
+    let mut lines = Vec::new();
+    for (slice, part) in data.chunks(room).zip(1..) {
         let piece = Piece {
             part,
             parts,
-            data_bytes: data.len() as u64,
+            ..longest
         };
-        let record = Record {
-            data: Bytes::copy_from_slice(slice),
-            ..letter.record.clone()
-        };
-        Fragment {
-            letter: DeadLetter {
-                record,
-                ..letter.clone()
-            },
-            piece: Some(piece),
-        }
-        .encode()
-    };
-    data.chunks(room).zip(1..).map(part).collect()
+        let line = Line::head(letter).with_piece(piece).with_base64(slice);
+        lines.push(line.to_bytes());
+    }
+    lines
 }
 
 impl Fragment {
-    /// The line that it was read from, or one that is read as the same.
+    /// The line that it was read from, or one that reads the same.
     pub fn encode(&self) -> Bytes {
         let data = &self.letter.record.data;
-        match self.piece {
-            None => Line::head(&self.letter).with_data(data).to_bytes(),
-            Some(piece) => {
-                let data_base64 = Some(STANDARD.encode(data));
-                Line {
-                    data_base64,
-                    ..Line::head(&self.letter).with_piece(piece)
-                }
-                .to_bytes()
-            }
-        }
+        let head = Line::head(&self.letter);
+        let line = match self.piece {
+            None => head.with_data(data),
+            Some(piece) => head.with_piece(piece).with_base64(data),
+        };
+        line.to_bytes()
     }
 
     /// Reads one line.
@@ -266,15 +252,10 @@ impl Line {
     }
 
     fn with_piece(self, piece: Piece) -> Self {
-        let Piece {
-            part,
-            parts,
-            data_bytes,
-        } = piece;
         Self {
-            part: Some(part),
-            parts: Some(parts),
-            data_bytes: Some(data_bytes),
+            part: Some(piece.part),
+            parts: Some(piece.parts),
+            data_bytes: Some(piece.data_bytes),
             ..self
         }
     }
@@ -282,21 +263,19 @@ impl Line {
     /// Text stays readable, unless escapes would make it longer than base64, and long: a letter must
     /// not grow beyond that. JSON is all quotes, and most of it is short.
     fn with_data(self, data: &[u8]) -> Self {
-        let base64_bytes = data.len().div_ceil(3) * 4;
-        let is_readable = |text: &str| {
-            let escaped = escaped_bytes(text);
-            let is_short = escaped <= READABLE_BYTES_MAX && escaped <= 2 * data.len();
-            escaped <= base64_bytes || is_short
-        };
         match std::str::from_utf8(data) {
             Ok(text) if is_readable(text) => Self {
                 data: Some(text.to_owned()),
                 ..self
             },
-            _ => Self {
-                data_base64: Some(STANDARD.encode(data)),
-                ..self
-            },
+            _ => self.with_base64(data),
+        }
+    }
+
+    fn with_base64(self, data: &[u8]) -> Self {
+        Self {
+            data_base64: Some(STANDARD.encode(data)),
+            ..self
         }
     }
 
@@ -316,7 +295,15 @@ fn has_mark(line: &[u8]) -> bool {
     line.windows(mark.len()).any(|at| at == mark.as_bytes())
 }
 
-/// What JSON makes of a text, without its quotes.
+/// Whether text is stored as text.
+fn is_readable(text: &str) -> bool {
+    let base64_bytes = text.len().div_ceil(3) * 4;
+    let escaped = escaped_bytes(text);
+    let is_short = escaped <= READABLE_BYTES_MAX && escaped <= 2 * text.len();
+    escaped <= base64_bytes || is_short
+}
+
+/// The bytes of a text in JSON, without its quotes.
 fn escaped_bytes(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,

@@ -1,5 +1,5 @@
-//! Dead letters out of files: whole ones, parts put together, repeats dropped, other lines told
-//! apart.
+//! Reads dead letters from files: joins parts, drops repeats, and counts lines that are something
+//! else.
 
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::source::{input_name, open_input};
 /// Longest line that can be a letter: 10 MiB of data (AWS limit) in base64, and 2 MiB of room for
 /// the rest.
 const LINE_BYTES_MAX: usize = 16 << 20;
-/// Letters of one input. Which ones were there is known of each, at some 40 bytes: 400 MB.
+/// Letters of one input. Each is remembered, in some 40 bytes: 400 MB.
 const LETTERS_MAX: usize = 10_000_000;
 
 /// What was found.
@@ -60,7 +60,7 @@ struct OpenInput {
 
 impl LetterInput {
     /// Reads `paths` in this order; `-` is standard input. Opens the first now, so that a wrong
-    /// name is told early.
+    /// name is reported early.
     pub fn open(paths: Vec<PathBuf>) -> Result<Self, InputError> {
         let mut input = Self {
             paths: paths.into_iter(),
@@ -167,41 +167,43 @@ impl OpenInput {
         }
     }
 
-    /// A line without its end. Of a line that is longer than any letter, the start; the rest is
-    /// read over.
+    /// A line without its end; skips empty ones. Of a line that is longer than any letter, only the
+    /// start.
     fn next_line(&mut self) -> Result<Option<Bytes>, InputError> {
         loop {
-            let mut line = Vec::new();
-            let limit = LINE_BYTES_MAX as u64 + 2;
-            let read = self.lines.by_ref().take(limit).read_until(b'\n', &mut line);
-            let count = read.map_err(|source| InputError {
+            let line = self.read_line().map_err(|source| InputError {
                 name: self.name.clone(),
                 source,
             })?;
-            if count == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            if count as u64 == limit && line.last() != Some(&b'\n') {
-                self.lines.skip_until(b'\n').map_err(|source| InputError {
-                    name: self.name.clone(),
-                    source,
-                })?;
-            }
-            while line
-                .last()
-                .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
-            {
-                line.pop();
-            }
-            if !line.is_empty() {
-                return Ok(Some(line.into()));
+            if line.as_ref().is_none_or(|line| !line.is_empty()) {
+                return Ok(line.map(Bytes::from));
             }
         }
     }
+
+    fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        const LIMIT: u64 = LINE_BYTES_MAX as u64 + 2;
+        let mut line = Vec::new();
+        let count = self
+            .lines
+            .by_ref()
+            .take(LIMIT)
+            .read_until(b'\n', &mut line)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        self.line += 1;
+        if count as u64 == LIMIT && line.last() != Some(&b'\n') {
+            self.lines.skip_until(b'\n')?;
+        }
+        while matches!(line.last(), Some(b'\n' | b'\r')) {
+            line.pop();
+        }
+        Ok(Some(line))
+    }
 }
 
-/// What a letter is known by.
+/// Whether the letter comes for the first time.
 fn is_new(seen: &mut Seen, letter: &DeadLetter) -> bool {
     let DeadLetter {
         application,
@@ -211,7 +213,7 @@ fn is_new(seen: &mut Seen, letter: &DeadLetter) -> bool {
         failed_at_ms,
         ..
     } = letter;
-    seen.is_new(&(application, stream, shard, &record.position, failed_at_ms))
+    seen.insert(&(application, stream, shard, &record.position, failed_at_ms))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Puts the parts of dead letters together again, in whatever order they come, repeated or not.
+//! Joins the parts of dead letters, in whatever order they come, repeated or not.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +13,8 @@ use super::seen::Seen;
 /// Bytes of parts that wait for others, each with all there is of its letter. Twenty of the largest
 /// records: parts of one letter are stored together.
 const WAITING_BYTES_MAX: usize = 200 << 20;
+/// Missing parts of a letter that are listed.
+const MISSING_MAX: usize = 100;
 
 /// What a letter is known by: one record, given up once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,32 +30,32 @@ struct Identity {
 
 /// Parts of letters that are not complete yet.
 #[derive(Default)]
-pub struct Joiner {
+pub(crate) struct Joiner {
     waiting: HashMap<Identity, Waiting>,
-    /// Letters given back. A part of one that comes once more was stored twice: a target that was
-    /// slow to answer.
+    /// Letters that were complete. A part of one that comes once more was stored twice, by a target
+    /// that was slow to answer.
     done: Seen,
     bytes: usize,
 }
 
 struct Waiting {
     letter: DeadLetter,
-    /// What its parts take of all bytes that may wait.
+    /// What its parts take of `WAITING_BYTES_MAX`.
     bytes: usize,
     /// Data by part, counted from 1.
     parts: BTreeMap<u32, Bytes>,
 }
 
-/// A letter of which parts are missing at the end of the input.
+/// A letter with parts missing at the end of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incomplete {
     /// The letter, without data.
     pub letter: DeadLetter,
     /// How many parts it has.
     pub parts: u32,
-    /// Which parts were not there, the first hundred; none if all were and do not fit together.
+    /// Which parts are missing, the first hundred; empty if all were there and do not fit together.
     pub missing: Vec<u32>,
-    /// What was there, to be kept.
+    /// The parts that were there, to be kept.
     pub found: Vec<Fragment>,
 }
 
@@ -82,103 +85,130 @@ pub enum JoinError {
 }
 
 impl Joiner {
-    /// Takes a line; gives a letter back when it is complete.
-    pub fn push(&mut self, fragment: Fragment) -> Result<Option<DeadLetter>, JoinError> {
-        let Fragment { mut letter, piece } = fragment;
-        let Some(piece) = piece else {
-            return Ok(Some(letter));
+    /// Takes a line; returns the letter when it is complete.
+    pub(crate) fn push(&mut self, fragment: Fragment) -> Result<Option<DeadLetter>, JoinError> {
+        let Some(piece) = fragment.piece else {
+            return Ok(Some(fragment.letter));
         };
-        let identity = identity(&letter, piece);
+        let identity = identity(&fragment.letter, piece);
         if self.done.contains(&identity) {
             return Ok(None);
         }
+        self.hold(&identity, piece.part, fragment.letter)?;
+        let Entry::Occupied(waiting) = self.waiting.entry(identity) else {
+            return Ok(None);
+        };
+        if waiting.get().parts.len() < piece.parts as usize {
+            return Ok(None);
+        }
+        waiting.get().check_length(piece.data_bytes)?;
+        let (identity, whole) = waiting.remove_entry();
+        self.bytes -= whole.bytes;
+        self.done.insert(&identity);
+        Ok(Some(whole.into_letter()))
+    }
+
+    /// Keeps a part until the others are there.
+    fn hold(
+        &mut self,
+        identity: &Identity,
+        part: u32,
+        mut letter: DeadLetter,
+    ) -> Result<(), JoinError> {
         let bytes = held_bytes(&letter);
-        let data = std::mem::take(&mut letter.record.data);
         if self.bytes + bytes > WAITING_BYTES_MAX {
             return Err(JoinError::TooMuch {
                 letters: self.waiting.len(),
             });
         }
+        let data = std::mem::take(&mut letter.record.data);
         let new = || Waiting {
             letter,
             bytes: 0,
             parts: BTreeMap::new(),
         };
         let waiting = self.waiting.entry(identity.clone()).or_insert_with(new);
-        // A part that is there twice was stored twice: it is the same.
-        if waiting.parts.insert(piece.part, data).is_none() {
+        // A part that comes twice was stored twice: it is the same.
+        if waiting.parts.insert(part, data).is_none() {
             waiting.bytes += bytes;
             self.bytes += bytes;
         }
-        if waiting.parts.len() < piece.parts as usize {
-            return Ok(None);
-        }
-        let found: usize = waiting.parts.values().map(Bytes::len).sum();
-        if found as u64 != piece.data_bytes {
-            let place = format!(
-                "{} {} {}",
-                waiting.letter.stream, waiting.letter.shard, waiting.letter.record.position
-            );
-            return Err(JoinError::Length {
-                place,
-                found,
-                expected: piece.data_bytes,
-            });
-        }
-        let Some(whole) = self.waiting.remove(&identity) else {
-            return Ok(None);
-        };
-        self.bytes -= whole.bytes;
-        let mut data = BytesMut::with_capacity(found);
-        whole
-            .parts
-            .values()
-            .for_each(|part| data.extend_from_slice(part));
-        self.done.is_new(&identity);
-        let mut letter = whole.letter;
-        letter.record.data = data.freeze();
-        Ok(Some(letter))
+        Ok(())
     }
 
-    /// What is not complete, by place.
-    pub fn finish(self) -> Vec<Incomplete> {
+    /// The letters that are not complete, sorted by where they failed.
+    pub(crate) fn finish(self) -> Vec<Incomplete> {
         let mut waiting: Vec<_> = self.waiting.into_iter().collect();
         waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let incomplete = |(identity, waiting): (Identity, Waiting)| {
-            let Identity {
-                parts, data_bytes, ..
-            } = identity;
-            let found = waiting.parts.iter().map(|(&part, data)| {
-                let mut letter = waiting.letter.clone();
-                letter.record.data = data.clone();
-                Fragment {
-                    letter,
-                    piece: Some(Piece {
-                        part,
-                        parts,
-                        data_bytes,
-                    }),
-                }
-            });
-            let found: Vec<_> = found.collect();
-            let missing = (1..=parts)
-                .filter(|part| !waiting.parts.contains_key(part))
-                .take(100)
-                .collect();
-            Incomplete {
-                letter: waiting.letter,
-                parts,
-                missing,
-                found,
-            }
-        };
-        waiting.into_iter().map(incomplete).collect()
+        waiting
+            .into_iter()
+            .map(|(identity, waiting)| waiting.into_incomplete(&identity))
+            .collect()
     }
 }
 
-/// What a part takes while it waits, and when it is given back with the rest of its letter.
+impl Waiting {
+    fn data_bytes(&self) -> usize {
+        self.parts.values().map(Bytes::len).sum()
+    }
+
+    fn check_length(&self, expected: u64) -> Result<(), JoinError> {
+        let found = self.data_bytes();
+        if found as u64 == expected {
+            return Ok(());
+        }
+        let DeadLetter {
+            stream,
+            shard,
+            record,
+            ..
+        } = &self.letter;
+        Err(JoinError::Length {
+            place: format!("{stream} {shard} {}", record.position),
+            found,
+            expected,
+        })
+    }
+
+    /// The letter with the data of all parts.
+    fn into_letter(self) -> DeadLetter {
+        let mut data = BytesMut::with_capacity(self.data_bytes());
+        for part in self.parts.values() {
+            data.extend_from_slice(part);
+        }
+        let mut letter = self.letter;
+        letter.record.data = data.freeze();
+        letter
+    }
+
+    fn into_incomplete(self, identity: &Identity) -> Incomplete {
+        let mut found = Vec::new();
+        for (&part, data) in &self.parts {
+            let mut letter = self.letter.clone();
+            letter.record.data = data.clone();
+            let piece = Some(Piece {
+                part,
+                parts: identity.parts,
+                data_bytes: identity.data_bytes,
+            });
+            found.push(Fragment { letter, piece });
+        }
+        let missing = (1..=identity.parts)
+            .filter(|part| !self.parts.contains_key(part))
+            .take(MISSING_MAX)
+            .collect();
+        Incomplete {
+            letter: self.letter,
+            parts: identity.parts,
+            missing,
+            found,
+        }
+    }
+}
+
+/// What a part takes while it waits, and when it is returned with the rest of its letter.
 fn held_bytes(letter: &DeadLetter) -> usize {
-    /// Its names, its place, and what allocations cost.
+    /// Its names, its position, and what allocations cost.
     const REST_BYTES: usize = 1 << 10;
     letter.record.cost_bytes() + letter.application.len() + letter.reason.len() + REST_BYTES
 }

@@ -1,11 +1,11 @@
-//! What was seen, in few bytes each.
+//! Remembers what was seen, in a few bytes each.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 
 /// Things that were seen, as 128 bits each: two keyed hashes, so that no two things of any file are
-/// ever taken for one.
+/// ever confused.
 #[derive(Default)]
 pub(super) struct Seen {
     keys: (RandomState, RandomState),
@@ -13,8 +13,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether it is the first time.
-    pub(super) fn is_new(&mut self, thing: &impl Hash) -> bool {
+    /// Adds a thing; `false` if it was seen before.
+    pub(super) fn insert(&mut self, thing: &impl Hash) -> bool {
         self.hashes.insert(self.hashes_of(thing))
     }
 

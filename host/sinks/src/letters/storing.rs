@@ -1,6 +1,6 @@
-//! A batch of dead letters on its way into a sink: some are made into lines, written, and then the
+//! A batch of dead letters on its way into a sink: some are made into lines and written, then the
 //! next. Lines take a third more than their data, or several times as much where they repeat their
-//! heads: a shard holds a part of them at a time, and all shards of a plugin what fits its room.
+//! heads. So a shard holds a part of them at a time, and all shards of a plugin what fits its room.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use shardmill_core::ports::{DeadLetter, Origin, Sink, SinkError};
 use shardmill_core::stream::Emitted;
 
 use super::envelope::encode;
-use super::room::{Place, Room};
+use super::room::{Room, RoomPermit};
 
 /// Bytes of data in a part, unless a single letter has more: small beside the batch that it is of,
 /// so that many shards have one at once.
@@ -22,7 +22,7 @@ const KEY_CHARS_MAX: usize = 256;
 pub(crate) struct Storing {
     /// Letters that are in lines, and written but for `in_hand`.
     taken: usize,
-    /// Kept as it is between tries, so that the sink knows it again.
+    /// Kept unchanged between tries, so that the sink recognizes it.
     in_hand: Option<Part>,
 }
 
@@ -32,36 +32,36 @@ struct Part {
     origin: Arc<Origin>,
     lines: Arc<Vec<Emitted>>,
     /// What they take of the plugin's room; kept between tries, as they are.
-    _place: Arc<Place>,
+    _room: Arc<RoomPermit>,
 }
 
 /// Where letters go.
-pub(crate) struct Way<'a> {
-    /// Called `target`.
+pub(crate) struct LetterTarget<'a> {
+    /// The sink's name.
+    pub(crate) name: &'a str,
     pub(crate) sink: &'a dyn Sink,
-    pub(crate) target: &'a str,
-    /// Longest line that it takes, if there is a limit.
+    /// The longest line that it accepts, if there is a limit.
     pub(crate) line_bytes_max: Option<usize>,
-    /// Of their plugin.
+    /// The room of the letters' plugin.
     pub(crate) room: Room,
 }
 
 impl Storing {
-    /// Writes what is left of `letters` to the sink, and has it flushed. After an error the same
-    /// call goes on.
+    /// Writes what is left of `letters` to the sink, and flushes it. After an error, the same call
+    /// continues where this one stopped.
     pub(crate) async fn finish(
         &mut self,
-        way: &Way<'_>,
+        target: &LetterTarget<'_>,
         letters: &Arc<Vec<DeadLetter>>,
     ) -> Result<(), SinkError> {
         loop {
             if self.in_hand.is_none() {
-                self.in_hand = self.next_part(way, letters).await?;
+                self.in_hand = self.next_part(target, letters).await?;
             }
             let Some(part) = self.in_hand.clone() else {
-                return way.sink.flush().await;
+                return target.sink.flush().await;
             };
-            way.sink.write(part.origin, part.lines).await?;
+            target.sink.write(part.origin, part.lines).await?;
             self.in_hand = None;
         }
     }
@@ -70,23 +70,24 @@ impl Storing {
     /// threads renew leases.
     async fn next_part(
         &mut self,
-        way: &Way<'_>,
+        target: &LetterTarget<'_>,
         letters: &Arc<Vec<DeadLetter>>,
     ) -> Result<Option<Part>, SinkError> {
-        let (from, to) = (self.taken, self.taken + count(&letters[self.taken..]));
-        if from == to {
+        let next = self.taken..self.taken + count(&letters[self.taken..]);
+        if next.is_empty() {
             return Ok(None);
         }
-        let bytes = letters[from..to].iter().map(bytes_of).sum();
-        let place = way.room.place(way.target, bytes).await?;
-        let (all, name) = (Arc::clone(letters), way.target.to_owned());
-        let line_bytes_max = way.line_bytes_max;
-        // The place goes with the thread, which nobody stops when a lease is lost.
-        let encoding = tokio::task::spawn_blocking(move || {
-            Part::of(&name, &all[from..to], line_bytes_max, place)
-        });
+        let bytes = letters[next.clone()].iter().map(bytes_of).sum();
+        let room = target.room.take(target.name, bytes).await?;
+        let name = target.name.to_owned();
+        let line_bytes_max = target.line_bytes_max;
+        let all = Arc::clone(letters);
+        let to = next.end;
+        // The thread holds the room, and nothing stops it when a lease is lost.
+        let encoding =
+            tokio::task::spawn_blocking(move || Part::of(&name, &all[next], line_bytes_max, room));
         let part = encoding.await.map_err(|error| SinkError {
-            sink: way.target.to_owned(),
+            sink: target.name.to_owned(),
             message: format!("dead letters cannot be made into lines: {error}"),
         })?;
         self.taken = to;
@@ -95,31 +96,32 @@ impl Storing {
 }
 
 impl Part {
-    /// The letters as lines; none of no letters.
+    /// The letters as lines; `None` if there are no letters.
     fn of(
         target: &str,
         letters: &[DeadLetter],
         line_bytes_max: Option<usize>,
-        place: Place,
+        room: RoomPermit,
     ) -> Option<Self> {
         let last = letters.last()?;
-        let origin = Origin {
-            plugin: last.plugin.clone(),
-            shard: last.shard.clone(),
-            through: Some(last.record.position.clone()),
-        };
-        let lines = letters.iter().flat_map(|letter| {
-            let lines = encode(letter, line_bytes_max);
-            lines.into_iter().map(|data| Emitted {
-                destination: target.to_owned(),
-                key: key_of(letter),
-                data,
-            })
-        });
+        let mut lines = Vec::new();
+        for letter in letters {
+            for data in encode(letter, line_bytes_max) {
+                lines.push(Emitted {
+                    destination: target.to_owned(),
+                    key: key_of(letter),
+                    data,
+                });
+            }
+        }
         Some(Self {
-            lines: Arc::new(lines.collect()),
-            origin: Arc::new(origin),
-            _place: Arc::new(place),
+            lines: Arc::new(lines),
+            origin: Arc::new(Origin {
+                plugin: last.plugin.clone(),
+                shard: last.shard.clone(),
+                through: Some(last.record.position.clone()),
+            }),
+            _room: Arc::new(room),
         })
     }
 }

@@ -223,7 +223,7 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.ndjson");
     let format = super::super::LineFormat::Envelope;
-    let options = super::super::FileSinkOptions {
+    let options = crate::file::FileSinkOptions {
         name: "out".into(),
         path: path.clone(),
         rotate_bytes: 1 << 20,
@@ -244,7 +244,7 @@ async fn dead_letters_do_not_go_through_the_format_of_output() {
             .await
             .unwrap();
     assert!(
-        super::super::FileSink::open(options).is_err(),
+        crate::file::FileSink::open(options).is_err(),
         "one file, opened once"
     );
     router
@@ -384,14 +384,14 @@ async fn a_plugin_can_forge_a_letter_where_data_goes_as_it_is_and_not_in_an_enve
         (super::super::LineFormat::Envelope, false),
     ] {
         let path = folder.path().join(format!("{is_taken}.ndjson"));
-        let options = super::super::FileSinkOptions {
+        let options = crate::file::FileSinkOptions {
             name: "dead".into(),
             path: path.clone(),
             rotate_bytes: 1 << 20,
             format,
             mode: None,
         };
-        let file = super::super::FileSink::open(options).unwrap();
+        let file = crate::file::FileSink::open(options).unwrap();
         let piece = Emitted {
             destination: "dead".into(),
             key: "k".into(),

@@ -1,4 +1,4 @@
-//! What the SDK gets in place of a reply that we decoded: nothing, or an error's message.
+//! What the SDK gets in place of a reply that we decoded: an empty structure, or an error's message.
 
 use std::sync::Arc;
 
@@ -46,31 +46,44 @@ impl Answer<'_> {
         let Self::Event(payload, reading) = self else {
             return Ok(());
         };
-        let format = Format::of(payload);
-        if schema.shape_id().shape_name() == RECORDS_EVENT {
-            // What an event before this one left means nothing.
-            reading.inbox.put(None);
-            match (read_event(payload), format) {
-                (Ok(event), _) => {
-                    reading.inbox.put(Some(Decoded::Reply(event)));
-                    return Ok(());
-                }
-                (Err(why), Format::Json) => reading.wire.left_to_sdk(why),
-                (Err(why), Format::Cbor) => {
-                    reading.wire.refused(&why);
-                    return Err(unreadable(why));
-                }
-            }
+        let carries_records = schema.shape_id().shape_name() == RECORDS_EVENT;
+        if carries_records && reading.decode(payload)? {
+            return Ok(());
         }
-        if format == Format::Json {
+        if Format::of(payload) == Format::Json {
             let codec = reading.json.payload_codec();
             let codec = codec.ok_or_else(|| SerdeError::custom("JSON has no codec"))?;
             return codec
                 .create_deserializer(payload)
                 .read_struct(schema, consumer);
         }
-        let told = read_message(payload).map_err(unreadable)?;
-        Answer::Error(told.message).read_struct(schema, consumer)
+        let error = read_message(payload).map_err(unreadable)?;
+        Answer::Error(error.message).read_struct(schema, consumer)
+    }
+}
+
+impl Reading {
+    /// Puts the records of an event into the inbox; `false` leaves the event to the SDK.
+    fn decode(&self, payload: &[u8]) -> Result<bool, SerdeError> {
+        // What an event before this one left means nothing.
+        self.inbox.put(None);
+        let why = match read_event(payload) {
+            Ok(event) => {
+                self.inbox.put(Some(Decoded::Reply(event)));
+                return Ok(true);
+            }
+            Err(why) => why,
+        };
+        match Format::of(payload) {
+            Format::Json => {
+                self.wire.left_to_sdk(why);
+                Ok(false)
+            }
+            Format::Cbor => {
+                self.wire.refused(&why);
+                Err(unreadable(why))
+            }
+        }
     }
 }
 
@@ -177,7 +190,7 @@ fn not_here(what: &str) -> SerdeError {
     SerdeError::custom(format!("{what} in a reply that has a message at most"))
 }
 
-/// For the SDK, which takes errors in a box of its own.
+/// The error as the SDK wants it.
 pub(super) fn unreadable(why: impl Into<BoxError>) -> SerdeError {
     SerdeError::custom(format!("unreadable reply: {}", why.into()))
 }

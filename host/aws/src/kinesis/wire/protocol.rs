@@ -34,8 +34,7 @@ const REFUSALS: [&str; 4] = [
     "InvalidContentTypeException",
 ];
 
-/// What a call is to be overridden with, so that it is made in `format` and leaves what it decodes
-/// in `inbox`.
+/// The configuration of one call: it is made in `format` and leaves what it decodes in `inbox`.
 pub(in crate::kinesis) fn config(wire: &Wire, format: Format, inbox: &Inbox) -> config::Builder {
     let json = Arc::new(AwsJsonRpcProtocol::aws_json_1_1());
     let events = Events(Reading {
@@ -79,20 +78,13 @@ impl Protocol {
         schema: &Schema<'_>,
         cfg: &ConfigBag,
     ) -> Result<Request, SerdeError> {
-        let (Some(service), Some(operation)) =
-            (cfg.load::<ServiceShapeName>(), cfg.load::<Metadata>())
-        else {
-            return Err(SerdeError::custom("the operation has no name"));
-        };
-        let target = format!("{}.{}", service.as_str(), operation.name());
+        let target = target(cfg)?;
         let body = request::cbor(input, schema)?;
         let length = body.len().to_string();
         let mut request = Request::new(SdkBody::from(body));
         request
             .set_method("POST")
-            .map_err(|error| SerdeError::custom(error.to_string()))?;
-        request
-            .set_uri("/")
+            .and_then(|()| request.set_uri("/"))
             .map_err(|error| SerdeError::custom(error.to_string()))?;
         let headers = request.headers_mut();
         headers.insert("Content-Type", self.format.content_type());
@@ -101,7 +93,7 @@ impl Protocol {
         Ok(request)
     }
 
-    /// A reply that we cannot read: for the SDK if it is one that the SDK can read.
+    /// A reply that we cannot read: passes it to the SDK if the SDK may be able to.
     fn leave<'a>(
         &self,
         response: &'a Response,
@@ -121,8 +113,9 @@ impl Protocol {
         }
     }
 
-    /// What an error in CBOR says, or one in JSON, which answers a request in CBOR now and then.
-    fn told(
+    /// The code and message of an error in CBOR, or in JSON, which answers a request in CBOR now
+    /// and then.
+    fn error_metadata(
         &self,
         response: &Response,
         cfg: &ConfigBag,
@@ -130,10 +123,10 @@ impl Protocol {
         if Format::of(body(response)) == Format::Json {
             return self.json.parse_error_metadata(response, cfg);
         }
-        let message = read_message(body(response)).map_err(unreadable)?;
+        let error = read_message(body(response)).map_err(unreadable)?;
         let header = response.headers().get("x-amzn-errortype");
-        let code = message.code.or_else(|| header.map(str::to_owned));
-        Ok(metadata(code, message.message))
+        let code = error.code.or_else(|| header.map(str::to_owned));
+        Ok(metadata(code, error.message))
     }
 }
 
@@ -194,13 +187,14 @@ impl ClientProtocolInner for Protocol {
         response: &Response,
         cfg: &ConfigBag,
     ) -> Result<ErrorMetadataBuilder, SerdeError> {
-        let told = self.told(response, cfg).map(ErrorMetadataBuilder::build);
-        let code = told.as_ref().ok().and_then(ErrorMetadata::code);
+        let error = self.error_metadata(response, cfg);
+        let error = error.map(ErrorMetadataBuilder::build);
+        let code = error.as_ref().ok().and_then(ErrorMetadata::code);
         if self.format == Format::Cbor && is_refusal(response, code) {
             let (status, code) = (response.status().as_u16(), code.unwrap_or("no code"));
             self.wire().refused(format_args!("{status}, {code}"));
         }
-        told.map(ErrorMetadata::into_builder)
+        error.map(ErrorMetadata::into_builder)
     }
 
     fn deserialize_error_response<'a>(
@@ -211,8 +205,8 @@ impl ClientProtocolInner for Protocol {
         if Format::of(body(response)) == Format::Json {
             return self.json.deserialize_error_response(response, cfg);
         }
-        let told = read_message(body(response)).map_err(unreadable)?;
-        Ok(Box::new(Answer::Error(told.message)))
+        let error = read_message(body(response)).map_err(unreadable)?;
+        Ok(Box::new(Answer::Error(error.message)))
     }
 
     fn update_endpoint(
@@ -239,8 +233,8 @@ impl ClientProtocolInner for Protocol {
         if Format::of(payload) == Format::Json {
             return self.json.parse_event_stream_error_metadata(payload);
         }
-        let told = read_message(payload).map_err(unreadable)?;
-        Ok(metadata(told.code, told.message))
+        let error = read_message(payload).map_err(unreadable)?;
+        Ok(metadata(error.code, error.message))
     }
 }
 
@@ -257,6 +251,18 @@ impl DynCodec for Events {
     }
 }
 
+/// The `X-Amz-Target` of the call that `cfg` configures.
+fn target(cfg: &ConfigBag) -> Result<String, SerdeError> {
+    let service = cfg.load::<ServiceShapeName>();
+    let operation = cfg.load::<Metadata>();
+    match (service, operation) {
+        (Some(service), Some(operation)) => {
+            Ok(format!("{}.{}", service.as_str(), operation.name()))
+        }
+        _ => Err(SerdeError::custom("the operation has no name")),
+    }
+}
+
 fn metadata(code: Option<String>, message: Option<String>) -> ErrorMetadataBuilder {
     let mut builder = ErrorMetadata::builder();
     if let Some(code) = code {
@@ -268,8 +274,8 @@ fn metadata(code: Option<String>, message: Option<String>) -> ErrorMetadataBuild
     builder
 }
 
-/// Whether an error that answers a request in CBOR means that CBOR is not known: it says so, or it
-/// is no error of Kinesis at all and blames the request.
+/// Whether an error that answers a request in CBOR means that the service does not know CBOR: it
+/// says so, or it is not an error of Kinesis at all and blames the request.
 fn is_refusal(response: &Response, code: Option<&str>) -> bool {
     let status = response.status().as_u16();
     let is_unsupported = status == 415;
@@ -284,7 +290,8 @@ fn body(response: &Response) -> &[u8] {
     response.body().bytes().unwrap_or_default()
 }
 
-/// The same, to be sliced. The SDK only lends it; a body in memory gives itself as one frame.
+/// The same as bytes that can be sliced and kept. The SDK only lends the body; one that is in
+/// memory comes as a single frame.
 fn kept_body(response: &Response) -> Option<Bytes> {
     let mut body = response.body().try_clone()?;
     let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
