@@ -3,6 +3,16 @@
 //! After a trap or a deadline the Store is gone: a component that was interrupted cannot be entered
 //! again.
 
+mod delivery;
+mod entry;
+mod failure;
+mod handles;
+mod limiter;
+mod outcome;
+pub(crate) mod state;
+pub(crate) mod state_exports;
+pub(crate) mod version;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,18 +27,18 @@ use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime::Store;
 
+use self::delivery::{wit_batch, wit_context, wit_reason, wit_records};
+use self::entry::Entry;
+use self::failure::{explain, reported};
+use self::outcome::checked;
+use self::state::{InstanceState, Surroundings};
+use self::state_exports::{StateExports, StateFunctions};
+use self::version::Version;
 use crate::bindings::Plugin as Exports;
 use crate::bindings::shardmill::processor::types as wit;
-use crate::delivery::{wit_batch, wit_context, wit_reason, wit_records};
 use crate::engine::EPOCH_TICK;
-use crate::entry::Entry;
-use crate::failure::{explain, reported};
-use crate::guest_output::UnknownDestination;
-use crate::instance_state::{InstanceState, Surroundings};
 use crate::metrics;
-use crate::outcome::checked;
-use crate::state_exports::{StateExports, StateFunctions};
-use crate::version::Version;
+use crate::output::UnknownDestination;
 
 /// How much later than the epoch the outer timeout comes. It is for guests that wait inside a host
 /// function, where epochs do not count; guest code itself must always be stopped by the epoch, so

@@ -10,10 +10,10 @@ use shardmill_core::ports::{InstanceContext, PortFuture, ProcessorFactory, Recor
 
 use crate::Runtime;
 use crate::instance::Instance;
+use crate::instance::version::Version;
 use crate::marks::Newcomer;
-use crate::needs::Needs;
 use crate::runtime::Compiled;
-use crate::version::Version;
+use crate::shares::needs::Needs;
 
 /// One version of a plugin. Cheap to clone; instances keep what they need of it.
 #[derive(Clone)]

@@ -1,5 +1,6 @@
 //! The engine with everything around it that all plugins share.
 
+mod inspection;
 mod loading;
 
 use std::collections::HashMap;
@@ -15,15 +16,17 @@ use wasmtime::Engine;
 use wasmtime::component::Linker;
 
 use crate::bindings::PluginPre;
-use crate::code_cache::CodeCache;
+use crate::engine::code_cache::CodeCache;
 use crate::engine::{Ticker, new_engine};
-use crate::guest_output::{MeasurementNames, PluginOutput};
-use crate::host_functions::add_to_linker;
 use crate::http::HttpClients;
-use crate::instance_state::InstanceState;
-use crate::plugin_shares::{PluginShares, Shares};
-use crate::state_exports::StateExports;
+use crate::imports::add_to_linker;
+use crate::instance::state::InstanceState;
+use crate::instance::state_exports::StateExports;
+use crate::output::{MeasurementNames, PluginOutput};
+use crate::shares::{PluginShares, Shares};
 use crate::{CompileLimits, Compiler, EngineError, HttpOptions, LoadError, Marks, Metering};
+
+pub use inspection::{InspectedImport, Inspection};
 
 /// Calls of guests at once, each on a thread of its own: the host's blocking threads must be some
 /// more than this.

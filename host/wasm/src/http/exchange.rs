@@ -23,7 +23,7 @@ use super::resolver::{Addresses, LOOKUPS, Unreachable};
 use super::response_body::{Bounds, CallBodies, ResponseBody};
 use super::tally::{Outcome, Tally};
 use crate::bindings::wasi::logging::logging::Level;
-use crate::guest_output::GuestLog;
+use crate::output::GuestLog;
 
 /// A request that was admitted, and what it is held to.
 pub(super) struct Exchange {

@@ -19,7 +19,7 @@ use super::resolver::Addresses;
 use super::response_body::CallBodies;
 use super::tally::{Outcome, Tally};
 use crate::bindings::wasi::logging::logging::Level;
-use crate::guest_output::GuestLog;
+use crate::output::GuestLog;
 
 /// Bytes of a set of headers that a guest builds, for one that may send nothing: it can hold a
 /// thousand of them.

@@ -11,11 +11,12 @@ use wasmtime::component::Component;
 use super::{Compiled, Runtime, digest_of, on_blocking_thread};
 use crate::bindings::PluginPre;
 use crate::compiler::compile_in_child;
+use crate::instance::state_exports::StateExports;
+use crate::load::function_types;
+use crate::load::world::World;
 use crate::marks::Newcomer;
-use crate::state_exports::StateExports;
 use crate::text::{SAID_BYTES_MAX, shown};
-use crate::world::World;
-use crate::{Compiler, Inspection, LoadError, Plugin, signatures};
+use crate::{Compiler, Inspection, LoadError, Plugin};
 
 impl Runtime {
     /// Reads, checks and compiles one version of a plugin, off the async threads.
@@ -103,7 +104,7 @@ impl Runtime {
         if let Some(code) = &self.shared.code_cache {
             code.loaded();
         }
-        signatures::check(&self.shared.engine, &component)?;
+        function_types::check(&self.shared.engine, &component)?;
         let mismatch = |error: wasmtime::Error| LoadError::Mismatch {
             message: shown(error, SAID_BYTES_MAX),
         };

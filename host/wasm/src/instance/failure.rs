@@ -6,10 +6,10 @@ use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 use crate::Metering;
 use crate::bindings::shardmill::processor::types::Error as GuestError;
 use crate::engine::STACK_BYTES;
-use crate::entry::Entry;
-use crate::instance_state::{InstanceState, RANDOM_BYTES_MAX};
-use crate::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
-use crate::redactor::Redactor;
+use crate::instance::entry::Entry;
+use crate::instance::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
+use crate::instance::state::{InstanceState, RANDOM_BYTES_MAX};
+use crate::secrets::redactor::Redactor;
 use crate::text::{SAID_BYTES_MAX, clean, shown};
 
 /// Bytes of a guest's message that are kept: it ends in logs, metrics and dead letters.

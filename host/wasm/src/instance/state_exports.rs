@@ -4,7 +4,7 @@ use wasmtime::component::{Component, ComponentExportIndex, Instance, TypedFunc};
 use wasmtime::{AsContextMut, Store};
 
 use crate::bindings::shardmill::processor::types as wit;
-use crate::instance_state::InstanceState;
+use crate::instance::state::InstanceState;
 
 /// The interface that makes a record processor keep state.
 pub(crate) const STATE: &str = "shardmill:processor/state@0.1.0";

@@ -2,7 +2,7 @@
 
 use wasmparser::{BinaryReaderError, Parser, Payload};
 
-use crate::footprint::Footprint;
+use crate::load::footprint::Footprint;
 use crate::text::{SAID_BYTES_MAX, clean};
 use crate::{BytesKind, LoadError};
 

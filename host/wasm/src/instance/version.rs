@@ -7,12 +7,12 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 
 use crate::Runtime;
 use crate::bindings::PluginPre;
-use crate::guest_output::PluginOutput;
-use crate::instance_state::InstanceState;
+use crate::instance::state::InstanceState;
+use crate::instance::state_exports::StateExports;
 use crate::marks::Newcomer;
-use crate::needs::Needs;
-use crate::plugin_shares::PluginShares;
-use crate::state_exports::StateExports;
+use crate::output::PluginOutput;
+use crate::shares::PluginShares;
+use crate::shares::needs::Needs;
 
 /// What every instance of a version shares.
 pub(crate) struct Version {

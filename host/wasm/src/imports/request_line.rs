@@ -6,8 +6,8 @@ use wasmtime_wasi_http::WasiHttpView;
 use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest as _, Method, Scheme};
 use wasmtime_wasi_http::p2::types::HostOutgoingRequest;
 
-use super::sizes::{AUTHORITY_BYTES_MAX, METHOD_BYTES_MAX, PATH_BYTES_MAX};
-use crate::instance_state::InstanceState;
+use crate::http::{AUTHORITY_BYTES_MAX, METHOD_BYTES_MAX, PATH_BYTES_MAX};
+use crate::instance::state::InstanceState;
 
 /// The interface as wasmtime-wasi-http names it.
 const TYPES: &str = "wasi:http/types@0.2.12";

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use shardmill_core::plugin::PluginDigest;
 
+use crate::load::world::{World, is_granted};
 use crate::runtime::{digest_of, on_blocking_thread};
-use crate::world::{World, is_granted};
 use crate::{BytesKind, LoadError, Runtime};
 
 /// A report on some bytes.

@@ -10,13 +10,13 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::Metering;
-use crate::guest_output::{EmitBuffer, GuestLog, LineStream, PluginOutput};
-use crate::handles::{Adds, Handles};
 use crate::http::{HttpClients, Outgoing};
-use crate::limiter::GuestLimiter;
-use crate::memory_budget::MemoryShare;
-use crate::redactor::Redactor;
+use crate::instance::handles::{Adds, Handles};
+use crate::instance::limiter::GuestLimiter;
+use crate::output::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::secrets::Secrets;
+use crate::secrets::redactor::Redactor;
+use crate::shares::memory_budget::MemoryShare;
 
 /// Random bytes in one call. Seeds take 32.
 pub(crate) const RANDOM_BYTES_MAX: u64 = 64 << 10;

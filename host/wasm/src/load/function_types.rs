@@ -7,9 +7,9 @@ use wasmtime::component::{Component, ComponentNamedList, Lift, Lower};
 
 use crate::LoadError;
 use crate::bindings::shardmill::processor::types as wit;
-use crate::state_exports::STATE;
+use crate::instance::state_exports::STATE;
+use crate::load::world::is_processor;
 use crate::text::{SAID_BYTES_MAX, shown};
-use crate::world::is_processor;
 
 /// Refuses a component whose `processor` has other functions than the contract's, or whose `state`
 /// has, if it exports one.
