@@ -2,6 +2,7 @@
 
 pub(crate) mod code_cache;
 mod metering;
+pub(crate) mod wording;
 
 use std::path::PathBuf;
 use std::sync::mpsc;

@@ -5,76 +5,86 @@ use wasmtime::Engine;
 use wasmtime::component::types::{self, ComponentItem};
 use wasmtime::component::{Component, ComponentNamedList, Lift, Lower};
 
+use super::world::{STATE, is_processor};
 use crate::LoadError;
 use crate::bindings::shardmill::processor::types as wit;
-use crate::instance::state_exports::STATE;
-use crate::load::world::is_processor;
 use crate::text::{SAID_BYTES_MAX, shown};
+
+type Done = (Result<(), wit::Error>,);
 
 /// Refuses a component whose `processor` has other functions than the contract's, or whose `state`
 /// has, if it exports one.
 pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadError> {
-    let outside = component.component_type();
-    let find = |is_it: fn(&str) -> bool| {
-        outside
+    let component = &component.component_type();
+    let Some(processor) = Interface::of(engine, component, is_processor) else {
+        return Err(mismatch("the export processor is not an interface"));
+    };
+    processor.check::<(wit::ContextParam<'_>,), Done>("init")?;
+    processor.check::<(wit::Batch<'_>,), (Result<wit::Outcome, wit::Error>,)>("process")?;
+    processor.check::<(wit::CloseReason<'_>,), Done>("close")?;
+    if let Some(state) = Interface::of(engine, component, is_state) {
+        state.check::<(), (Result<Vec<u8>, wit::Error>,)>("save")?;
+        state.check::<(&[u8],), Done>("load")?;
+    }
+    Ok(())
+}
+
+/// An exported interface.
+struct Interface<'a> {
+    engine: &'a Engine,
+    component: &'a types::Component,
+    functions: types::ComponentInstance,
+}
+
+impl<'a> Interface<'a> {
+    /// The first export whose name `is_it`, if it is an interface.
+    fn of(
+        engine: &'a Engine,
+        component: &'a types::Component,
+        is_it: fn(&str) -> bool,
+    ) -> Option<Self> {
+        let functions = component
             .exports(engine)
             .find_map(|(name, export)| match export.ty {
-                ComponentItem::ComponentInstance(instance) if is_it(name) => Some(instance),
+                ComponentItem::ComponentInstance(functions) if is_it(name) => Some(functions),
                 _ => None,
-            })
-    };
-    let Some(processor) = find(is_processor) else {
-        return Err(LoadError::Mismatch {
-            message: "the export processor is not an interface".to_owned(),
-        });
-    };
-    let exports = Exports {
-        engine,
-        outside: &outside,
-        interface: &processor,
-    };
-    exports.check::<(wit::ContextParam<'_>,), (Result<(), wit::Error>,)>("init")?;
-    exports.check::<(wit::Batch<'_>,), (Result<wit::Outcome, wit::Error>,)>("process")?;
-    exports.check::<(wit::CloseReason<'_>,), (Result<(), wit::Error>,)>("close")?;
-    let Some(state) = find(|name| name == STATE) else {
-        return Ok(());
-    };
-    let exports = Exports {
-        interface: &state,
-        ..exports
-    };
-    exports.check::<(), (Result<Vec<u8>, wit::Error>,)>("save")?;
-    exports.check::<(&[u8],), (Result<(), wit::Error>,)>("load")
-}
+            })?;
+        Some(Self {
+            engine,
+            component,
+            functions,
+        })
+    }
 
-struct Exports<'a> {
-    engine: &'a Engine,
-    outside: &'a types::Component,
-    interface: &'a types::ComponentInstance,
-}
-
-impl Exports<'_> {
     fn check<Params, Return>(&self, function: &str) -> Result<(), LoadError>
     where
         Params: ComponentNamedList + Lower,
         Return: ComponentNamedList + Lift,
     {
-        let mismatch = |message: String| Err(LoadError::Mismatch { message });
-        match self
-            .interface
-            .get_export(self.engine, function)
-            .map(|export| export.ty)
-        {
-            Some(ComponentItem::ComponentFunc(found)) => found
-                .typecheck::<Params, Return>(&self.outside.instance_type())
-                .or_else(|error| {
-                    mismatch(format!(
-                        "function {function}: {}",
-                        shown(error, SAID_BYTES_MAX)
-                    ))
-                }),
-            Some(_) => mismatch(format!("the export {function} is not a function")),
-            None => mismatch(format!("the function {function} is missing")),
+        match self.functions.get_export(self.engine, function) {
+            Some(export) => {
+                let ComponentItem::ComponentFunc(found) = export.ty else {
+                    return Err(mismatch(&format!(
+                        "the export {function} is not a function"
+                    )));
+                };
+                let checked = found.typecheck::<Params, Return>(&self.component.instance_type());
+                checked.map_err(|error| {
+                    let why = shown(error, SAID_BYTES_MAX);
+                    mismatch(&format!("function {function}: {why}"))
+                })
+            }
+            None => Err(mismatch(&format!("the function {function} is missing"))),
         }
+    }
+}
+
+fn is_state(export: &str) -> bool {
+    export == STATE
+}
+
+fn mismatch(message: &str) -> LoadError {
+    LoadError::Mismatch {
+        message: message.to_owned(),
     }
 }
