@@ -52,13 +52,11 @@ pub use engine::{EngineError, Metering};
 pub use http::{Endpoint, HttpOptions};
 pub use load::{
     BytesKind, Integrity, IntegrityError, IntegrityRules, InvalidKey, LoadError, PublicKey,
-    SignedVersions,
+    SignedVersions, digest_of,
 };
 pub use marks::Marks;
 pub use plugin::Plugin;
-pub use runtime::{
-    GUEST_CALLS_MAX, InspectedImport, Inspection, Runtime, RuntimeOptions, digest_of,
-};
+pub use runtime::{GUEST_CALLS_MAX, InspectedImport, Inspection, Runtime, RuntimeOptions};
 
 /// Tells the metrics recorder what the metrics are.
 pub fn describe_metrics() {

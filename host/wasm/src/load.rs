@@ -2,6 +2,7 @@
 //! they import and export, what an instance of them would take.
 
 mod bytes_kind;
+mod digest;
 mod footprint;
 pub(crate) mod function_types;
 mod integrity;
@@ -9,6 +10,7 @@ mod load_error;
 pub(crate) mod world;
 
 pub use bytes_kind::BytesKind;
+pub use digest::digest_of;
 pub use integrity::{
     Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey, SignedVersions,
 };

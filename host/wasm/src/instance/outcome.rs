@@ -6,8 +6,8 @@ use shardmill_core::pipeline::check_outcome;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Commit, FailureKind, Outcome, RecordFailure};
 
+use super::failure::MESSAGE_BYTES_MAX;
 use crate::bindings::shardmill::processor::types as wit;
-use crate::instance::failure::MESSAGE_BYTES_MAX;
 use crate::output::UnknownDestination;
 use crate::secrets::redactor::Redactor;
 use crate::text::clean;
