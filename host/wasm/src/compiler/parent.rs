@@ -33,9 +33,11 @@ pub(crate) async fn compile_in_child(
         limits,
         is_walled: true,
     };
-    let mut child = command(program, &job).spawn().map_err(not_started)?;
+    let mut child = command(program, &job)
+        .spawn()
+        .map_err(|error| not_started(&error))?;
     match tokio::time::timeout(limits.wall, compiled(&mut child, bytes)).await {
-        Ok((said, status)) => judge(status.map_err(not_started)?, &said, &limits),
+        Ok((said, status)) => judge(status.map_err(|error| not_started(&error))?, &said, &limits),
         Err(_elapsed) => {
             // Also reaps it. If it cannot be killed it is dead.
             let _ = child.kill().await;
@@ -58,7 +60,7 @@ async fn feed(pipe: Option<ChildStdin>, bytes: &Bytes) {
     }
 }
 
-fn not_started(error: std::io::Error) -> LoadError {
+fn not_started(error: &std::io::Error) -> LoadError {
     host(format!("its compiler does not start: {error}"))
 }
 
