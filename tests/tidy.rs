@@ -308,7 +308,7 @@ fn no_measurement_of_the_hosts_has_a_name_that_a_plugin_may_write() {
     }
     assert_eq!(
         named,
-        ["host/wasm/src/guest_output/measurement_names.rs"],
+        ["host/wasm/src/output/measurement_names.rs"],
         "where the prefix itself is"
     );
 }

@@ -1,12 +1,16 @@
 //! The engine and its settings. Each setting is a decision about what a plugin may cost or reach.
 
+pub(crate) mod code_cache;
+mod metering;
+pub(crate) mod wording;
+
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use wasmtime::{Cache, Config, Engine, EngineWeak, Strategy, WasmBacktraceDetails, WasmFeatures};
 
-use crate::Metering;
+pub use metering::Metering;
 
 /// How often the epoch moves: how late a deadline may be noticed. 10 ms costs nothing measurable.
 pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);

@@ -15,7 +15,6 @@ mod meaning;
 pub(crate) mod metrics;
 mod outgoing;
 mod queue;
-mod request_line;
 mod resolver;
 mod response_body;
 mod sizes;
@@ -23,9 +22,8 @@ mod tally;
 
 pub(crate) use clients::HttpClients;
 pub(crate) use outgoing::{BODY_CHUNK_BYTES, Outgoing, field_bytes_max};
-pub(crate) use request_line::add_to_linker;
 pub(crate) use response_body::PIECE_BYTES_MAX as RESPONSE_PIECE_BYTES;
-pub(crate) use sizes::URL_BYTES_MAX;
+pub(crate) use sizes::{AUTHORITY_BYTES_MAX, METHOD_BYTES_MAX, PATH_BYTES_MAX, URL_BYTES_MAX};
 
 use shardmill_core::plugin::{AddressPolicy, HttpLimits};
 

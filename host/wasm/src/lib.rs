@@ -1,66 +1,62 @@
 //! Plugins: bytes in, record processors out.
 //!
 //! ```text
-//!   plugins/NAME.wasm ──> folder ──> read what it is ──> compile ──> link ──> Plugin ──> one Instance a shard
+//!   plugins/NAME.wasm ──> folder ──> load: what is it? ──> compiler ──> runtime: link ──> Plugin ──> one instance a shard
+//!                                                                          imports ──┘    instance ──┘
 //! ```
 //!
 //! [`Runtime`] holds the engine; [`Plugin`] is one version of a plugin and implements core's
-//! `ProcessorFactory`;
-//! [`folder`] turns a directory into a stream of versions. A plugin can harm only itself: every
-//! entry has a deadline, every resource a limit, and WASI is linked with nothing behind it.
+//! `ProcessorFactory`; [`folder`] turns a directory into a stream of versions. A plugin can harm
+//! only itself: every entry has a deadline, every resource a limit, and WASI is linked with nothing
+//! behind it.
+//!
+//! By stage, in the order in which a file passes them. Each uses those below it, and none above:
+//!
+//! | Folder | What happens there |
+//! |---|---|
+//! | `folder` | the plugins folder is watched, and its files are read |
+//! | `runtime` | one version is read, compiled and linked; what all plugins share |
+//! | `imports` | the functions that a plugin may call |
+//! | `compiler` | another process compiles |
+//! | `instance` | one instance runs: its state, its calls, its limits, why a call failed |
+//! | `marks` | versions on trial are marked, so that the next run knows what the last one died of |
+//! | `load` | bytes are judged before anything runs: what they are, whose, what they import |
+//! | `http` | requests of plugins are sent |
+//! | `output` | what a guest writes is bounded: output, log lines, measurements |
+//! | `secrets` | secrets are read, and kept out of text |
+//! | `shares` | memory and threads are divided among plugins |
+//! | `engine` | wasmtime is set up: its settings, its clock, its cache, what bounds a call |
+//! | `wall` | the system denies the process what it does not need |
 
 mod bindings;
-mod bytes_kind;
-mod code_cache;
 mod compiler;
-mod delivery;
 mod engine;
-mod entry;
-mod failure;
 pub mod folder;
-mod footprint;
-mod guest_output;
-mod handles;
-mod host_functions;
 mod http;
-mod inspection;
+mod imports;
 mod instance;
-mod instance_state;
-mod integrity;
-mod limiter;
-mod load_error;
+mod load;
 mod marks;
-mod memory_budget;
-mod metering;
 pub mod metrics;
-mod needs;
-mod outcome;
+mod output;
 mod plugin;
-mod plugin_shares;
-mod redactor;
 mod runtime;
 mod secrets;
-mod signatures;
-mod state_exports;
+mod shares;
 mod text;
-mod version;
 pub mod wall;
-mod world;
 
-pub use bytes_kind::BytesKind;
-pub use code_cache::{beside_cache, try_cache};
 pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, CompilerProgram};
-pub use engine::EngineError;
+pub use engine::code_cache::{beside_cache, try_cache};
+pub use engine::{EngineError, Metering};
 pub use http::{Endpoint, HttpOptions};
-pub use inspection::{InspectedImport, Inspection};
-pub use integrity::{
-    Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey, SignedVersions,
+pub use load::{
+    BytesKind, Integrity, IntegrityError, IntegrityRules, InvalidKey, LoadError, PublicKey,
+    SignedVersions, digest_of,
 };
-pub use load_error::LoadError;
 pub use marks::Marks;
-pub use metering::Metering;
 pub use plugin::Plugin;
-pub use runtime::{GUEST_CALLS_MAX, Runtime, RuntimeOptions, digest_of};
+pub use runtime::{GUEST_CALLS_MAX, InspectedImport, Inspection, Runtime, RuntimeOptions};
 
 /// Tells the metrics recorder what the metrics are.
 pub fn describe_metrics() {

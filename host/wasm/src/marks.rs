@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use shardmill_core::deaths::{Entry, Ruling, Stage, Unmark, Unproven, ruling, told};
+use shardmill_core::deaths::{Entry, Unmark, Ruling, Stage, Unproven, ruling, told};
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::time::Moment;
 
@@ -103,7 +103,7 @@ impl Marks {
         }
     }
 
-    /// Remembers nothing, and tells why.
+    /// Remembers nothing, and shows why.
     pub fn nothing(why_not: &str) -> Self {
         Self {
             shared: None,
@@ -117,7 +117,7 @@ impl Marks {
         lasting.or_else(|| self.shared.as_ref()?.lock().trouble.clone())
     }
 
-    /// Ends the trials whose time is up; to be called every few seconds.
+    /// Ends the unproven whose time is up; to be called every few seconds.
     pub fn look(&self) {
         if let Some(shared) = &self.shared {
             shared.look(shared.now());
@@ -164,47 +164,27 @@ impl Marks {
         plugin: &PluginName,
         digest: &PluginDigest,
     ) -> Result<Arc<Newcomer>, LoadError> {
-        let mut is_suspect = false;
         let shared = self
             .shared
             .as_ref()
             .filter(|shared| !shared.lock().unproven.is_proven(digest));
-        if let Some(shared) = shared {
-            let deaths = shared.folder.deaths(digest).unwrap_or_default();
-            match ruling(&deaths) {
-                Ruling::Together => {}
-                Ruling::Alone => {
-                    is_suspect = true;
-                    if shared.lock().suspects.insert(digest.clone()) {
-                        let why = told(&deaths);
-                        tracing::warn!(%plugin, %digest, why, "the version may have killed the \
-                            host, trying it alone");
-                    }
-                }
-                Ruling::Quarantined => {
-                    return Err(LoadError::Deadly {
-                        plugin: plugin.clone(),
-                        digest: digest.clone(),
-                        why: told(&deaths),
-                    });
-                }
-            }
-        }
-        let is_proven = AtomicBool::new(shared.is_none());
-        let (plugin, digest) = (plugin.clone(), digest.clone());
+        let is_suspect = match shared {
+            Some(shared) => shared.is_suspect(plugin, digest)?,
+            None => false,
+        };
         Ok(Arc::new(Newcomer {
             marks: self.clone(),
-            plugin,
-            digest,
+            plugin: plugin.clone(),
+            digest: digest.clone(),
             is_suspect,
-            is_proven,
+            is_proven: AtomicBool::new(shared.is_none()),
         }))
     }
 }
 
 impl Newcomer {
     /// Marks the version, if it needs that, until what is returned is dropped and its trial is
-    /// over.
+    /// unmark.
     pub(crate) fn enter(self: &Arc<Self>, stage: Stage) -> Result<Option<AtWork>, OutOfTurn> {
         if self.is_proven.load(Ordering::Relaxed) {
             return Ok(None);
@@ -216,38 +196,42 @@ impl Newcomer {
         if state.is_over {
             return Ok(None);
         }
-        match state
+        let now = shared.now();
+        let entry = state
             .unproven
-            .enter(&self.plugin, &self.digest, self.is_suspect, shared.now())
-        {
+            .enter(&self.plugin, &self.digest, self.is_suspect, now);
+        match entry {
             Entry::Proven => {
                 self.is_proven.store(true, Ordering::Relaxed);
                 return Ok(None);
             }
-            Entry::Wait(others) => {
-                let others: Vec<&str> = others.iter().map(PluginName::as_str).collect();
-                return Err(OutOfTurn {
-                    others: others.join(", "),
-                });
-            }
+            Entry::Wait(others) => return Err(OutOfTurn::behind(&others)),
             Entry::Marked => state.advance(&self.digest, stage),
-            Entry::Mark => {
-                let mark = shared
-                    .folder
-                    .mark(&self.plugin, &self.digest, stage, self.is_suspect);
-                match mark {
-                    Ok(mark) => {
-                        state.held.insert(self.digest.clone(), mark);
-                        state.note(Ok(()));
-                    }
-                    Err(error) => state.note(Err(error)),
-                }
-            }
+            Entry::Mark => self.mark(shared, &mut state, stage),
         }
         Ok(Some(AtWork {
             newcomer: Arc::clone(self),
             stage,
         }))
+    }
+
+    fn mark(&self, shared: &Shared, state: &mut State, stage: Stage) {
+        let mark = shared
+            .folder
+            .mark(&self.plugin, &self.digest, stage, self.is_suspect);
+        let written = mark.map(|mark| {
+            state.held.insert(self.digest.clone(), mark);
+        });
+        state.note(written);
+    }
+}
+
+impl OutOfTurn {
+    fn behind(others: &[PluginName]) -> Self {
+        let others: Vec<&str> = others.iter().map(PluginName::as_str).collect();
+        Self {
+            others: others.join(", "),
+        }
     }
 }
 
@@ -282,6 +266,28 @@ impl Shared {
         Moment::from_origin(self.started.elapsed())
     }
 
+    /// Whether the host may have died of a version that is about to be loaded; an error if it
+    /// surely did.
+    fn is_suspect(&self, plugin: &PluginName, digest: &PluginDigest) -> Result<bool, LoadError> {
+        let deaths = self.folder.deaths(digest).unwrap_or_default();
+        match ruling(&deaths) {
+            Ruling::Together => Ok(false),
+            Ruling::Alone => {
+                if self.lock().suspects.insert(digest.clone()) {
+                    let why = told(&deaths);
+                    tracing::warn!(%plugin, %digest, why, "the version may have killed the host, \
+                        trying it alone");
+                }
+                Ok(true)
+            }
+            Ruling::Quarantined => Err(LoadError::Deadly {
+                plugin: plugin.clone(),
+                digest: digest.clone(),
+                why: told(&deaths),
+            }),
+        }
+    }
+
     fn look(&self, now: Moment) {
         let mut state = self.lock();
         for unmark in state.unproven.look(now) {
@@ -309,7 +315,7 @@ impl State {
         self.note(written);
     }
 
-    /// Tells once of what cannot be written, and again once it was mended and is broken anew.
+    /// Logs a failure to write once, and again if it comes back after a success.
     fn note(&mut self, result: std::io::Result<()>) {
         let trouble = result.err().map(|error| error.to_string());
         if let Some(error) = trouble

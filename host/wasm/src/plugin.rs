@@ -8,12 +8,8 @@ use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::ports::{InstanceContext, PortFuture, ProcessorFactory, RecordProcessor};
 
-use crate::Runtime;
 use crate::instance::Instance;
-use crate::marks::Newcomer;
-use crate::needs::Needs;
-use crate::runtime::Compiled;
-use crate::version::Version;
+use crate::instance::version::Version;
 
 /// One version of a plugin. Cheap to clone; instances keep what they need of it.
 #[derive(Clone)]
@@ -22,39 +18,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    pub(crate) fn new(
-        runtime: Runtime,
-        name: PluginName,
-        digest: PluginDigest,
-        size: usize,
-        compiled: Compiled,
-        newcomer: Arc<Newcomer>,
-    ) -> Self {
-        let output = runtime.output_of(&name, runtime.limits());
-        let shares = runtime.shares_of(&name);
-        let Compiled {
-            pre,
-            state,
-            instance_bytes,
-            contract,
-            compile_time,
-        } = compiled;
-        let needs = Needs::default();
-        let version = Version {
-            pre,
-            state,
-            instance_bytes,
-            output,
-            needs,
-            shares,
-            newcomer,
-            runtime,
-            name,
-            digest,
-            contract,
-            size,
-            compile_time,
-        };
+    pub(crate) fn new(version: Version) -> Self {
         Self {
             version: Arc::new(version),
         }

@@ -1,29 +1,28 @@
 //! The engine with everything around it that all plugins share.
 
+mod inspection;
 mod loading;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-use shardmill_core::plugin::{GuestLimits, PluginDigest, PluginName};
+use shardmill_core::plugin::{GuestLimits, PluginName};
 use tokio::sync::Semaphore;
-use wasmtime::Engine;
 use wasmtime::component::Linker;
 
 use crate::bindings::PluginPre;
-use crate::code_cache::CodeCache;
-use crate::engine::{Ticker, new_engine};
-use crate::guest_output::{MeasurementNames, PluginOutput};
-use crate::host_functions::add_to_linker;
-use crate::http::HttpClients;
-use crate::instance_state::InstanceState;
-use crate::plugin_shares::{PluginShares, Shares};
-use crate::state_exports::StateExports;
+use crate::engine::code_cache::CodeCache;
+use crate::imports::add_to_linker;
+use crate::instance::host::InstanceHost;
+use crate::instance::state::InstanceState;
+use crate::instance::state_exports::StateExports;
+use crate::output::{MeasurementNames, PluginOutput};
+use crate::shares::{PluginShares, Shares};
 use crate::{CompileLimits, Compiler, EngineError, HttpOptions, LoadError, Marks, Metering};
+
+pub use inspection::{InspectedImport, Inspection};
 
 /// Calls of guests at once, each on a thread of its own: the host's blocking threads must be some
 /// more than this.
@@ -73,27 +72,26 @@ impl Default for RuntimeOptions {
     }
 }
 
-/// Compiles plugins. Cheap to clone; the engine stops with the last clone.
+/// Compiles plugins. Cheap to clone; the engine stops with the last clone and the last instance.
 #[derive(Clone)]
 pub struct Runtime {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    engine: Engine,
+    host: Arc<InstanceHost>,
     linker: Linker<InstanceState>,
     /// None if nothing is kept and this process compiles.
     code_cache: Option<CodeCache>,
-    shares: Shares,
-    options: RuntimeOptions,
     compilations: Semaphore,
-    http_clients: HttpClients,
+    shares: Shares,
     // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so
     // as many as files.
     outputs: Mutex<HashMap<PluginName, Arc<PluginOutput>>>,
     measurement_names: Arc<MeasurementNames>,
-    fuel_used: AtomicU64,
-    _ticker: Ticker,
+    compiler: Compiler,
+    compile_limits: CompileLimits,
+    marks: Marks,
 }
 
 /// A component that fits the contract.
@@ -109,30 +107,22 @@ pub(crate) struct Compiled {
 impl Runtime {
     /// Starts the engine.
     pub fn new(options: RuntimeOptions) -> Result<Self, EngineError> {
-        let code_cache = match (&options.cache_dir, &options.compiler) {
-            (Some(directory), _) => Some(CodeCache::open(directory)?),
-            (None, Compiler::Child(_)) => Some(CodeCache::temporary()?),
-            (None, Compiler::InProcess) => None,
-        };
-        let engine = new_engine(
-            code_cache.as_ref().map(|code| code.cache().clone()),
-            options.metering,
-        )?;
-        let mut linker = Linker::new(&engine);
+        let code_cache = open_code_cache(&options)?;
+        let cache = code_cache.as_ref().map(|code| code.cache().clone());
+        let host = InstanceHost::start(cache, options.metering, options.limits, options.http)?;
+        let mut linker = Linker::new(host.engine());
         add_to_linker(&mut linker).map_err(|error| EngineError::Engine(format!("{error:#}")))?;
-        let ticker = Ticker::start(&engine)?;
         let shared = Shared {
+            host: Arc::new(host),
+            linker,
+            code_cache,
             compilations: Semaphore::new(COMPILATIONS_MAX),
-            http_clients: HttpClients::new(options.http.clone()),
             shares: Shares::new(options.instances_memory_bytes, options.calls_max),
             outputs: Mutex::default(),
             measurement_names: Arc::default(),
-            fuel_used: AtomicU64::new(0),
-            engine,
-            linker,
-            code_cache,
-            options,
-            _ticker: ticker,
+            compiler: options.compiler,
+            compile_limits: options.compile_limits,
+            marks: options.marks,
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -141,7 +131,7 @@ impl Runtime {
 
     /// What is remembered of versions that a host died of.
     pub fn marks(&self) -> &Marks {
-        &self.shared.options.marks
+        &self.shared.marks
     }
 
     /// How often compiled code was found in the cache, and how often this process compiled and put
@@ -154,47 +144,33 @@ impl Runtime {
     /// Fuel that calls of `process` took so far, over all instances; 0 unless metered by
     /// [`Metering::Fuel`].
     pub fn fuel_used(&self) -> u64 {
-        self.shared.fuel_used.load(Ordering::Relaxed)
+        self.shared.host.fuel_used()
     }
 
-    pub(crate) fn add_fuel_used(&self, fuel: u64) {
-        self.shared.fuel_used.fetch_add(fuel, Ordering::Relaxed);
-    }
-
-    pub(crate) fn metering(&self) -> Metering {
-        self.shared.options.metering
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.shared.engine
-    }
-
-    pub(crate) fn shares_of(&self, name: &PluginName) -> Arc<PluginShares> {
+    fn shares_of(&self, name: &PluginName) -> Arc<PluginShares> {
         self.shared.shares.of(name)
     }
 
-    pub(crate) fn http_clients(&self) -> &HttpClients {
-        &self.shared.http_clients
-    }
-
-    pub(crate) fn limits(&self) -> &GuestLimits {
-        &self.shared.options.limits
-    }
-
-    pub(crate) fn output_of(&self, name: &PluginName, limits: &GuestLimits) -> Arc<PluginOutput> {
+    fn output_of(&self, name: &PluginName) -> Arc<PluginOutput> {
         let mut outputs = self
             .shared
             .outputs
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let output = outputs.entry(name.clone()).or_insert_with(|| {
-            Arc::new(PluginOutput::new(
-                limits,
-                Arc::clone(&self.shared.measurement_names),
-            ))
+            let names = Arc::clone(&self.shared.measurement_names);
+            Arc::new(PluginOutput::new(self.shared.host.limits(), names))
         });
         Arc::clone(output)
     }
+}
+
+fn open_code_cache(options: &RuntimeOptions) -> Result<Option<CodeCache>, EngineError> {
+    Ok(match (&options.cache_dir, &options.compiler) {
+        (Some(directory), _) => Some(CodeCache::open(directory)?),
+        (None, Compiler::Child(_)) => Some(CodeCache::temporary()?),
+        (None, Compiler::InProcess) => None,
+    })
 }
 
 /// Off the async threads, which renew leases.
@@ -206,11 +182,4 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
         .map_err(|error| LoadError::Host {
             message: error.to_string(),
         })
-}
-
-/// The identity of a version.
-pub fn digest_of(bytes: &[u8]) -> PluginDigest {
-    let hex = hex::encode(Sha256::digest(bytes));
-    // SHA-256 has 64 hex digits, always.
-    PluginDigest::from_hex(&hex).unwrap_or_else(|| unreachable!("a SHA-256 is 64 hex digits"))
 }

@@ -1,6 +1,8 @@
 //! The secrets of one instance. Read when it is made, so that a new instance has the value that is
 //! valid now; never shown.
 
+pub(crate) mod redactor;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;

@@ -10,7 +10,7 @@ use wasmtime::component::Component;
 
 use super::CompileLimits;
 use crate::Metering;
-use crate::code_cache::CodeCache;
+use crate::engine::code_cache::CodeCache;
 use crate::engine::new_engine;
 use crate::text::{SAID_BYTES_MAX, shown};
 use crate::wall;

@@ -9,10 +9,11 @@ use std::sync::Once;
 use bytes::Bytes;
 use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::{Child, ChildStdin, Command};
 
 use super::{CompileFailure, CompileJob, CompileLimits, CompilerProgram};
 use crate::LoadError;
+use crate::engine::wording;
 use crate::text::clean;
 use crate::wall;
 
@@ -32,28 +33,35 @@ pub(crate) async fn compile_in_child(
         limits,
         is_walled: true,
     };
-    let host = |error: std::io::Error| LoadError::Host {
-        message: format!("its compiler does not start: {error}"),
-    };
-    let mut child = command(program, &job).spawn().map_err(host)?;
-    let (mut stdin, stderr) = (child.stdin.take(), child.stderr.take());
-    let ended = tokio::time::timeout(limits.wall, async {
-        let feed = async {
-            if let Some(mut pipe) = stdin.take() {
-                // A process that ends before it has read all tells why by how it ends.
-                let _ = pipe.write_all(bytes).await;
-            }
-        };
-        tokio::join!(feed, listen(stderr), child.wait())
-    });
-    match ended.await {
-        Ok(((), said, status)) => judge(status.map_err(host)?, &said, &limits),
+    let mut child = command(program, &job)
+        .spawn()
+        .map_err(|error| not_started(&error))?;
+    match tokio::time::timeout(limits.wall, compiled(&mut child, bytes)).await {
+        Ok((said, status)) => judge(status.map_err(|error| not_started(&error))?, &said, &limits),
         Err(_elapsed) => {
             // Also reaps it. If it cannot be killed it is dead.
             let _ = child.kill().await;
             Err(beyond(Beyond::Wall, &limits))
         }
     }
+}
+
+/// Feeds the process until it ends; returns what it said, and how it ended.
+async fn compiled(child: &mut Child, bytes: &Bytes) -> (String, std::io::Result<ExitStatus>) {
+    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let ((), said, status) = tokio::join!(feed(stdin, bytes), listen(stderr), child.wait());
+    (said, status)
+}
+
+async fn feed(pipe: Option<ChildStdin>, bytes: &Bytes) {
+    if let Some(mut pipe) = pipe {
+        // A process that ends before it has read everything says why by how it ends.
+        let _ = pipe.write_all(bytes).await;
+    }
+}
+
+fn not_started(error: &std::io::Error) -> LoadError {
+    host(format!("its compiler does not start: {error}"))
 }
 
 /// It gets the component and nothing else: no environment, which holds the host's credentials, and
@@ -114,41 +122,42 @@ fn beyond(what: Beyond, limits: &CompileLimits) -> LoadError {
 }
 
 fn judge(status: ExitStatus, said: &str, limits: &CompileLimits) -> Result<(), LoadError> {
+    if status.success() {
+        report_lacks(said);
+        return Ok(());
+    }
     let is_exit = |failure: CompileFailure| status.code() == Some(i32::from(failure.exit_code()));
     let is_signal = |signal: Signal| status.signal() == Some(signal.as_raw());
-    // How Rust words it when it gets no memory, and how the system does.
-    let lacks_memory = said.contains("memory allocation of") || said.contains("os error 12");
-    if status.success() {
-        tell_lacks(said);
-        Ok(())
-    } else if is_signal(Signal::XCPU) {
-        Err(beyond(Beyond::Cpu, limits))
-    } else if lacks_memory {
-        Err(beyond(Beyond::Memory, limits))
+    Err(if is_signal(Signal::XCPU) {
+        beyond(Beyond::Cpu, limits)
+    } else if wording::lacks_memory(said) {
+        beyond(Beyond::Memory, limits)
     } else if is_exit(CompileFailure::TooMuchCode(0)) {
-        Err(beyond(Beyond::Code, limits))
+        beyond(Beyond::Code, limits)
     } else if is_exit(CompileFailure::Refused(String::new())) {
-        Err(LoadError::from_compiler(said))
+        LoadError::from_compiler(said)
     } else if is_signal(Signal::KILL) {
-        let message =
-            format!("its compiler was killed, by the system for lack of memory or by hand. {said}");
-        Err(LoadError::Host { message })
+        host(format!(
+            "its compiler was killed, by the system for lack of memory or by hand. {said}"
+        ))
     } else if let Some(signal) = status.signal() {
-        Err(LoadError::Compile {
+        LoadError::Compile {
             message: format!("the compiler crashed with signal {signal}: {said}"),
-        })
+        }
     } else {
-        Err(LoadError::Host {
-            message: format!("its compiler failed: {said} ({status})"),
-        })
-    }
+        host(format!("its compiler failed: {said} ({status})"))
+    })
+}
+
+fn host(message: String) -> LoadError {
+    LoadError::Host { message }
 }
 
 /// Once: it is the same for every plugin.
-fn tell_lacks(said: &str) {
-    static TELL: Once = Once::new();
+fn report_lacks(said: &str) {
+    static REPORT: Once = Once::new();
     if said.starts_with(wall::LACKS) {
-        TELL.call_once(|| tracing::warn!("{said}"));
+        REPORT.call_once(|| tracing::warn!("{said}"));
     }
 }
 

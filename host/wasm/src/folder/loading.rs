@@ -1,8 +1,8 @@
-//! From a file to a plugin, or to why it is none. Compiling may take minutes, so files stand in
+//! From a file to a plugin, or to why it does not become one. Compiling may take minutes, so files stand in
 //! line for it: in the folder, not in memory.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,10 +13,9 @@ use tokio::sync::Semaphore;
 use super::Refusal;
 use super::line::Line;
 use super::reading::{Reading, read, read_signature};
-use super::scan::Stamps;
+use super::scan::{Stamp, Stamps};
 use super::tracker::Ended;
-use crate::runtime::digest_of;
-use crate::{Integrity, Plugin, Runtime};
+use crate::{Integrity, Plugin, Runtime, digest_of};
 
 /// Who may hold the bytes of a file: one that is compiled, and one that is looked at meanwhile.
 pub(super) struct Turns {
@@ -57,18 +56,14 @@ impl Turns {
 
 impl Loading {
     pub(super) async fn run(self) -> Load {
-        let loaded = self.load().await;
-        let (ended, plugin) = match loaded {
+        let (ended, plugin) = match self.load().await {
             Ok(plugin) => (Ended::Loaded(plugin.digest().clone()), Some(plugin)),
             Err(ended) => (ended, None),
         };
-        let Self {
-            file, name, stamps, ..
-        } = self;
         Load {
-            file,
-            name,
-            stamps,
+            file: self.file,
+            name: self.name,
+            stamps: self.stamps,
             ended,
             plugin,
         }
@@ -87,7 +82,7 @@ impl Loading {
         loaded.map_err(|error| Ended::Failed(Refusal::Bytes { digest, error }))
     }
 
-    /// What is known, or not to be trusted, is told at once, and the bytes of the rest are let go.
+    /// What is known or not trusted ends here, without waiting. The bytes of the rest are dropped.
     async fn look(&self) -> Result<(), Ended> {
         let _turn = self.turns.look.acquire().await.map_err(|_| Ended::Moved)?;
         self.read().await.map(drop)
@@ -95,43 +90,66 @@ impl Loading {
 
     /// The bytes, if they are new and trusted. They are what is hashed, checked and compiled.
     async fn read(&self) -> Result<(Bytes, PluginDigest), Ended> {
-        let (folder, file, stamps) = (self.folder.clone(), self.file.clone(), self.stamps);
-        let signature = stamps
-            .signature
-            .filter(|_| self.integrity.reads_signatures());
-        let read = tokio::task::spawn_blocking(move || {
-            // First: a signature that comes while the component is read belongs to the next one.
-            let signature = signature.map(|_| read_signature(&folder, &file));
-            let reading = read(&folder, &file, stamps.component)?;
-            Ok(match reading {
-                Reading::Bytes(bytes) => Some((digest_of(&bytes), bytes, signature)),
-                Reading::Moved => None,
-            })
-        });
-        let read = read
-            .await
-            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        let read = read.map_err(|error| {
-            Ended::Failed(Refusal::Unreadable {
-                message: error.to_string(),
-            })
-        })?;
-        let Some((digest, bytes, signature)) = read else {
-            return Err(Ended::Moved);
-        };
+        let Found {
+            bytes,
+            digest,
+            signature,
+        } = self.read_files().await?;
         if self.known.contains(&digest) {
             return Err(Ended::Known);
         }
         let trusted = self
             .integrity
-            .check(&self.name, (&bytes, &digest), signature.as_deref());
-        trusted.map_err(|error| {
-            Ended::Failed(Refusal::Untrusted {
-                digest: digest.clone(),
-                error,
-            })
-        })?;
-        Ok((bytes, digest))
+            .check(&self.name, &bytes, &digest, signature.as_deref());
+        match trusted {
+            Ok(()) => Ok((bytes, digest)),
+            Err(error) => Err(Ended::Failed(Refusal::Untrusted { digest, error })),
+        }
+    }
+
+    async fn read_files(&self) -> Result<Found, Ended> {
+        let (folder, file) = (self.folder.clone(), self.file.clone());
+        let component = self.stamps.component;
+        let is_signed = self.stamps.signature.is_some() && self.integrity.reads_signatures();
+        let read = move || Found::read(&folder, &file, component, is_signed);
+        let found = tokio::task::spawn_blocking(read)
+            .await
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        match found {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(Ended::Moved),
+            Err(error) => Err(Ended::Failed(Refusal::Unreadable {
+                message: error.to_string(),
+            })),
+        }
+    }
+}
+
+/// What lies in the folder of a plugin.
+struct Found {
+    bytes: Bytes,
+    digest: PluginDigest,
+    signature: Option<Vec<u8>>,
+}
+
+impl Found {
+    /// `None` if the file is no longer the one that was seen.
+    fn read(
+        folder: &Path,
+        file: &str,
+        component: Stamp,
+        is_signed: bool,
+    ) -> std::io::Result<Option<Self>> {
+        // First: a signature that comes while the component is read belongs to the next one.
+        let signature = is_signed.then(|| read_signature(folder, file));
+        let Reading::Bytes(bytes) = read(folder, file, component)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            digest: digest_of(&bytes),
+            bytes,
+            signature,
+        }))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The manifests beside the components: only that they changed is told; what they say is the host's
-//! matter. Pure.
+//! The manifests beside the components: reports that one changed. The host reads what it says.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::scan::Stamp;
 /// All manifests, as far as they are known.
 #[derive(Debug)]
 pub(crate) struct Manifests {
-    /// How long a file must be unchanged before it is told: it may be written in pieces.
+    /// How long a file must be unchanged before it is reported: it may be written in pieces.
     settle: Duration,
     files: BTreeMap<PluginName, Watched>,
 }
@@ -21,7 +21,7 @@ struct Watched {
     /// `None` once it is gone.
     stamp: Option<Stamp>,
     since: Instant,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Manifests {
@@ -40,43 +40,49 @@ impl Manifests {
         seen: &BTreeMap<PluginName, Stamp>,
     ) -> Vec<PluginName> {
         for name in seen.keys() {
-            if !self.files.contains_key(name) {
-                self.files.insert(
-                    name.clone(),
-                    Watched {
-                        stamp: None,
-                        since: now,
-                        is_told: true,
-                    },
-                );
-            }
+            self.files
+                .entry(name.clone())
+                .or_insert_with(|| Watched::unseen(now));
         }
         for (name, watched) in &mut self.files {
-            let stamp = seen.get(name).copied();
-            if watched.stamp != stamp {
-                *watched = Watched {
-                    stamp,
-                    since: now,
-                    is_told: false,
-                };
-            }
+            watched.see(now, seen.get(name).copied());
         }
         let mut changed = Vec::new();
         for (name, watched) in &mut self.files {
-            if !watched.is_told && now.saturating_duration_since(watched.since) >= self.settle {
-                watched.is_told = true;
+            if !watched.is_reported && now.saturating_duration_since(watched.since) >= self.settle {
+                watched.is_reported = true;
                 changed.push(name.clone());
             }
         }
         self.files
-            .retain(|_, watched| watched.stamp.is_some() || !watched.is_told);
+            .retain(|_, watched| watched.stamp.is_some() || !watched.is_reported);
         changed
     }
 
     /// When to look again although nothing has happened.
     pub(crate) fn next_look(&self) -> Option<Instant> {
-        let waiting = self.files.values().filter(|watched| !watched.is_told);
+        let waiting = self.files.values().filter(|watched| !watched.is_reported);
         waiting.map(|watched| watched.since + self.settle).min()
+    }
+}
+
+impl Watched {
+    fn unseen(now: Instant) -> Self {
+        Self {
+            stamp: None,
+            since: now,
+            is_reported: true,
+        }
+    }
+
+    fn see(&mut self, now: Instant, stamp: Option<Stamp>) {
+        if self.stamp != stamp {
+            *self = Self {
+                stamp,
+                since: now,
+                is_reported: false,
+            };
+        }
     }
 }
 
@@ -104,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_is_told_once_when_it_came_changed_or_went_and_has_settled() {
+    fn a_manifest_is_reported_once_when_it_came_changed_or_went_and_has_settled() {
         let (mut manifests, start) = (Manifests::new(SETTLE), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         assert!(manifests.observe(at(0), &seen(&[("orders", 1)])).is_empty());
@@ -148,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_is_gone_for_a_moment_only_is_told_once() {
+    fn a_manifest_that_is_gone_for_a_moment_only_is_reported_once() {
         let (mut manifests, start) = (Manifests::new(SETTLE), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         manifests.observe(at(0), &seen(&[("orders", 1)]));

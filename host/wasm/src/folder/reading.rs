@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use bytes::Bytes;
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
 
 use super::scan::Stamp;
 
@@ -17,57 +17,55 @@ pub(crate) enum Reading {
     Moved,
 }
 
-/// Reads the file if it is still the one that `stamp` was taken of. Never blocks: not on a named
-/// pipe, not on a device.
+/// Reads the file if it is still the one that `stamp` was taken of.
 pub(crate) fn read(folder: &Path, file: &str, stamp: Stamp) -> std::io::Result<Reading> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let handle = match openat(rustix::fs::CWD, folder.join(file), flags, Mode::empty()) {
-        Ok(handle) => handle,
+    let mut file = match open(&folder.join(file)) {
+        Ok(file) => file,
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP) => return Ok(Reading::Moved),
         Err(error) => return Err(error.into()),
     };
-    let mut file = File::from(handle);
-    let before = fstat(&file)?;
-    if FileType::from_raw_mode(before.st_mode) != FileType::RegularFile
-        || Stamp::of(&before) != stamp
-    {
+    if !is_as_seen(&file, stamp)? {
         return Ok(Reading::Moved);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(stamp.size).unwrap_or(0));
     // One byte more than expected shows that it grew; a file that grows for ever is not followed.
     (&mut file).take(stamp.size + 1).read_to_end(&mut bytes)?;
-    let is_same = Stamp::of(&fstat(&file)?) == stamp && bytes.len() as u64 == stamp.size;
-    Ok(if is_same {
-        Reading::Bytes(bytes.into())
-    } else {
-        Reading::Moved
-    })
+    if !is_as_seen(&file, stamp)? || bytes.len() as u64 != stamp.size {
+        return Ok(Reading::Moved);
+    }
+    Ok(Reading::Bytes(bytes.into()))
+}
+
+/// Never blocks: not on a named pipe, not on a device. Follows no link.
+fn open(path: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    openat(rustix::fs::CWD, path, flags, Mode::empty()).map(File::from)
+}
+
+fn is_as_seen(file: &File, stamp: Stamp) -> std::io::Result<bool> {
+    let stat = fstat(file)?;
+    Ok(is_regular(&stat) && Stamp::of(&stat) == stamp)
+}
+
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
 /// Largest signature file that is read: 64 bytes, or these as text, have far less.
 const SIGNATURE_BYTES_MAX: u64 = 1_024;
 
-/// Reads what lies beside a component as its signature; nothing, if it cannot be read, is no
-/// signature.
+/// Reads what lies beside a component as its signature. What cannot be read reads as empty, which
+/// is not a signature.
 pub(crate) fn read_signature(folder: &Path, file: &str) -> Vec<u8> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut bytes = Vec::new();
-    let Ok(handle) = openat(
-        rustix::fs::CWD,
-        folder.join(format!("{file}.sig")),
-        flags,
-        Mode::empty(),
-    ) else {
+    let Ok(signature) = open(&folder.join(format!("{file}.sig"))) else {
         return bytes;
     };
-    let is_file = fstat(&handle)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    if is_file
-        && File::from(handle)
-            .take(SIGNATURE_BYTES_MAX)
-            .read_to_end(&mut bytes)
-            .is_err()
-    {
+    if !fstat(&signature).is_ok_and(|stat| is_regular(&stat)) {
+        return bytes;
+    }
+    let read = signature.take(SIGNATURE_BYTES_MAX).read_to_end(&mut bytes);
+    if read.is_err() {
         bytes.clear();
     }
     bytes

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use shardmill_core::plugin::{NameFault, PluginName};
@@ -48,13 +49,36 @@ pub(crate) enum Seen {
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) seen: BTreeMap<String, Seen>,
-    /// What lies beside components under their names with another ending. Anything may: whoever
-    /// reads one looks closer.
+    /// What lies beside components under their names with the ending of a manifest. It need not be
+    /// a regular file.
     pub(crate) manifests: BTreeMap<PluginName, Stamp>,
-    /// Tells whether the directory itself was replaced.
+    /// Device and inode, which differ once the directory itself is replaced.
     pub(crate) directory: (u64, u64),
     /// Who else may write to it, or to what is loaded from it, if somebody may.
     pub(crate) writers: Option<String>,
+}
+
+/// A scan that is under way.
+struct Scan<'a> {
+    folder: &'a Path,
+    size_max: u64,
+    me: Me,
+    seen: BTreeMap<String, Seen>,
+    manifests: BTreeMap<PluginName, Stamp>,
+    signatures: BTreeMap<PluginName, Stamp>,
+    /// By path, so that every scan reports the same one.
+    writers: BTreeMap<PathBuf, String>,
+}
+
+/// What a name in the folder is meant as.
+enum Meant {
+    Component {
+        /// Printable.
+        file: String,
+        name: Result<PluginName, NameFault>,
+    },
+    Manifest(PluginName),
+    Signature(PluginName),
 }
 
 impl Stamp {
@@ -77,56 +101,76 @@ pub(crate) fn scan(folder: &Path, size_max: u64) -> std::io::Result<Listing> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(rustix::fs::CWD, folder, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&directory)?;
-    let directory_id = (stat.st_dev, stat.st_ino);
-    let mut listing = Listing {
-        seen: BTreeMap::new(),
-        manifests: BTreeMap::new(),
-        directory: directory_id,
-        writers: None,
-    };
-    let me = Me::of_process();
-    // By name, so that the same one is told at every scan.
-    let mut written_by_others = BTreeMap::new();
-    let mut signatures = BTreeMap::new();
+    let mut scan = Scan::new(folder, size_max);
     for (names, entry) in Dir::read_from(&directory)?.enumerate() {
         if names >= NAMES_MAX {
             return Err(too_many(folder));
         }
-        let entry = entry?;
-        let component = candidate(entry.file_name());
-        let manifest = beside(entry.file_name(), MANIFEST_SUFFIX);
-        let signature = beside(entry.file_name(), SIGNATURE_SUFFIX);
-        if component.is_none() && manifest.is_none() && signature.is_none() {
-            continue;
+        scan.look_at(&directory, entry?.file_name())?;
+    }
+    Ok(scan.end(&stat))
+}
+
+impl<'a> Scan<'a> {
+    fn new(folder: &'a Path, size_max: u64) -> Self {
+        Self {
+            folder,
+            size_max,
+            me: Me::of_process(),
+            seen: BTreeMap::new(),
+            manifests: BTreeMap::new(),
+            signatures: BTreeMap::new(),
+            writers: BTreeMap::new(),
         }
-        let stat = match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+    }
+
+    fn look_at(&mut self, directory: &OwnedFd, name: &CStr) -> std::io::Result<()> {
+        let Some(meant) = Meant::by(name) else {
+            return Ok(());
+        };
+        let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             // Removed since it was listed.
-            Err(rustix::io::Errno::NOENT) => continue,
+            Err(rustix::io::Errno::NOENT) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let path = folder.join(OsStr::from_bytes(entry.file_name().to_bytes()));
-        if let Some(told) = others(&path, &stat, me) {
-            written_by_others.insert(path, told);
+        let path = self.folder.join(OsStr::from_bytes(name.to_bytes()));
+        if let Some(warning) = others(&path, &stat, self.me) {
+            self.writers.insert(path, warning);
         }
-        if let Some(plugin) = signature {
-            signatures.insert(plugin, Stamp::of(&stat));
-        }
-        if let Some(plugin) = manifest {
-            listing.manifests.insert(plugin, Stamp::of(&stat));
-        }
-        if let Some((file, name)) = component {
-            listing.seen.insert(file, judge(name, &stat, size_max));
+        self.add(meant, &stat);
+        Ok(())
+    }
+
+    fn add(&mut self, meant: Meant, stat: &Stat) {
+        match meant {
+            Meant::Component { file, name } => {
+                let seen = judge(name, stat, self.size_max).unwrap_or_else(Seen::Refused);
+                self.seen.insert(file, seen);
+            }
+            Meant::Manifest(plugin) => {
+                self.manifests.insert(plugin, Stamp::of(stat));
+            }
+            Meant::Signature(plugin) => {
+                self.signatures.insert(plugin, Stamp::of(stat));
+            }
         }
     }
-    let of_folder = others(folder, &stat, me);
-    listing.writers = of_folder.or_else(|| Some(written_by_others.pop_first()?.1));
-    for seen in listing.seen.values_mut() {
-        if let Seen::File(name, stamps) = seen {
-            stamps.signature = signatures.get(name).copied();
+
+    fn end(mut self, directory: &Stat) -> Listing {
+        for seen in self.seen.values_mut() {
+            if let Seen::File(name, stamps) = seen {
+                stamps.signature = self.signatures.get(name).copied();
+            }
+        }
+        let of_folder = others(self.folder, directory, self.me);
+        Listing {
+            seen: self.seen,
+            manifests: self.manifests,
+            directory: (directory.st_dev, directory.st_ino),
+            writers: of_folder.or_else(|| self.writers.into_values().next()),
         }
     }
-    Ok(listing)
 }
 
 /// Who besides this user and root may write to the folder, or to what a host loads from it, in
@@ -145,21 +189,25 @@ fn too_many(folder: &Path) -> std::io::Error {
     ))
 }
 
-/// The printable file name and the plugin's name, for names that are meant as plugins.
-fn candidate(name: &CStr) -> Option<(String, Result<PluginName, NameFault>)> {
-    let bytes = name.to_bytes();
-    // Editors and copy tools write under dot names first.
-    if bytes.starts_with(b".") || !bytes.ends_with(SUFFIX.as_bytes()) {
-        return None;
+impl Meant {
+    /// `None` for a name that a host does not read.
+    fn by(name: &CStr) -> Option<Self> {
+        if let Some(plugin) = beside(name, MANIFEST_SUFFIX) {
+            return Some(Self::Manifest(plugin));
+        }
+        if let Some(plugin) = beside(name, SIGNATURE_SUFFIX) {
+            return Some(Self::Signature(plugin));
+        }
+        let bytes = name.to_bytes();
+        // Editors and copy tools write under dot names first.
+        if bytes.starts_with(b".") || !bytes.ends_with(SUFFIX.as_bytes()) {
+            return None;
+        }
+        Some(Self::Component {
+            file: String::from_utf8_lossy(bytes).escape_debug().to_string(),
+            name: plugin_of_component(name),
+        })
     }
-    let text = OsStr::from_bytes(bytes)
-        .to_str()
-        .and_then(|text| text.strip_suffix(SUFFIX));
-    let plugin = text
-        .ok_or(NameFault::Letters)
-        .and_then(|text| PluginName::new(text).map_err(|error| error.why));
-    let printable = String::from_utf8_lossy(bytes).escape_debug().to_string();
-    Some((printable, plugin))
 }
 
 /// The plugin beside whose component this lies, if it ends in `suffix`.
@@ -167,35 +215,42 @@ fn beside(name: &CStr, suffix: &str) -> Option<PluginName> {
     PluginName::new(name.to_str().ok()?.strip_suffix(suffix)?).ok()
 }
 
-fn judge(name: Result<PluginName, NameFault>, stat: &Stat, size_max: u64) -> Seen {
-    let name = match name {
-        Ok(name) => name,
-        Err(why) => return Seen::Refused(Refusal::Name { why }),
-    };
-    let not_a_file = |what| Seen::Refused(Refusal::NotAFile { what });
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {}
-        FileType::Symlink => return not_a_file("a symbolic link"),
-        FileType::Directory => return not_a_file("a directory"),
-        FileType::Fifo => return not_a_file("a named pipe"),
-        FileType::Socket => return not_a_file("a socket"),
-        FileType::CharacterDevice | FileType::BlockDevice => return not_a_file("a device"),
-        FileType::Unknown => return not_a_file("of an unknown type"),
+fn plugin_of_component(file: &CStr) -> Result<PluginName, NameFault> {
+    let text = file.to_str().ok();
+    let name = text.and_then(|text| text.strip_suffix(SUFFIX));
+    PluginName::new(name.ok_or(NameFault::Letters)?).map_err(|error| error.why)
+}
+
+fn judge(name: Result<PluginName, NameFault>, stat: &Stat, size_max: u64) -> Result<Seen, Refusal> {
+    let name = name.map_err(|why| Refusal::Name { why })?;
+    if let Some(what) = special_file(stat) {
+        return Err(Refusal::NotAFile { what });
     }
-    let stamp = Stamp::of(stat);
-    if stamp.size > size_max {
-        return Seen::Refused(Refusal::TooBig {
-            size: stamp.size,
+    let component = Stamp::of(stat);
+    if component.size > size_max {
+        return Err(Refusal::TooBig {
+            size: component.size,
             limit: size_max,
         });
     }
-    Seen::File(
-        name,
-        Stamps {
-            component: stamp,
-            signature: None,
-        },
-    )
+    let stamps = Stamps {
+        component,
+        signature: None,
+    };
+    Ok(Seen::File(name, stamps))
+}
+
+/// What it is, if it is not a regular file.
+fn special_file(stat: &Stat) -> Option<&'static str> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => None,
+        FileType::Symlink => Some("a symbolic link"),
+        FileType::Directory => Some("a directory"),
+        FileType::Fifo => Some("a named pipe"),
+        FileType::Socket => Some("a socket"),
+        FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
+        FileType::Unknown => Some("of an unknown type"),
+    }
 }
 
 #[cfg(test)]

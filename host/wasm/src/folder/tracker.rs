@@ -95,11 +95,17 @@ struct Tracked {
     failed: HashSet<PluginDigest>,
     /// Whether it was refused, and nothing was loaded since.
     is_refused: bool,
+    retries: Retries,
+}
+
+/// Why a file is tried again though it has not changed.
+#[derive(Debug, Default)]
+struct Retries {
     /// When a file that looked cut off is tried for the last time.
-    retry_at: Option<Instant>,
+    last_try_at: Option<Instant>,
     /// When what the host could not load is tried again.
-    host_retry: Option<HostRetry>,
-    /// Why it was not even tried: told once, however often that is found again.
+    host: Option<HostRetry>,
+    /// Why it was not even tried: reported once, however often that is found again.
     turned_away: Option<LoadError>,
 }
 
@@ -126,6 +132,18 @@ impl Tracker {
         now: Instant,
         listing: &BTreeMap<String, Seen>,
     ) -> Vec<Action> {
+        self.see(now, listing);
+        let actions = self.act(now);
+        self.files.retain(|_, tracked| {
+            tracked.seen.is_some()
+                || tracked.loaded.is_some()
+                || tracked.is_loading
+                || tracked.is_refused
+        });
+        actions
+    }
+
+    fn see(&mut self, now: Instant, listing: &BTreeMap<String, Seen>) {
         for (file, seen) in listing {
             let tracked = self
                 .files
@@ -138,56 +156,41 @@ impl Tracker {
                 tracked.see(now, None);
             }
         }
+    }
+
+    fn act(&mut self, now: Instant) -> Vec<Action> {
+        let placed = self.files.values().filter(|tracked| tracked.has_place());
+        let mut room = self.plugins_max.saturating_sub(placed.count());
         let mut actions = Vec::new();
-        let mut room = self.plugins_max.saturating_sub(
-            self.files
-                .values()
-                .filter(|tracked| tracked.has_place())
-                .count(),
-        );
         for (file, tracked) in &mut self.files {
+            if !tracked.is_due(now, self.settle) {
+                continue;
+            }
             let had_place = tracked.has_place();
-            let is_room = had_place || room > 0;
-            actions.extend(tracked.act(
-                now,
-                self.settle,
-                file,
-                is_room.then_some(()).ok_or(self.plugins_max),
-            ));
+            let limit = (!had_place && room == 0).then_some(self.plugins_max);
+            actions.extend(tracked.act(file, limit));
             room -= usize::from(!had_place && tracked.has_place());
         }
-        self.files.retain(|_, tracked| {
-            tracked.seen.is_some()
-                || tracked.loaded.is_some()
-                || tracked.is_loading
-                || tracked.is_refused
-        });
         actions
     }
 
     /// When to look again although nothing has happened.
     pub(crate) fn next_look(&self) -> Option<Instant> {
-        let look = |tracked: &Tracked| match tracked
-            .retry_at
-            .or(tracked.host_retry.map(|retry| retry.at))
-        {
-            _ if tracked.is_loading => None,
-            Some(at) => Some(at.max(tracked.since + self.settle)),
-            None => tracked.is_pending().then(|| tracked.since + self.settle),
-        };
-        self.files.values().filter_map(look).min()
+        let looks = self.files.values();
+        looks
+            .filter_map(|tracked| tracked.next_look(self.settle))
+            .min()
     }
 
     /// Whether everything seen has been dealt with. What the host could not load for reasons of its
     /// own has been, too.
     pub(crate) fn is_settled(&self) -> bool {
         self.files.values().all(|tracked| {
-            !tracked.is_loading && !tracked.is_pending() && tracked.retry_at.is_none()
+            !tracked.is_loading && !tracked.is_pending() && tracked.retries.last_try_at.is_none()
         })
     }
 
-    /// Whether loading this version would change nothing: it is loaded already, or has failed
-    /// already.
+    /// Versions that need not be compiled again: they are loaded already, or have failed already.
     pub(crate) fn known_digests(&self, file: &str) -> HashSet<PluginDigest> {
         let Some(tracked) = self.files.get(file) else {
             return HashSet::new();
@@ -215,9 +218,7 @@ impl Tracker {
         };
         tracked.is_loading = false;
         tracked.dealt_with = Some(Seen::File(name.clone(), stamps));
-        let is_last_try = tracked.retry_at.take().is_some();
-        let host_retry = tracked.host_retry.take();
-        let turned_away = tracked.turned_away.take();
+        let before = std::mem::take(&mut tracked.retries);
         match ended {
             Ended::Known => News::Nothing,
             Ended::Moved => {
@@ -225,52 +226,12 @@ impl Tracker {
                 tracked.since = now;
                 News::Nothing
             }
-            Ended::Loaded(digest) => {
-                tracked.is_refused = false;
-                match tracked.loaded.replace((name.clone(), digest)) {
-                    None => News::First,
-                    Some((_, previous)) => News::Changed { previous },
-                }
-            }
-            Ended::Failed(reason) if may_be_incomplete(&reason) && !is_last_try => {
-                tracked.retry_at = Some(now + grace);
+            Ended::Loaded(digest) => tracked.load(name, digest),
+            Ended::Failed(reason) if may_be_incomplete(&reason) && before.last_try_at.is_none() => {
+                tracked.retries.last_try_at = Some(now + grace);
                 News::Nothing
             }
-            Ended::Failed(Refusal::Bytes { digest, error }) if error.may_pass() => {
-                tracked.host_retry = Some(HostRetry {
-                    at: now + TURN_RETRY,
-                    wait: TURN_RETRY,
-                });
-                tracked.is_refused = true;
-                tracked.turned_away = Some(error.clone());
-                if turned_away.as_ref() == Some(&error) {
-                    return News::Nothing;
-                }
-                News::Refused {
-                    reason: Refusal::Bytes { digest, error },
-                    keeps: tracked.kept(),
-                }
-            }
-            Ended::Failed(reason) => {
-                if let Refusal::Bytes { digest, error } = &reason {
-                    if error.is_hosts() {
-                        // It says nothing of the bytes: they are tried again, later and later.
-                        let wait = host_retry
-                            .map_or(HOST_RETRY_MIN, |last| HOST_RETRY_MAX.min(last.wait * 2));
-                        tracked.host_retry = Some(HostRetry {
-                            at: now + wait,
-                            wait,
-                        });
-                    } else if tracked.failed.len() < FAILED_MAX {
-                        tracked.failed.insert(digest.clone());
-                    }
-                }
-                tracked.is_refused = true;
-                News::Refused {
-                    reason,
-                    keeps: tracked.kept(),
-                }
-            }
+            Ended::Failed(reason) => tracked.fail(now, reason, &before),
         }
     }
 }
@@ -285,9 +246,7 @@ impl Tracked {
             loaded: None,
             failed: HashSet::new(),
             is_refused: false,
-            retry_at: None,
-            host_retry: None,
-            turned_away: None,
+            retries: Retries::default(),
         }
     }
 
@@ -295,9 +254,7 @@ impl Tracked {
         if self.seen.as_ref() != seen {
             self.seen = seen.cloned();
             self.since = now;
-            self.retry_at = None;
-            self.host_retry = None;
-            self.turned_away = None;
+            self.retries = Retries::default();
         }
     }
 
@@ -313,63 +270,117 @@ impl Tracked {
         self.loaded.is_some() || self.is_loading
     }
 
-    /// `room` is the most plugins there may be, if there are as many.
-    fn act(
-        &mut self,
-        now: Instant,
-        settle: Duration,
-        file: &str,
-        room: Result<(), usize>,
-    ) -> Option<Action> {
-        let retry_at = self.retry_at.or(self.host_retry.map(|retry| retry.at));
-        let is_retry_due = retry_at.is_some_and(|at| now >= at);
+    fn is_due(&self, now: Instant, settle: Duration) -> bool {
         let has_settled = now.saturating_duration_since(self.since) >= settle;
-        if self.is_loading || !has_settled || !(self.is_pending() || is_retry_due) {
+        let is_retry_due = self.retries.next_at().is_some_and(|at| now >= at);
+        !self.is_loading && has_settled && (self.is_pending() || is_retry_due)
+    }
+
+    fn next_look(&self, settle: Duration) -> Option<Instant> {
+        if self.is_loading {
             return None;
         }
-        match self.seen.clone() {
-            Some(Seen::File(name, stamps)) => match room {
-                Ok(()) => {
-                    self.is_loading = true;
-                    Some(Action::Load {
-                        file: file.to_owned(),
-                        name,
-                        stamps,
-                    })
-                }
-                Err(limit) => {
-                    self.is_refused = true;
-                    self.dealt_with = self.seen.clone();
-                    Some(Action::Refuse {
-                        file: file.to_owned(),
-                        reason: Refusal::TooMany { limit },
-                        keeps: None,
-                    })
-                }
-            },
-            Some(Seen::Refused(reason)) => {
-                self.is_refused = true;
-                self.dealt_with = self.seen.clone();
-                Some(Action::Refuse {
+        let settled_at = self.since + settle;
+        match self.retries.next_at() {
+            Some(at) => Some(at.max(settled_at)),
+            None => self.is_pending().then_some(settled_at),
+        }
+    }
+
+    /// `limit` is how many plugins there may be, if there is no room for one more.
+    fn act(&mut self, file: &str, limit: Option<usize>) -> Option<Action> {
+        match (self.seen.clone(), limit) {
+            (Some(Seen::File(name, stamps)), None) => {
+                self.is_loading = true;
+                Some(Action::Load {
                     file: file.to_owned(),
-                    reason,
-                    keeps: self.kept(),
+                    name,
+                    stamps,
                 })
             }
-            None => {
-                let was_refused = std::mem::take(&mut self.is_refused);
-                match self.loaded.take() {
-                    Some((name, _)) => Some(Action::Remove { name }),
-                    None => was_refused.then(|| Action::Forget {
-                        file: file.to_owned(),
-                    }),
-                }
+            (Some(Seen::File(..)), Some(limit)) => {
+                Some(self.refuse(file, Refusal::TooMany { limit }))
             }
+            (Some(Seen::Refused(reason)), _) => Some(self.refuse(file, reason)),
+            (None, _) => self.forget(file),
+        }
+    }
+
+    fn refuse(&mut self, file: &str, reason: Refusal) -> Action {
+        self.is_refused = true;
+        self.dealt_with = self.seen.clone();
+        Action::Refuse {
+            file: file.to_owned(),
+            reason,
+            keeps: self.kept(),
+        }
+    }
+
+    fn forget(&mut self, file: &str) -> Option<Action> {
+        let was_refused = std::mem::take(&mut self.is_refused);
+        match self.loaded.take() {
+            Some((name, _)) => Some(Action::Remove { name }),
+            None => was_refused.then(|| Action::Forget {
+                file: file.to_owned(),
+            }),
+        }
+    }
+
+    fn load(&mut self, name: &PluginName, digest: PluginDigest) -> News {
+        self.is_refused = false;
+        match self.loaded.replace((name.clone(), digest)) {
+            None => News::First,
+            Some((_, previous)) => News::Changed { previous },
+        }
+    }
+
+    fn fail(&mut self, now: Instant, reason: Refusal, before: &Retries) -> News {
+        self.is_refused = true;
+        if let Refusal::Bytes { digest, error } = &reason {
+            if error.may_pass() {
+                self.retries.host = Some(HostRetry::at_next_turn(now));
+                self.retries.turned_away = Some(error.clone());
+                if before.turned_away.as_ref() == Some(error) {
+                    return News::Nothing;
+                }
+            } else if error.is_hosts() {
+                // It says nothing about the bytes: they are tried again, later and later.
+                self.retries.host = Some(HostRetry::after(before.host, now));
+            } else if self.failed.len() < FAILED_MAX {
+                self.failed.insert(digest.clone());
+            }
+        }
+        News::Refused {
+            reason,
+            keeps: self.kept(),
         }
     }
 
     fn kept(&self) -> Option<PluginDigest> {
         self.loaded.as_ref().map(|(_, digest)| digest.clone())
+    }
+}
+
+impl Retries {
+    fn next_at(&self) -> Option<Instant> {
+        self.last_try_at.or(self.host.map(|retry| retry.at))
+    }
+}
+
+impl HostRetry {
+    fn at_next_turn(now: Instant) -> Self {
+        Self {
+            at: now + TURN_RETRY,
+            wait: TURN_RETRY,
+        }
+    }
+
+    fn after(last: Option<Self>, now: Instant) -> Self {
+        let wait = last.map_or(HOST_RETRY_MIN, |last| HOST_RETRY_MAX.min(last.wait * 2));
+        Self {
+            at: now + wait,
+            wait,
+        }
     }
 }
 

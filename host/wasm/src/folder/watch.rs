@@ -73,11 +73,11 @@ pub struct PluginFolder {
     turns: Arc<Turns>,
     changed: Arc<Notify>,
     watched: Option<(Watched, (u64, u64))>,
-    /// So that a lasting trouble is logged once.
+    /// The last problem, so that one that lasts is logged once.
     trouble: Option<String>,
-    /// What was told last of who else may write here.
+    /// What was sent last about who else may write here.
     writers: Option<String>,
-    is_first_scan_told: bool,
+    is_first_scan_done: bool,
 }
 
 /// The receiver of events is gone, so there is no one to watch for.
@@ -107,7 +107,7 @@ impl PluginFolder {
             watched: None,
             trouble: None,
             writers: None,
-            is_first_scan_told: false,
+            is_first_scan_done: false,
         };
         (folder, received)
     }
@@ -125,17 +125,7 @@ impl PluginFolder {
             if let Err(nobody) = self.look().await {
                 return nobody;
             }
-            let interval = if self.watched.is_some() {
-                self.options.rescan
-            } else {
-                self.options.poll
-            };
-            let floor = Instant::now() + interval;
-            let looks = [self.tracker.next_look(), self.manifests.next_look()];
-            let next = looks
-                .into_iter()
-                .flatten()
-                .fold(floor, |next, at| next.min(at.into()));
+            let next = self.next_look();
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep_until(next) => {}
@@ -148,49 +138,66 @@ impl PluginFolder {
         }
     }
 
+    fn next_look(&self) -> Instant {
+        let interval = if self.watched.is_some() {
+            self.options.rescan
+        } else {
+            self.options.poll
+        };
+        let latest = Instant::now() + interval;
+        let looks = [self.tracker.next_look(), self.manifests.next_look()];
+        looks
+            .into_iter()
+            .flatten()
+            .fold(latest, |next, at| next.min(at.into()))
+    }
+
     async fn look(&mut self) -> Result<(), NobodyListens> {
         // Watch before the first scan: what changes between the two is an event.
         if self.watched.is_none() {
             self.start_watching();
         }
-        let (path, size_max) = (self.options.path.clone(), self.options.file_bytes_max);
-        let listing = match tokio::task::spawn_blocking(move || scan(&path, size_max)).await {
-            Ok(Ok(listing)) => listing,
-            // Nothing is known, so nothing is removed: a folder that is unmounted for a moment
-            // stops no plugin.
-            Ok(Err(error)) => {
-                self.report_trouble(&error.to_string());
-                return Ok(());
-            }
-            Err(error) => {
-                self.report_trouble(&error.to_string());
-                return Ok(());
-            }
+        let Some(listing) = self.scan().await else {
+            return Ok(());
         };
-        self.trouble = None;
         self.check_directory(&listing);
         if self.writers != listing.writers {
             self.writers.clone_from(&listing.writers);
             let told = listing.writers.clone();
-            self.tell(FolderEvent::Writers { told }).await?;
+            self.send(FolderEvent::Writers { told }).await?;
         }
-        for action in self
-            .tracker
-            .observe(std::time::Instant::now(), &listing.seen)
-        {
+        let now = std::time::Instant::now();
+        for action in self.tracker.observe(now, &listing.seen) {
             self.act(action).await?;
         }
-        for name in self
-            .manifests
-            .observe(std::time::Instant::now(), &listing.manifests)
-        {
-            self.tell(FolderEvent::ManifestChanged { name }).await?;
+        let now = std::time::Instant::now();
+        for name in self.manifests.observe(now, &listing.manifests) {
+            self.send(FolderEvent::ManifestChanged { name }).await?;
         }
-        if !self.is_first_scan_told && self.tracker.is_settled() {
-            self.is_first_scan_told = true;
-            self.tell(FolderEvent::FirstScanDone).await?;
+        if !self.is_first_scan_done && self.tracker.is_settled() {
+            self.is_first_scan_done = true;
+            self.send(FolderEvent::FirstScanDone).await?;
         }
         Ok(())
+    }
+
+    /// `None` if nothing is known of the folder. So nothing is removed: a folder that is unmounted
+    /// for a moment stops no plugin.
+    async fn scan(&mut self) -> Option<Listing> {
+        let (path, size_max) = (self.options.path.clone(), self.options.file_bytes_max);
+        let listing = tokio::task::spawn_blocking(move || scan(&path, size_max))
+            .await
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        match listing {
+            Ok(listing) => {
+                self.trouble = None;
+                Some(listing)
+            }
+            Err(error) => {
+                self.report_trouble(&error.to_string());
+                None
+            }
+        }
     }
 
     fn start_watching(&mut self) {
@@ -243,15 +250,15 @@ impl PluginFolder {
                 reason,
                 keeps,
             } => {
-                self.tell(FolderEvent::Refused {
+                self.send(FolderEvent::Refused {
                     file,
                     reason,
                     keeps,
                 })
                 .await
             }
-            Action::Forget { file } => self.tell(FolderEvent::RefusedGone { file }).await,
-            Action::Remove { name } => self.tell(FolderEvent::Removed { name }).await,
+            Action::Forget { file } => self.send(FolderEvent::RefusedGone { file }).await,
+            Action::Remove { name } => self.send(FolderEvent::Removed { name }).await,
         }
     }
 
@@ -286,10 +293,10 @@ impl PluginFolder {
             },
             (News::Nothing | News::First | News::Changed { .. }, _) => return Ok(()),
         };
-        self.tell(event).await
+        self.send(event).await
     }
 
-    async fn tell(&self, event: FolderEvent) -> Result<(), NobodyListens> {
+    async fn send(&self, event: FolderEvent) -> Result<(), NobodyListens> {
         self.events.send(event).await.map_err(|_| NobodyListens)
     }
 

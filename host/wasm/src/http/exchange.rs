@@ -23,7 +23,7 @@ use super::resolver::{Addresses, LOOKUPS, Unreachable};
 use super::response_body::{Bounds, CallBodies, ResponseBody};
 use super::tally::{Outcome, Tally};
 use crate::bindings::wasi::logging::logging::Level;
-use crate::guest_output::GuestLog;
+use crate::output::GuestLog;
 
 /// A request that was admitted, and what it is held to.
 pub(super) struct Exchange {
@@ -45,8 +45,44 @@ pub(super) struct Exchange {
     pub(super) permit: OwnedSemaphorePermit,
 }
 
+/// When the parts of an exchange must be over.
+struct Deadlines {
+    turn: Instant,
+    head: Instant,
+    body: Instant,
+    between_bytes: Duration,
+}
+
+/// The head of a response, and the places that it holds among the plugin's requests and the host's
+/// while its body is read.
+struct Head {
+    response: http::Response<reqwest::Body>,
+    places: [OwnedSemaphorePermit; 2],
+}
+
+impl Deadlines {
+    /// What the guest asks for, within the limits.
+    fn new(asked: &RequestOptions, limits: &HttpLimits, call_deadline: Instant) -> Self {
+        let connect = at_most(limits.connect_timeout, asked.connect_timeout);
+        let first_byte = at_most(limits.first_byte_timeout, asked.first_byte_timeout);
+        let now = Instant::now();
+        let body = call_deadline.min(now + limits.timeout);
+        let head = body.min(now + connect + first_byte);
+        Self {
+            turn: head.min(now + connect),
+            head,
+            body,
+            between_bytes: at_most(limits.between_bytes_timeout, asked.between_bytes_timeout),
+        }
+    }
+}
+
+fn at_most(limit: Duration, asked: Option<Duration>) -> Duration {
+    asked.map_or(limit, |asked| asked.min(limit))
+}
+
 impl Exchange {
-    /// Sends the request when it is its turn among the plugin's; gives the response once its head
+    /// Sends the request when it is its turn among the plugin's; returns the response once its head
     /// is here.
     pub(super) async fn run(
         self,
@@ -54,54 +90,59 @@ impl Exchange {
         request: http::Request<WasiBody>,
         mut tally: Tally,
     ) -> Result<http::Response<WasiBody>, Error> {
-        let limits = self.addresses.options().limits;
-        let at_most = |asked: Option<Duration>, limit: Duration| {
-            asked.map_or(limit, |asked| asked.min(limit))
-        };
-        let now = Instant::now();
-        let deadline = self.call_deadline.min(now + limits.timeout);
-        let connect = at_most(self.options.connect_timeout, limits.connect_timeout);
-        let first_byte = at_most(self.options.first_byte_timeout, limits.first_byte_timeout);
-        let head_deadline = deadline.min(now + connect + first_byte);
+        let deadlines = Deadlines::new(&self.options, self.limits(), self.call_deadline);
         let head = tokio::select! {
             biased;
             () = self.call.cancelled() => Err(Error::ConnectionTerminated),
-            head = async {
-                let turn = self.turn(queued, head_deadline.min(now + connect)).await?;
-                let head = LOOKUPS.scope(Arc::clone(&self.share.lookups), self.head(request, &limits));
-                let head = tokio::time::timeout_at(head_deadline, head).await;
-                head.unwrap_or(Err(Error::ConnectionReadTimeout)).map(|head| (head, turn))
-            } => head,
+            head = self.head_in_turn(queued, request, &deadlines) => head,
         };
-        let (head, turn) = match head {
-            Ok(head) => head,
+        match head {
+            Ok(head) => Ok(self.respond(head, &deadlines, tally)),
             Err(error) => {
                 tally.tell(outcome_of(&error));
-                return Err(error);
+                Err(error)
             }
-        };
-        let (mut parts, body) = head.into_parts();
+        }
+    }
+
+    fn limits(&self) -> &HttpLimits {
+        &self.addresses.options().limits
+    }
+
+    async fn head_in_turn(
+        &self,
+        queued: Queued,
+        request: http::Request<WasiBody>,
+        deadlines: &Deadlines,
+    ) -> Result<Head, Error> {
+        let places = self.turn(queued, deadlines.turn).await?;
+        let response = LOOKUPS.scope(Arc::clone(&self.share.lookups), self.send(request));
+        let response = tokio::time::timeout_at(deadlines.head, response).await;
+        Ok(Head {
+            response: response.unwrap_or(Err(Error::ConnectionReadTimeout))?,
+            places,
+        })
+    }
+
+    fn respond(
+        self,
+        head: Head,
+        deadlines: &Deadlines,
+        mut tally: Tally,
+    ) -> http::Response<WasiBody> {
+        let (mut parts, body) = head.response.into_parts();
         copy_values(&mut parts.headers);
         tally.tell(Outcome::of_status(parts.status.as_u16()));
-        let between_bytes = at_most(
-            self.options.between_bytes_timeout,
-            limits.between_bytes_timeout,
-        );
         let bounds = Bounds {
-            bytes_max: limits.response_bytes,
-            between_bytes,
-            deadline,
+            bytes_max: self.limits().response_bytes,
+            between_bytes: deadlines.between_bytes,
+            deadline: deadlines.body,
             call: self.call,
         };
-        let [of_plugin, of_host] = turn;
-        let body = ResponseBody::new(
-            body,
-            bounds,
-            tally,
-            [self.permit, of_plugin, of_host],
-            &self.bodies,
-        );
-        Ok(http::Response::from_parts(parts, WasiBody::new(body)))
+        let [of_plugin, of_host] = head.places;
+        let permits = [self.permit, of_plugin, of_host];
+        let body = ResponseBody::new(body, bounds, tally, permits, &self.bodies);
+        http::Response::from_parts(parts, WasiBody::new(body))
     }
 
     /// Waits until fewer requests than allowed are in flight, of this plugin and then on this host.
@@ -112,38 +153,34 @@ impl Exchange {
     ) -> Result<[OwnedSemaphorePermit; 2], Error> {
         let turn = async {
             let of_plugin = queued.turn().await?;
-            Ok::<_, AcquireError>([
-                of_plugin,
-                Arc::clone(&self.in_flight_total).acquire_owned().await?,
-            ])
+            let of_host = Arc::clone(&self.in_flight_total).acquire_owned().await?;
+            Ok::<_, AcquireError>([of_plugin, of_host])
         };
         if let Ok(Ok(turn)) = tokio::time::timeout_at(deadline, turn).await {
             return Ok(turn);
         }
-        let limit = self.addresses.options().limits.in_flight_total;
-        let message = format!(
+        let limit = self.limits().in_flight_total;
+        self.warn(&format!(
             "a request is refused: {limit} at once are allowed on this host, half of them to one \
                 plugin (http.requests-in-flight-total), and none ended in time"
-        );
-        self.log.write(Level::Warn, "http", &message);
+        ));
         Err(Error::ConnectionLimitReached)
     }
 
-    async fn head(
+    async fn send(
         &self,
         request: http::Request<WasiBody>,
-        limits: &HttpLimits,
     ) -> Result<http::Response<reqwest::Body>, Error> {
         self.check_literal().await?;
+        let limits = self.limits();
         let (parts, body) = request.into_parts();
         let mut headers = parts.headers;
         // The host says both itself: where the request goes, and how long it is.
         headers.remove(HOST);
         headers.remove(CONTENT_LENGTH);
         if is_too_large(&headers, limits) {
-            return Err(Error::HttpRequestHeaderSectionSize(size(
-                limits.header_bytes,
-            )));
+            let most = size(limits.header_bytes);
+            return Err(Error::HttpRequestHeaderSectionSize(most));
         }
         let body = collected(body, limits.request_bytes).await?;
         let request = self
@@ -155,19 +192,7 @@ impl Exchange {
             .send()
             .await
             .map_err(|error| self.explained(&error))?;
-        if is_too_large(response.headers(), limits) {
-            return Err(Error::HttpResponseHeaderSectionSize(size(
-                limits.header_bytes,
-            )));
-        }
-        if response
-            .content_length()
-            .is_some_and(|bytes| bytes > limits.response_bytes as u64)
-        {
-            return Err(Error::HttpResponseBodySize(Some(
-                limits.response_bytes as u64,
-            )));
-        }
+        check_head(&response, limits)?;
         Ok(response.into())
     }
 
@@ -183,33 +208,25 @@ impl Exchange {
         self.addresses
             .check(address, port)
             .await
-            .map_err(|refusal| self.told(&refusal))
+            .map_err(|refusal| self.unreachable(&refusal))
     }
 
-    /// As the guest sees it; what is no business of the guest's goes to the log.
+    /// As the guest sees it. What concerns only the operator goes to the log.
     fn explained(&self, error: &reqwest::Error) -> Error {
         if let Some(unreachable) = cause::<Unreachable>(error) {
-            return self.told(unreachable);
+            return self.unreachable(unreachable);
         }
         if error.is_connect() {
-            // What is wrong with a certificate, say, the guest's error has no words for.
-            let (host, last) = (
-                self.url.host_str().unwrap_or_default(),
-                causes(error).last().map(ToString::to_string),
-            );
-            let why = last.unwrap_or_else(|| "no connection".to_owned());
-            self.log.write(
-                Level::Warn,
-                "http",
-                &format!("a request to {host} is not sent: {why}"),
-            );
+            // The guest's error cannot say what is wrong with a certificate, for example.
+            let why = causes(error).last().map(ToString::to_string);
+            let why = why.unwrap_or_else(|| "no connection".to_owned());
+            self.warn_not_sent(&why);
         }
         meaning(error)
     }
 
-    fn told(&self, unreachable: &Unreachable) -> Error {
-        let host = self.url.host_str().unwrap_or_default();
-        let (error, mend) = match unreachable {
+    fn unreachable(&self, unreachable: &Unreachable) -> Error {
+        let (error, fix) = match unreachable {
             Unreachable::Refused(refusal) if !refusal.can_be_allowed() => (
                 Error::DestinationIpProhibited,
                 ", which no plugin may reach",
@@ -227,13 +244,30 @@ impl Exchange {
                 "",
             ),
         };
-        self.log.write(
-            Level::Warn,
-            "http",
-            &format!("a request to {host} is not sent: {unreachable}{mend}"),
-        );
+        self.warn_not_sent(&format!("{unreachable}{fix}"));
         error
     }
+
+    fn warn_not_sent(&self, why: &str) {
+        let host = self.url.host_str().unwrap_or_default();
+        self.warn(&format!("a request to {host} is not sent: {why}"));
+    }
+
+    fn warn(&self, message: &str) {
+        self.log.write(Level::Warn, "http", message);
+    }
+}
+
+fn check_head(response: &reqwest::Response, limits: &HttpLimits) -> Result<(), Error> {
+    if is_too_large(response.headers(), limits) {
+        let most = size(limits.header_bytes);
+        return Err(Error::HttpResponseHeaderSectionSize(most));
+    }
+    let most = limits.response_bytes as u64;
+    if response.content_length().is_some_and(|bytes| bytes > most) {
+        return Err(Error::HttpResponseBodySize(Some(most)));
+    }
+    Ok(())
 }
 
 /// All of a request's body, so that what the host holds is bounded before anything is sent.

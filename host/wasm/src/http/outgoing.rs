@@ -19,7 +19,7 @@ use super::resolver::Addresses;
 use super::response_body::CallBodies;
 use super::tally::{Outcome, Tally};
 use crate::bindings::wasi::logging::logging::Level;
-use crate::guest_output::GuestLog;
+use crate::output::GuestLog;
 
 /// Bytes of a set of headers that a guest builds, for one that may send nothing: it can hold a
 /// thousand of them.
@@ -65,7 +65,7 @@ struct Call {
 
 /// Why a request is not sent.
 enum NotAdmitted {
-    /// No URL, or none that a client takes.
+    /// Not a URL that a client takes.
     Uri,
     /// A method that makes a tunnel.
     Method,
@@ -108,8 +108,8 @@ impl Outgoing {
         fields
     }
 
-    /// Starts a call that may take this long. A tenth of it is kept for the guest, to tell what
-    /// became of its requests.
+    /// Starts a call that may take this long. A tenth of it is kept for the guest, to report
+    /// what became of its requests.
     pub(crate) fn open(&mut self, deadline: Duration) {
         self.close();
         self.call = Call::new(
@@ -147,32 +147,14 @@ impl Outgoing {
         if self.call.requests > limits.per_call {
             return Err(NotAdmitted::PerCall(limits.per_call));
         }
-        if request.method() == Method::CONNECT {
-            return Err(NotAdmitted::Method);
-        }
-        // Judged as the client will read it, which takes `0x7f.1` for an address.
-        let url = Url::parse(&request.uri().to_string()).map_err(|_| NotAdmitted::Uri)?;
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(NotAdmitted::Uri);
-        }
-        let scheme = match request.uri().scheme() {
-            Some(scheme) if *scheme == Scheme::HTTP => HttpScheme::Http,
-            Some(scheme) if *scheme == Scheme::HTTPS => HttpScheme::Https,
-            _ => return Err(NotAdmitted::Uri),
-        };
-        let port = url.port().unwrap_or(scheme.default_port());
-        let host = url.host_str().ok_or(NotAdmitted::Uri)?;
-        let is_granted = self
-            .hosts
-            .iter()
-            .any(|granted| granted.admits(scheme, host, port));
-        let Some(client) = self.clients.get(&port).filter(|_| is_granted) else {
-            return Err(NotAdmitted::Host(url));
+        let target = Target::of(request)?;
+        let Some(client) = self.client_for(&target) else {
+            return Err(NotAdmitted::Host(target.url));
         };
         let permit = Arc::clone(&self.call.in_flight).try_acquire_owned();
         Ok(Exchange {
             client: client.clone(),
-            url,
+            url: target.url,
             addresses: Arc::clone(&self.addresses),
             options: options.unwrap_or_default(),
             call_deadline: self.call.deadline,
@@ -185,37 +167,88 @@ impl Outgoing {
         })
     }
 
-    /// Tells the operator, and gives what the guest is told.
-    fn refuse(&self, refusal: &NotAdmitted) -> (Error, Outcome) {
-        let (error, outcome, message) = match refusal {
-            NotAdmitted::Uri => return (Error::HttpRequestUriInvalid, Outcome::Failed),
-            NotAdmitted::Method => return (Error::HttpRequestMethodInvalid, Outcome::Failed),
-            NotAdmitted::Host(url) => {
+    /// `None` if the plugin may not send there.
+    fn client_for(&self, target: &Target) -> Option<&Client> {
+        let host = target.url.host_str()?;
+        let is_granted = self
+            .hosts
+            .iter()
+            .any(|granted| granted.admits(target.scheme, host, target.port));
+        if is_granted {
+            self.clients.get(&target.port)
+        } else {
+            None
+        }
+    }
+}
+
+/// Where a request goes, as the client will read it: that takes `0x7f.1` for an address.
+struct Target {
+    url: Url,
+    scheme: HttpScheme,
+    port: u16,
+}
+
+impl Target {
+    fn of(request: &http::Request<WasiBody>) -> Result<Self, NotAdmitted> {
+        if request.method() == Method::CONNECT {
+            return Err(NotAdmitted::Method);
+        }
+        let url = Url::parse(&request.uri().to_string()).map_err(|_| NotAdmitted::Uri)?;
+        let names_user = !url.username().is_empty() || url.password().is_some();
+        if names_user || url.host_str().is_none() {
+            return Err(NotAdmitted::Uri);
+        }
+        let scheme = match request.uri().scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => HttpScheme::Http,
+            Some(scheme) if *scheme == Scheme::HTTPS => HttpScheme::Https,
+            _ => return Err(NotAdmitted::Uri),
+        };
+        let port = url.port().unwrap_or(scheme.default_port());
+        Ok(Self { url, scheme, port })
+    }
+}
+
+impl NotAdmitted {
+    /// What the guest sees.
+    fn error(&self) -> Error {
+        match self {
+            Self::Uri => Error::HttpRequestUriInvalid,
+            Self::Method => Error::HttpRequestMethodInvalid,
+            Self::Host(_) => Error::HttpRequestDenied,
+            Self::PerCall(_) | Self::InFlight(_) => Error::ConnectionLimitReached,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Uri | Self::Method => Outcome::Failed,
+            Self::Host(_) => Outcome::Denied,
+            Self::PerCall(_) | Self::InFlight(_) => Outcome::TooMany,
+        }
+    }
+
+    /// What the operator sees; nothing where no setting would help.
+    fn message(&self) -> Option<String> {
+        Some(match self {
+            Self::Uri | Self::Method => return None,
+            Self::Host(url) => {
                 let (scheme, host) = (url.scheme(), url.host_str().unwrap_or_default());
                 let port = url
                     .port()
                     .map_or_else(String::new, |port| format!(":{port}"));
-                let message = format!(
+                format!(
                     "a request to {scheme}://{host}{port} is denied: the plugin is not granted \
                         that host; add it to http under [grants]"
-                );
-                (Error::HttpRequestDenied, Outcome::Denied, message)
+                )
             }
-            NotAdmitted::PerCall(limit) => {
-                let message = format!(
-                    "a request is refused: {limit} in one call are allowed (http.requests-per-call)"
-                );
-                (Error::ConnectionLimitReached, Outcome::TooMany, message)
-            }
-            NotAdmitted::InFlight(limit) => {
-                let message = format!(
-                    "a request is refused: {limit} at once are allowed (http.requests-in-flight)"
-                );
-                (Error::ConnectionLimitReached, Outcome::TooMany, message)
-            }
-        };
-        self.log.write(Level::Warn, "http", &message);
-        (error, outcome)
+            Self::PerCall(limit) => format!(
+                "a request is refused: {limit} in one call are allowed (http.requests-per-call)"
+            ),
+            Self::InFlight(limit) => format!(
+                "a request is refused: {limit} at once are allowed (http.requests-in-flight)"
+            ),
+        })
     }
 }
 
@@ -252,18 +285,14 @@ impl WasiHttpHooks for Outgoing {
         match self.admit(&request, options) {
             Ok(exchange) => {
                 let queued = Queued::new(&self.share.in_flight);
-                Box::new(async move {
-                    let response = exchange.run(queued, request, tally).await?;
-                    // The client drives its connection itself.
-                    let nothing: Box<dyn Future<Output = _> + Send> =
-                        Box::new(std::future::ready(Ok(())));
-                    Ok((response, nothing))
-                })
+                Box::new(sent(exchange, queued, request, tally))
             }
             Err(refusal) => {
-                let (error, outcome) = self.refuse(&refusal);
-                tally.tell(outcome);
-                Box::new(std::future::ready(Err(error)))
+                if let Some(message) = refusal.message() {
+                    self.log.write(Level::Warn, "http", &message);
+                }
+                tally.tell(refusal.outcome());
+                Box::new(std::future::ready(Err(refusal.error())))
             }
         }
     }
@@ -276,4 +305,16 @@ impl WasiHttpHooks for Outgoing {
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
         BODY_CHUNK_BYTES
     }
+}
+
+async fn sent(
+    exchange: Exchange,
+    queued: Queued,
+    request: http::Request<WasiBody>,
+    tally: Tally,
+) -> Sent {
+    let response = exchange.run(queued, request, tally).await?;
+    // The client drives its connection itself.
+    let nothing: Box<dyn Future<Output = _> + Send> = Box::new(std::future::ready(Ok(())));
+    Ok((response, nothing))
 }

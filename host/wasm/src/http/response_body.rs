@@ -137,8 +137,10 @@ impl ResponseBody {
     }
 }
 
+type Polled = Poll<Option<Result<Frame<Bytes>, Error>>>;
+
 impl Open {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Polled {
         if self.call_ended.as_mut().poll(context).is_ready() {
             return Poll::Ready(Some(Err(Error::ConnectionTerminated)));
         }
@@ -149,25 +151,7 @@ impl Open {
             return Poll::Ready(Some(Ok(self.next_piece())));
         }
         match Pin::new(&mut self.body).poll_frame(context) {
-            Poll::Ready(Some(Ok(frame))) => {
-                self.silent_until
-                    .as_mut()
-                    .reset(Instant::now() + self.between_bytes);
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                let Some(left) = self.bytes_left.checked_sub(bytes) else {
-                    return Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(
-                        self.bytes_max as u64,
-                    )))));
-                };
-                self.bytes_left = left;
-                Poll::Ready(Some(Ok(match frame.into_data() {
-                    Ok(data) => {
-                        self.read = data;
-                        self.next_piece()
-                    }
-                    Err(trailers) => trailers,
-                })))
-            }
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(self.take(frame))),
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(meaning(&error)))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending if self.silent_until.as_mut().poll(context).is_ready() => {
@@ -176,9 +160,25 @@ impl Open {
             Poll::Pending => Poll::Pending,
         }
     }
-}
 
-impl Open {
+    fn take(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, Error> {
+        let silent_until = Instant::now() + self.between_bytes;
+        self.silent_until.as_mut().reset(silent_until);
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        let Some(left) = self.bytes_left.checked_sub(bytes) else {
+            let most = self.bytes_max as u64;
+            return Err(Error::HttpResponseBodySize(Some(most)));
+        };
+        self.bytes_left = left;
+        match frame.into_data() {
+            Ok(data) => {
+                self.read = data;
+                Ok(self.next_piece())
+            }
+            Err(trailers) => Ok(trailers),
+        }
+    }
+
     fn next_piece(&mut self) -> Frame<Bytes> {
         let piece = self.read.split_to(self.read.len().min(PIECE_BYTES_MAX));
         Frame::data(Bytes::copy_from_slice(&piece))
@@ -189,10 +189,7 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let mut slot = locked(&self.slot);
         let open = match &mut *slot {
             Slot::Open(open) => open,

@@ -6,16 +6,20 @@ use std::time::Instant;
 use bytes::Bytes;
 use shardmill_core::deaths::Stage;
 use shardmill_core::plugin::{PluginDigest, PluginName};
+use tokio::sync::SemaphorePermit;
 use wasmtime::component::Component;
 
-use super::{Compiled, Runtime, digest_of, on_blocking_thread};
+use super::{Compiled, Runtime, on_blocking_thread};
 use crate::bindings::PluginPre;
 use crate::compiler::compile_in_child;
+use crate::instance::state_exports::StateExports;
+use crate::instance::version::Version;
+use crate::load::function_types;
+use crate::load::world::World;
 use crate::marks::Newcomer;
-use crate::state_exports::StateExports;
+use crate::shares::needs::Needs;
 use crate::text::{SAID_BYTES_MAX, shown};
-use crate::world::World;
-use crate::{Compiler, Inspection, LoadError, Plugin, signatures};
+use crate::{Compiler, LoadError, Plugin, digest_of};
 
 impl Runtime {
     /// Reads, checks and compiles one version of a plugin, off the async threads.
@@ -23,14 +27,21 @@ impl Runtime {
         let (digest, size) = (digest_of(&bytes), bytes.len());
         let newcomer = self.newcomer(&name, &digest).await?;
         let compiled = self.compile(bytes, Some(&newcomer)).await?;
-        Ok(Plugin::new(
-            self.clone(),
+        Ok(Plugin::new(Version {
+            output: self.output_of(&name),
+            shares: self.shares_of(&name),
+            host: Arc::clone(&self.shared.host),
+            needs: Needs::default(),
+            pre: compiled.pre,
+            state: compiled.state,
+            instance_bytes: compiled.instance_bytes,
+            contract: compiled.contract,
+            compile_time: compiled.compile_time,
+            newcomer,
             name,
             digest,
             size,
-            compiled,
-            newcomer,
-        ))
+        }))
     }
 
     /// A version that may be loaded, as far as is known.
@@ -43,85 +54,79 @@ impl Runtime {
         on_blocking_thread(move || marks.newcomer(&name, &digest)).await?
     }
 
-    /// Tells all there is to know about some bytes without running them; for people.
-    pub async fn inspect(&self, bytes: Bytes) -> Result<Inspection, LoadError> {
-        Inspection::of(self, bytes).await
-    }
-
     /// Refuses what compiles beyond the limits. A newcomer is marked meanwhile.
     pub(crate) async fn compile(
         &self,
         bytes: Bytes,
         newcomer: Option<&Arc<Newcomer>>,
     ) -> Result<Compiled, LoadError> {
-        let host = |message: String| LoadError::Host { message };
         // The permit is held here, not on a thread: waiting compilations occupy none.
-        let _permit = self
-            .shared
-            .compilations
-            .acquire()
-            .await
-            .map_err(|error| host(error.to_string()))?;
+        let _permit = self.compilation_turn().await?;
         let _at_work = newcomer
             .map(|newcomer| newcomer.enter(Stage::Load))
             .transpose()?;
         let read = bytes.clone();
-        let world = on_blocking_thread(move || {
-            let world = World::read(&read)?;
-            world.check().map(|()| world)
-        })
-        .await??;
+        let world = on_blocking_thread(move || fitting_world(&read)).await??;
         let started = Instant::now();
         self.compile_apart(&bytes).await?;
         let runtime = self.clone();
         on_blocking_thread(move || runtime.link(&world, &bytes, started)).await?
     }
 
+    async fn compilation_turn(&self) -> Result<SemaphorePermit<'_>, LoadError> {
+        let turn = self.shared.compilations.acquire().await;
+        turn.map_err(|error| LoadError::Host {
+            message: error.to_string(),
+        })
+    }
+
     /// Has another process fill the cache, if there is one to do it.
     async fn compile_apart(&self, bytes: &Bytes) -> Result<(), LoadError> {
         let (Compiler::Child(program), Some(code)) =
-            (&self.shared.options.compiler, &self.shared.code_cache)
+            (&self.shared.compiler, &self.shared.code_cache)
         else {
             return Ok(());
         };
-        let compiled = compile_in_child(
-            program,
-            self.shared.options.compile_limits,
-            code.directory(),
-            bytes,
-        )
-        .await;
+        let limits = self.shared.compile_limits;
+        let compiled = compile_in_child(program, limits, code.directory(), bytes).await;
         compiled.inspect_err(|_| code.sweep())
     }
 
     fn link(&self, world: &World, bytes: &[u8], started: Instant) -> Result<Compiled, LoadError> {
-        // Another process has shown that this stays within the limits: should its code be gone
-        // again, compiling it costs no more.
-        let component = Component::new(&self.shared.engine, bytes)
-            .map_err(|error| LoadError::from_compiler(&shown(error, SAID_BYTES_MAX)))?;
+        let component = self.component(bytes)?;
         let compile_time = started.elapsed();
         if let Some(code) = &self.shared.code_cache {
             code.loaded();
         }
-        signatures::check(&self.shared.engine, &component)?;
-        let mismatch = |error: wasmtime::Error| LoadError::Mismatch {
-            message: shown(error, SAID_BYTES_MAX),
-        };
-        let pre = self
-            .shared
-            .linker
-            .instantiate_pre(&component)
-            .map_err(mismatch)?;
-        let state = StateExports::of(&component);
-        let contract = world.processor_version().unwrap_or_default().to_owned();
-        let pre = PluginPre::new(pre).map_err(mismatch)?;
-        let instance_bytes = usize::try_from(world.instance_bytes).unwrap_or(usize::MAX);
+        function_types::check(self.shared.host.engine(), &component)?;
+        let linked = self.shared.linker.instantiate_pre(&component);
+        let pre = linked.and_then(PluginPre::new).map_err(mismatch)?;
         Ok(Compiled {
-            contract,
+            contract: world.processor_version().unwrap_or_default().to_owned(),
             pre,
-            state,
-            instance_bytes,
+            state: StateExports::of(&component),
+            instance_bytes: usize::try_from(world.instance_bytes).unwrap_or(usize::MAX),
             compile_time,
         })
+    }
+
+    /// From the cache, if another process compiled. It has shown that this stays within the limits:
+    /// should its code be gone again, compiling it costs no more.
+    fn component(&self, bytes: &[u8]) -> Result<Component, LoadError> {
+        Component::new(self.shared.host.engine(), bytes)
+            .map_err(|error| LoadError::from_compiler(&shown(error, SAID_BYTES_MAX)))
+    }
+}
+
+/// What the component imports and exports, if that fits the contract.
+fn fitting_world(bytes: &[u8]) -> Result<World, LoadError> {
+    let world = World::read(bytes)?;
+    world.check()?;
+    Ok(world)
+}
+
+fn mismatch(error: wasmtime::Error) -> LoadError {
+    LoadError::Mismatch {
+        message: shown(error, SAID_BYTES_MAX),
     }
 }

@@ -5,6 +5,7 @@
 //! plugin, a component is no other's; and versions only rise, so that an old one, which was signed
 //! for good reasons once, does not come back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,10 +26,10 @@ const DER_PREFIX: [u8; 12] = [
 /// How the statement begins that is signed. Nothing else that a key signs looks like it.
 const STATEMENT: &str = "shardmill plugin signature 1";
 
-/// The rules of a host: general ones, and those of plugins that have some of their own.
+/// The rules of a host: general ones, and those of single plugins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Integrity {
-    /// For plugins that have none of their own.
+    /// For plugins without their own rules.
     pub general: IntegrityRules,
     /// By plugin name; in place of the general ones.
     pub of_plugins: BTreeMap<String, IntegrityRules>,
@@ -51,7 +52,7 @@ impl PartialEq for SignedVersions {
 impl Eq for SignedVersions {}
 
 impl SignedVersions {
-    /// Lets a version in that is none of the past.
+    /// Accepts a version unless a newer one was accepted before.
     fn rise(
         &self,
         name: &PluginName,
@@ -90,7 +91,7 @@ pub struct IntegrityRules {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey([u8; KEY_BYTES]);
 
-/// A text that is no key.
+/// A text that is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not an ed25519 public key: give its 32 bytes in base64 or hex, or the base64 \
@@ -123,7 +124,7 @@ pub enum IntegrityError {
         /// The component's file.
         file: String,
     },
-    /// The signature is none of the component by a known key.
+    /// No known key made this signature for the component.
     #[error(
         "its signature {file}.sig does not match these bytes, this name and this version under \
             any of integrity.keys: sign this very file for this plugin with a key that is listed, \
@@ -154,7 +155,7 @@ pub enum IntegrityError {
         /// What is asked for.
         least: u64,
     },
-    /// The signature's file is none.
+    /// The file does not hold a signature.
     #[error(
         "its signature {file}.sig is malformed: it must hold a line `version NUMBER` and a line \
             `signature BASE64`, as docs/configuration.md, [integrity], says"
@@ -171,16 +172,12 @@ impl Integrity {
     pub fn check(
         &self,
         name: &PluginName,
-        (bytes, digest): (&[u8], &PluginDigest),
+        bytes: &[u8],
+        digest: &PluginDigest,
         signature: Option<&[u8]>,
     ) -> Result<(), IntegrityError> {
         let rules = self.of_plugins.get(name.as_str()).unwrap_or(&self.general);
-        let file = || format!("{name}.wasm");
-        if rules
-            .allowed_digests
-            .as_ref()
-            .is_some_and(|allowed| !allowed.contains(digest))
-        {
+        if !rules.allow(digest) {
             return Err(IntegrityError::NotAllowed {
                 digest: digest.clone(),
             });
@@ -190,32 +187,24 @@ impl Integrity {
             // the one without the other.
             return Ok(());
         }
+        let file = format!("{name}.wasm");
         let Some(signature) = signature else {
-            return if rules.require_signature {
-                Err(IntegrityError::Unsigned { file: file() })
-            } else {
-                Ok(())
-            };
+            if rules.require_signature {
+                return Err(IntegrityError::Unsigned { file });
+            }
+            return Ok(());
         };
-        let signature = Signature::read(signature)
-            .ok_or_else(|| IntegrityError::NotASignature { file: file() })?;
+        let Some(signature) = Signature::read(signature) else {
+            return Err(IntegrityError::NotASignature { file });
+        };
         if signature.version.is_none() && !rules.accept_bare_signatures {
-            return Err(IntegrityError::BareSignature { file: file() });
+            return Err(IntegrityError::BareSignature { file });
         }
-        let statement = signature
-            .version
-            .map(|version| statement(name, version, digest));
-        let signed = statement.as_deref().map_or(bytes, str::as_bytes);
-        let is_by = |key: &PublicKey| {
-            UnparsedPublicKey::new(&ED25519, &key.0)
-                .verify(signed, &signature.bytes)
-                .is_ok()
-        };
-        if !rules.keys.iter().any(is_by) {
-            return Err(IntegrityError::WrongSignature { file: file() });
+        if !rules.have_signed(&signature.signed(name, bytes, digest), &signature) {
+            return Err(IntegrityError::WrongSignature { file });
         }
-        self.versions
-            .rise(name, signature.version.unwrap_or(0), rules.version_min)
+        let version = signature.version.unwrap_or(0);
+        self.versions.rise(name, version, rules.version_min)
     }
 
     /// Whether signatures matter to any plugin, so that they are read.
@@ -224,6 +213,23 @@ impl Integrity {
             .values()
             .chain([&self.general])
             .any(|rules| !rules.keys.is_empty())
+    }
+}
+
+impl IntegrityRules {
+    fn allow(&self, digest: &PluginDigest) -> bool {
+        self.allowed_digests
+            .as_ref()
+            .is_none_or(|allowed| allowed.contains(digest))
+    }
+
+    /// Whether this is the signature of these bytes by any of the keys.
+    fn have_signed(&self, bytes: &[u8], signature: &Signature) -> bool {
+        self.keys.iter().any(|key| {
+            UnparsedPublicKey::new(&ED25519, &key.0)
+                .verify(bytes, &signature.bytes)
+                .is_ok()
+        })
     }
 }
 
@@ -249,7 +255,7 @@ impl PublicKey {
     }
 }
 
-/// What is signed.
+/// The text that is signed for a version of a plugin.
 fn statement(name: &PluginName, version: u64, digest: &PluginDigest) -> String {
     format!(
         "{STATEMENT}\nname {name}\nversion {version}\nsha256 {}\n",
@@ -265,6 +271,19 @@ struct Signature {
 }
 
 impl Signature {
+    /// The bytes that it should be a signature of.
+    fn signed<'a>(
+        &self,
+        name: &PluginName,
+        bytes: &'a [u8],
+        digest: &PluginDigest,
+    ) -> Cow<'a, [u8]> {
+        match self.version {
+            Some(version) => Cow::Owned(statement(name, version, digest).into_bytes()),
+            None => Cow::Borrowed(bytes),
+        }
+    }
+
     fn read(file: &[u8]) -> Option<Self> {
         if let Some(bytes) = decode(file) {
             return Some(Self {
@@ -306,7 +325,7 @@ mod tests {
     use ring::signature::{Ed25519KeyPair, KeyPair};
 
     use super::*;
-    use crate::runtime::digest_of;
+    use crate::digest_of;
 
     /// Made by `openssl genpkey -algorithm ed25519`, `openssl pkey -pubout` and
     /// `openssl pkeyutl -sign -rawin` (3.0.19).
@@ -335,7 +354,8 @@ mod tests {
         };
         integrity.check(
             &PluginName::new("orders").unwrap(),
-            (bytes, &digest_of(bytes)),
+            bytes,
+            &digest_of(bytes),
             signature,
         )
     }
@@ -465,7 +485,7 @@ mod tests {
             let signature = signature_file(&by, "orders", version, bytes);
             integrity
                 .clone()
-                .check(&name, (bytes, &digest_of(bytes)), Some(&signature))
+                .check(&name, bytes, &digest_of(bytes), Some(&signature))
         };
         assert_eq!(
             put(2, b"old"),
@@ -530,7 +550,7 @@ mod tests {
         };
         let free = PluginName::new("free").unwrap();
         assert_eq!(
-            integrity.check(&free, (b"other", &digest_of(b"other")), None),
+            integrity.check(&free, b"other", &digest_of(b"other"), None),
             Ok(())
         );
     }

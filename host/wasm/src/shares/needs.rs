@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shardmill_core::ports::InstanceContext;
 use shardmill_core::stream::ShardId;
 
-use crate::memory_budget::Need;
+use crate::shares::memory_budget::Need;
 
 /// Shards remembered before those without an instance are forgotten, which costs the next one a
 /// second try at most.

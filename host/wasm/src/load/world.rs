@@ -1,14 +1,19 @@
 //! What a component imports and exports, read before compiling, and compared with the contract.
 
-use wasmparser::{BinaryReaderError, Parser, Payload};
+use wasmparser::{
+    BinaryReaderError, ComponentExportSectionReader, ComponentImportSectionReader, Parser, Payload,
+};
 
-use crate::footprint::Footprint;
+use super::footprint::Footprint;
+use crate::engine::wording;
 use crate::text::{SAID_BYTES_MAX, clean};
 use crate::{BytesKind, LoadError};
 
 /// The export that makes a component a record processor, and the version that this host knows.
 pub(crate) const PROCESSOR: &str = "shardmill:processor/processor@0.1.0";
 const PROCESSOR_UNVERSIONED: &str = "shardmill:processor/processor";
+/// The export of a record processor that keeps state.
+pub(crate) const STATE: &str = "shardmill:processor/state@0.1.0";
 /// Versions that are compatible with ours: same major and minor, as semver has it below 1.0.
 const COMPATIBLE: &str = "0.1.";
 
@@ -69,55 +74,12 @@ impl World {
             BytesKind::Component => {}
             kind => return Err(LoadError::NotAComponent { kind }),
         }
-        let explain = |error: BinaryReaderError| malformed(&error, bytes.len());
-        let (mut world, mut depth, mut functions) = (Self::default(), 0_usize, 0_u64);
-        let mut footprint = Footprint::new();
-        for payload in Parser::new(0).parse_all(bytes) {
-            let payload = payload.map_err(explain)?;
-            footprint.take(&payload).map_err(explain)?;
-            match payload {
-                Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
-                Payload::End(_) => depth = depth.saturating_sub(1),
-                Payload::ComponentImportSection(section) if depth == 0 => {
-                    check(
-                        "imports",
-                        world.imports.len() as u64 + u64::from(section.count()),
-                        NAMES_MAX,
-                    )?;
-                    for import in section {
-                        world
-                            .imports
-                            .push(clean(import.map_err(explain)?.name.name, NAME_BYTES_MAX));
-                    }
-                }
-                Payload::ComponentExportSection(section) if depth == 0 => {
-                    check(
-                        "exports",
-                        world.exports.len() as u64 + u64::from(section.count()),
-                        NAMES_MAX,
-                    )?;
-                    for export in section {
-                        world
-                            .exports
-                            .push(clean(export.map_err(explain)?.name.name, NAME_BYTES_MAX));
-                    }
-                }
-                Payload::CodeSectionStart { count, .. } => {
-                    functions += u64::from(count);
-                    check("functions", functions, FUNCTIONS_MAX)?;
-                }
-                Payload::CodeSectionEntry(body) => {
-                    check(
-                        "bytes in one function",
-                        body.range().len() as u64,
-                        FUNCTION_BYTES_MAX,
-                    )?;
-                }
-                _ => {}
-            }
+        let mut reading = Reading::new(bytes.len());
+        for part in Parser::new(0).parse_all(bytes) {
+            let part = part.map_err(|error| reading.malformed(&error))?;
+            reading.take(part)?;
         }
-        world.instance_bytes = check_footprint(&footprint)?;
-        Ok(world)
+        reading.end()
     }
 
     /// Compares with the contract, by name.
@@ -190,43 +152,112 @@ pub(crate) fn is_granted(import: &str) -> bool {
         || is_wasi_p2()
 }
 
+/// A file that is being read, part by part.
+struct Reading {
+    /// Bytes of the whole file.
+    size: usize,
+    world: World,
+    footprint: Footprint,
+    /// How many modules and components the next part is inside of; 0 is the component itself.
+    depth: usize,
+    functions: u64,
+}
+
+impl Reading {
+    fn new(size: usize) -> Self {
+        Self {
+            size,
+            world: World::default(),
+            footprint: Footprint::new(),
+            depth: 0,
+            functions: 0,
+        }
+    }
+
+    fn take(&mut self, part: Payload<'_>) -> Result<(), LoadError> {
+        let counted = self.footprint.take(&part);
+        counted.map_err(|error| self.malformed(&error))?;
+        match part {
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => self.depth += 1,
+            Payload::End(_) => self.depth = self.depth.saturating_sub(1),
+            Payload::ComponentImportSection(section) if self.depth == 0 => {
+                self.add_imports(section)?;
+            }
+            Payload::ComponentExportSection(section) if self.depth == 0 => {
+                self.add_exports(section)?;
+            }
+            Payload::CodeSectionStart { count, .. } => {
+                self.functions += u64::from(count);
+                check("functions", self.functions, FUNCTIONS_MAX)?;
+            }
+            Payload::CodeSectionEntry(body) => {
+                let bytes = body.range().len() as u64;
+                check("bytes in one function", bytes, FUNCTION_BYTES_MAX)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_imports(&mut self, section: ComponentImportSectionReader<'_>) -> Result<(), LoadError> {
+        let count = self.world.imports.len() as u64 + u64::from(section.count());
+        check("imports", count, NAMES_MAX)?;
+        for import in section {
+            let import = import.map_err(|error| self.malformed(&error))?;
+            let name = clean(import.name.name, NAME_BYTES_MAX);
+            self.world.imports.push(name);
+        }
+        Ok(())
+    }
+
+    fn add_exports(&mut self, section: ComponentExportSectionReader<'_>) -> Result<(), LoadError> {
+        let count = self.world.exports.len() as u64 + u64::from(section.count());
+        check("exports", count, NAMES_MAX)?;
+        for export in section {
+            let export = export.map_err(|error| self.malformed(&error))?;
+            let name = clean(export.name.name, NAME_BYTES_MAX);
+            self.world.exports.push(name);
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Result<World, LoadError> {
+        if self.footprint.passes_components() {
+            // The file does not show how many instances of them there will be.
+            return Err(LoadError::Feature {
+                message: "components that are passed to components".to_owned(),
+            });
+        }
+        let instance_bytes = self.footprint.bytes();
+        check(
+            "bytes in globals, functions and segments of all its instances, outside of its memories",
+            instance_bytes,
+            INSTANCE_BYTES_MAX,
+        )?;
+        Ok(World {
+            instance_bytes,
+            ..self.world
+        })
+    }
+
+    fn malformed(&self, error: &BinaryReaderError) -> LoadError {
+        let message = error.to_string();
+        if wording::ends_early(&message) {
+            return LoadError::Truncated { size: self.size };
+        }
+        LoadError::Malformed {
+            message: clean(&message, SAID_BYTES_MAX),
+        }
+    }
+}
+
 fn check(what: &'static str, actual: u64, limit: u64) -> Result<(), LoadError> {
     if actual > limit {
-        Err(LoadError::TooBig {
+        return Err(LoadError::TooBig {
             what,
             actual,
             limit,
-        })
-    } else {
-        Ok(())
-    }
-}
-
-fn check_footprint(footprint: &Footprint) -> Result<u64, LoadError> {
-    if footprint.passes_components() {
-        // How many there will be of what could not be told.
-        return Err(LoadError::Feature {
-            message: "components that are passed to components".to_owned(),
         });
     }
-    let bytes = footprint.bytes();
-    check(
-        "bytes in globals, functions and segments of all its instances, outside of its memories",
-        bytes,
-        INSTANCE_BYTES_MAX,
-    )?;
-    Ok(bytes)
-}
-
-fn malformed(error: &BinaryReaderError, size: usize) -> LoadError {
-    let message = error.to_string();
-    // Too long a string or list is also called out of bounds, and is no sign that bytes are
-    // missing.
-    let is_too_long = message.contains("string size") || message.contains("size is out of bounds");
-    if !is_too_long && (message.contains("unexpected end") || message.contains("out of bounds")) {
-        return LoadError::Truncated { size };
-    }
-    LoadError::Malformed {
-        message: clean(&message, SAID_BYTES_MAX),
-    }
+    Ok(())
 }

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 
-use crate::Runtime;
+use super::host::InstanceHost;
+use super::state::InstanceState;
+use super::state_exports::StateExports;
 use crate::bindings::PluginPre;
-use crate::guest_output::PluginOutput;
-use crate::instance_state::InstanceState;
 use crate::marks::Newcomer;
-use crate::needs::Needs;
-use crate::plugin_shares::PluginShares;
-use crate::state_exports::StateExports;
+use crate::metrics;
+use crate::output::PluginOutput;
+use crate::shares::PluginShares;
+use crate::shares::needs::Needs;
 
 /// What every instance of a version shares.
 pub(crate) struct Version {
@@ -25,8 +26,7 @@ pub(crate) struct Version {
     pub(crate) shares: Arc<PluginShares>,
     /// Marks its calls for as long as nothing is known of it.
     pub(crate) newcomer: Arc<Newcomer>,
-    /// Keeps the epoch moving for as long as an instance may run.
-    pub(crate) runtime: Runtime,
+    pub(crate) host: Arc<InstanceHost>,
     pub(crate) name: PluginName,
     pub(crate) digest: PluginDigest,
     pub(crate) contract: String,
@@ -35,7 +35,11 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    pub(crate) fn name(&self) -> &PluginName {
-        &self.name
+    /// Counts a call that failed because all instances together had no memory left.
+    pub(crate) fn count_denial(&self, error: &ProcessorError) {
+        if matches!(error, ProcessorError::HostMemory { .. }) {
+            ::metrics::counter!(metrics::MEMORY_DENIED, "plugin" => self.name.to_string())
+                .increment(1);
+        }
     }
 }

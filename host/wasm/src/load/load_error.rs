@@ -1,8 +1,9 @@
-//! Why some bytes did not become a plugin: what it is, what is wrong with it, and how to mend it.
+//! Why some bytes did not become a plugin: what it is, what is wrong with it, and how to fix it.
 
 use shardmill_core::plugin::{PluginDigest, PluginName};
 
-use crate::BytesKind;
+use super::bytes_kind::BytesKind;
+use crate::engine::wording::{self, Objection};
 use crate::text::{SAID_BYTES_MAX, clean};
 
 /// Why a version of a plugin was refused.
@@ -149,29 +150,12 @@ impl LoadError {
     /// another process.
     pub(crate) fn from_compiler(said: &str) -> Self {
         let message = clean(said, SAID_BYTES_MAX);
-        if message.contains("async") {
-            return Self::Async { message };
+        match wording::objection(&message) {
+            Objection::Async => Self::Async { message },
+            Objection::SwitchedOff => Self::Feature { message },
+            Objection::Invalid => Self::Malformed { message },
+            Objection::Other => Self::Compile { message },
         }
-        // The validator words it so of sections, and so of the code in functions, which the
-        // compiler checks.
-        let is_invalid = ["(at offset", "Invalid input WebAssembly code"]
-            .iter()
-            .any(|words| message.contains(words));
-        let switched_off = [
-            "not enabled",
-            "must be enabled",
-            "proposal",
-            "feature",
-            "disabled",
-            "required for",
-        ];
-        if is_invalid && switched_off.iter().any(|words| message.contains(words)) {
-            return Self::Feature { message };
-        }
-        if is_invalid {
-            return Self::Malformed { message };
-        }
-        Self::Compile { message }
     }
 
     /// Whether it says nothing of the component. Too little time by the clock is the host's too: a

@@ -163,10 +163,7 @@ impl Footprint {
                 count,
                 index,
             } => {
-                let module = self
-                    .outer(count)
-                    .and_then(|outer| outer.modules.get(index as usize).copied())
-                    .flatten();
+                let module = self.outer(count).and_then(|outer| outer.module(index));
                 self.innermost(|definitions| definitions.modules.push(module));
             }
             ComponentAlias::Outer {
@@ -174,10 +171,8 @@ impl Footprint {
                 count,
                 index,
             } => {
-                let component = self
-                    .outer(count)
-                    .and_then(|outer| outer.components.get(index as usize).copied());
-                self.innermost(|definitions| definitions.components.push(component.flatten()));
+                let component = self.outer(count).and_then(|outer| outer.component(index));
+                self.innermost(|definitions| definitions.components.push(component));
             }
             ComponentAlias::InstanceExport { kind, .. } => {
                 self.innermost(|definitions| definitions.define_from_elsewhere(kind));
@@ -205,53 +200,49 @@ impl Footprint {
         let Some(Scope::Component(definitions)) = self.open.last_mut() else {
             return;
         };
-        match definitions.components.get(index as usize) {
-            Some(Some(component)) => definitions.weight.add(*component),
-            _ => self.passes_components = true,
+        match definitions.component(index) {
+            Some(component) => definitions.weight.add(component),
+            None => self.passes_components = true,
         }
     }
 }
 
 impl ModuleParts {
     fn take(&mut self, part: &Payload<'_>) -> Result<(), BinaryReaderError> {
-        let add = |count: u32, each: u64| u64::from(count).saturating_mul(each);
-        let more = match part {
+        match part {
             Payload::ImportSection(section) => {
                 self.functions += u64::from(section.count());
-                add(section.count(), IMPORT_BYTES)
+                self.add(section.count(), IMPORT_BYTES);
             }
-            Payload::FunctionSection(section) => {
-                self.functions += u64::from(section.count());
-                0
-            }
+            Payload::FunctionSection(section) => self.functions += u64::from(section.count()),
+            Payload::ExportSection(section) => self.references += u64::from(section.count()),
             Payload::GlobalSection(section) => {
                 self.references += u64::from(section.count());
-                add(section.count(), GLOBAL_BYTES)
-            }
-            Payload::ExportSection(section) => {
-                self.references += u64::from(section.count());
-                0
+                self.add(section.count(), GLOBAL_BYTES);
             }
             Payload::TableSection(section) => {
                 self.references += u64::from(section.count());
-                add(section.count(), PART_BYTES)
+                self.add(section.count(), PART_BYTES);
             }
-            Payload::MemorySection(section) => add(section.count(), PART_BYTES),
-            Payload::TagSection(section) => add(section.count(), PART_BYTES),
-            Payload::DataSection(section) => add(section.count(), PART_BYTES),
+            Payload::MemorySection(section) => self.add(section.count(), PART_BYTES),
+            Payload::TagSection(section) => self.add(section.count(), PART_BYTES),
+            Payload::DataSection(section) => self.add(section.count(), PART_BYTES),
             Payload::ElementSection(section) => {
-                let mut elements = 0;
+                self.add(section.count(), PART_BYTES);
                 for segment in section.clone() {
-                    elements += elements_of(&segment?);
+                    let elements = elements_of(&segment?);
+                    self.references += u64::from(elements);
+                    self.add(elements, ELEMENT_BYTES);
                 }
-                self.references += elements;
-                add(section.count(), PART_BYTES)
-                    .saturating_add(elements.saturating_mul(ELEMENT_BYTES))
             }
-            _ => 0,
-        };
-        self.bytes = self.bytes.saturating_add(more);
+            _ => {}
+        }
         Ok(())
+    }
+
+    fn add(&mut self, count: u32, bytes_each: u64) {
+        let bytes = u64::from(count).saturating_mul(bytes_each);
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
     /// Of one instance.
@@ -263,11 +254,11 @@ impl ModuleParts {
     }
 }
 
-fn elements_of(segment: &Element<'_>) -> u64 {
-    u64::from(match &segment.items {
+fn elements_of(segment: &Element<'_>) -> u32 {
+    match &segment.items {
         ElementItems::Functions(items) => items.count(),
         ElementItems::Expressions(_, items) => items.count(),
-    })
+    }
 }
 
 impl Definitions {
@@ -300,15 +291,7 @@ impl Definitions {
             }
             Payload::ComponentImportSection(section) => {
                 for import in section.clone() {
-                    match import?.ty {
-                        ComponentTypeRef::Module(_) => {
-                            self.define_from_elsewhere(ComponentExternalKind::Module);
-                        }
-                        ComponentTypeRef::Component(_) => {
-                            self.define_from_elsewhere(ComponentExternalKind::Component);
-                        }
-                        _ => {}
-                    }
+                    self.import(import?.ty);
                 }
             }
             Payload::ComponentExportSection(section) => {
@@ -323,7 +306,7 @@ impl Definitions {
     }
 
     fn instantiate_module(&mut self, index: u32) {
-        let weight = match self.modules.get(index as usize).copied().flatten() {
+        let weight = match self.module(index) {
             Some(bytes) => Weight {
                 bytes,
                 of_any_module: 0,
@@ -334,6 +317,18 @@ impl Definitions {
             },
         };
         self.weight.add(weight);
+    }
+
+    fn import(&mut self, import: ComponentTypeRef) {
+        match import {
+            ComponentTypeRef::Module(_) => {
+                self.define_from_elsewhere(ComponentExternalKind::Module);
+            }
+            ComponentTypeRef::Component(_) => {
+                self.define_from_elsewhere(ComponentExternalKind::Component);
+            }
+            _ => {}
+        }
     }
 
     /// What is given by others is not known here.
@@ -348,15 +343,18 @@ impl Definitions {
     /// What is exported has one more index.
     fn export(&mut self, kind: ComponentExternalKind, index: u32) {
         match kind {
-            ComponentExternalKind::Module => self
-                .modules
-                .push(self.modules.get(index as usize).copied().flatten()),
-            ComponentExternalKind::Component => {
-                self.components
-                    .push(self.components.get(index as usize).copied().flatten());
-            }
+            ComponentExternalKind::Module => self.modules.push(self.module(index)),
+            ComponentExternalKind::Component => self.components.push(self.component(index)),
             _ => {}
         }
+    }
+
+    fn module(&self, index: u32) -> Module {
+        self.modules.get(index as usize).copied().flatten()
+    }
+
+    fn component(&self, index: u32) -> Option<Weight> {
+        self.components.get(index as usize).copied().flatten()
     }
 }
 

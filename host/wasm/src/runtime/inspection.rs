@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use shardmill_core::plugin::PluginDigest;
 
-use crate::runtime::{digest_of, on_blocking_thread};
-use crate::world::{World, is_granted};
-use crate::{BytesKind, LoadError, Runtime};
+use super::{Compiled, on_blocking_thread};
+use crate::load::world::{World, is_granted};
+use crate::{BytesKind, LoadError, Runtime, digest_of};
 
 /// A report on some bytes.
 #[derive(Debug, Clone)]
@@ -43,37 +43,53 @@ pub struct InspectedImport {
     pub is_granted: bool,
 }
 
-impl Inspection {
-    pub(crate) async fn of(runtime: &Runtime, bytes: Bytes) -> Result<Self, LoadError> {
+impl Runtime {
+    /// Shows all there is to know about some bytes without running them; for people.
+    pub async fn inspect(&self, bytes: Bytes) -> Result<Inspection, LoadError> {
         let read = bytes.clone();
         let world = on_blocking_thread(move || World::read(&read)).await?;
-        let (world, unreadable) = match world {
-            Ok(world) => (world, None),
-            Err(error) => (World::default(), Some(error)),
-        };
-        let compiled = match unreadable {
-            Some(error) => Err(error),
-            None => runtime.compile(bytes.clone(), None).await,
-        };
-        let (compile_time, saves_state, refusal) = match compiled {
-            Ok(compiled) => (Some(compiled.compile_time), compiled.state.is_some(), None),
-            Err(error) => (None, false, Some(error)),
-        };
-        let import = |name: &String| InspectedImport {
+        match world {
+            Ok(world) => {
+                let compiled = self.compile(bytes.clone(), None).await;
+                Ok(Inspection::new(&bytes, world).with(compiled))
+            }
+            Err(error) => Ok(Inspection::new(&bytes, World::default()).with(Err(error))),
+        }
+    }
+}
+
+impl Inspection {
+    fn new(bytes: &[u8], world: World) -> Self {
+        let imports = world.imports.iter().map(|name| InspectedImport {
             is_granted: is_granted(name),
             name: name.clone(),
-        };
-        Ok(Self {
-            kind: BytesKind::of(&bytes),
+        });
+        Self {
+            kind: BytesKind::of(bytes),
             size: bytes.len(),
-            digest: digest_of(&bytes),
+            digest: digest_of(bytes),
             contract: world.processor_version().map(str::to_owned),
-            imports: world.imports.iter().map(import).collect(),
+            imports: imports.collect(),
             sends_http: world.sends_http(),
             exports: world.exports,
-            saves_state,
-            compile_time,
-            refusal,
-        })
+            saves_state: false,
+            compile_time: None,
+            refusal: None,
+        }
+    }
+
+    /// With what came of compiling the bytes.
+    fn with(self, compiled: Result<Compiled, LoadError>) -> Self {
+        match compiled {
+            Ok(compiled) => Self {
+                saves_state: compiled.state.is_some(),
+                compile_time: Some(compiled.compile_time),
+                ..self
+            },
+            Err(error) => Self {
+                refusal: Some(error),
+                ..self
+            },
+        }
     }
 }

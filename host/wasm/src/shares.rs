@@ -1,6 +1,9 @@
 //! What plugins share of a host's engine: memory, and threads to run on. Each has its share of
 //! both, whatever the others do.
 
+pub(crate) mod memory_budget;
+pub(crate) mod needs;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -8,7 +11,7 @@ use shardmill_core::plugin::{PluginName, ProcessorError};
 use shardmill_core::shares::Membership;
 use shardmill_core::shares::pool::{Member, Pool};
 
-use crate::memory_budget::{MemoryBudget, MemoryMember};
+use self::memory_budget::{MemoryBudget, MemoryMember};
 
 /// Calls that each plugin may have at work, whoever else has: as many as there are, on hosts with
 /// more plugins than this allows.

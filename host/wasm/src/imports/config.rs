@@ -5,7 +5,7 @@
 use shardmill_core::plugin::{DESTINATIONS_KEY, SECRET_PREFIX};
 
 use crate::bindings::wasi::config::store::{Error, Host};
-use crate::instance_state::InstanceState;
+use crate::instance::state::InstanceState;
 
 impl Host for InstanceState {
     fn get(&mut self, key: String) -> Result<Option<String>, Error> {

@@ -4,8 +4,8 @@
 use shardmill_core::plugin::{GuestLimits, ProcessorError};
 use wasmtime::ResourceLimiter;
 
-use crate::guest_output::PIECE_BYTES;
-use crate::memory_budget::MemoryShare;
+use crate::output::PIECE_BYTES;
+use crate::shares::memory_budget::MemoryShare;
 
 /// Core instances in one component. Rust has four, CPython with its libraries about thirty.
 pub(crate) const INSTANCES_MAX: usize = 64;
@@ -248,7 +248,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::memory_budget::MemoryBudget;
+    use crate::shares::memory_budget::MemoryBudget;
 
     #[tokio::test]
     async fn memories_share_one_limit_and_a_failed_growth_is_given_back() {

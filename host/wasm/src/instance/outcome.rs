@@ -6,10 +6,10 @@ use shardmill_core::pipeline::check_outcome;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Commit, FailureKind, Outcome, RecordFailure};
 
+use super::failure::MESSAGE_BYTES_MAX;
 use crate::bindings::shardmill::processor::types as wit;
-use crate::failure::MESSAGE_BYTES_MAX;
-use crate::guest_output::UnknownDestination;
-use crate::redactor::Redactor;
+use crate::output::UnknownDestination;
+use crate::secrets::redactor::Redactor;
 use crate::text::clean;
 
 /// Checks an outcome against the batch that it is about, before anything of it is copied.

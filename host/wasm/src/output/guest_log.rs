@@ -8,7 +8,7 @@ use shardmill_core::ports::InstanceContext;
 use super::log_budget::Admission;
 use super::plugin_output::PluginOutput;
 use crate::bindings::wasi::logging::logging::Level;
-use crate::redactor::Redactor;
+use crate::secrets::redactor::Redactor;
 
 /// Bytes of wasi:logging's context string that are kept: it is a group's name, not text.
 const CONTEXT_BYTES_MAX: usize = 100;

@@ -20,8 +20,8 @@ use wasmtime_wasi_http::p2::types::{
     HostFutureIncomingResponse, HostIncomingResponse, HostOutgoingRequest, HostOutgoingResponse,
 };
 
+use super::limiter::{GuestLimiter, HANDLES_BYTES_MAX};
 use crate::http::{BODY_CHUNK_BYTES, RESPONSE_PIECE_BYTES, URL_BYTES_MAX, field_bytes_max};
-use crate::limiter::{GuestLimiter, HANDLES_BYTES_MAX};
 
 /// What a handle takes besides what is named below: its place in two tables, and a stream, pollable
 /// or error behind it.

@@ -3,11 +3,9 @@
 use wasmtime::component::{Component, ComponentExportIndex, Instance, TypedFunc};
 use wasmtime::{AsContextMut, Store};
 
+use super::state::InstanceState;
 use crate::bindings::shardmill::processor::types as wit;
-use crate::instance_state::InstanceState;
-
-/// The interface that makes a record processor keep state.
-pub(crate) const STATE: &str = "shardmill:processor/state@0.1.0";
+use crate::load::world::STATE;
 
 type Save = TypedFunc<(), (Result<Vec<u8>, wit::Error>,)>;
 type Load<'a> = TypedFunc<(&'a [u8],), (Result<(), wit::Error>,)>;

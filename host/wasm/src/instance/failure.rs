@@ -3,13 +3,13 @@
 use shardmill_core::plugin::{Lack, ProcessorError};
 use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
-use crate::Metering;
+use super::entry::Entry;
+use super::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
+use super::state::{InstanceState, RANDOM_BYTES_MAX};
 use crate::bindings::shardmill::processor::types::Error as GuestError;
-use crate::engine::STACK_BYTES;
-use crate::entry::Entry;
-use crate::instance_state::{InstanceState, RANDOM_BYTES_MAX};
-use crate::limiter::{INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
-use crate::redactor::Redactor;
+use crate::engine::wording::{self, Limit};
+use crate::engine::{Metering, STACK_BYTES};
+use crate::secrets::redactor::Redactor;
 use crate::text::{SAID_BYTES_MAX, clean, shown};
 
 /// Bytes of a guest's message that are kept: it ends in logs, metrics and dead letters.
@@ -20,43 +20,6 @@ const TRAP_BYTES_MAX: usize = 4 << 10;
 const NAME_BYTES_MAX: usize = 80;
 /// Errors that one was caused by. The engine has two or three.
 const CAUSES_MAX: usize = 8;
-/// How wasmtime begins its list of frames, which has every name in it at its full length.
-const FRAMES: &str = "error while executing at wasm backtrace";
-/// How wasmtime words it when a guest passes more to the host than it may; the error has no type of
-/// its own.
-const HOSTCALL_FUEL: &str = "fuel allocated for hostcalls has been exhausted";
-
-/// How wasmtime words the limits on numbers of things, of which few have a type of their own.
-fn counted(message: &str, state: &InstanceState) -> Option<(&'static str, u64)> {
-    let limits = [
-        (
-            "instance count too high",
-            "core instances",
-            INSTANCES_MAX as u64,
-        ),
-        ("memory count too high", "memories", MEMORIES_MAX as u64),
-        ("table count too high", "tables", TABLES_MAX as u64),
-        (
-            "resource table has no free keys",
-            "handles",
-            state.handles_max as u64,
-        ),
-        (
-            "store handle limit exceeded",
-            "handles",
-            state.handles_max as u64,
-        ),
-        (
-            "exceeds limit 65536",
-            "random bytes in one call",
-            RANDOM_BYTES_MAX,
-        ),
-    ];
-    limits
-        .into_iter()
-        .find(|(words, ..)| message.contains(words))
-        .map(|(_, what, limit)| (what, limit))
-}
 
 /// What the guest returned as its error.
 pub(crate) fn reported(error: &GuestError, redactor: &Redactor) -> ProcessorError {
@@ -81,46 +44,21 @@ pub(crate) fn reported(error: &GuestError, redactor: &Redactor) -> ProcessorErro
     }
 }
 
-/// Why a call did not come back.
+/// Why a call did not return.
 pub(crate) fn explain(
     error: &wasmtime::Error,
     state: &InstanceState,
     entry: Entry,
 ) -> ProcessorError {
-    let Entry {
-        call,
-        deadline: limit,
-        hostcall_bytes,
-        metering,
-    } = entry;
-    let trap = error.downcast_ref::<Trap>();
-    if trap == Some(&Trap::Interrupt) {
-        return ProcessorError::DeadlineExceeded { call, limit };
-    }
-    if let (Some(Trap::OutOfFuel), Metering::Fuel { per_call }) = (trap, metering) {
-        return ProcessorError::LimitExceeded {
-            what: "fuel in one call",
-            limit: per_call,
-        };
-    }
-    if trap == Some(&Trap::StackOverflow) {
-        return ProcessorError::LimitExceeded {
-            what: "stack bytes",
-            limit: STACK_BYTES as u64,
-        };
+    if let Some(stopped) = stopped(error, entry) {
+        return stopped;
     }
     if let Some(denial) = state.limiter.denial() {
         return denial;
     }
     let message = causes(error);
-    if message.contains(HOSTCALL_FUEL) {
-        return ProcessorError::LimitExceeded {
-            what: "bytes passed to the host in one call",
-            limit: hostcall_bytes as u64,
-        };
-    }
-    if let Some((what, limit)) = counted(&message, state) {
-        return ProcessorError::LimitExceeded { what, limit };
+    if let Some(limit) = wording::limit_exceeded(&message) {
+        return exceeded(limit, state, entry);
     }
     let message = match frames(error) {
         Some(frames) => format!("{message}, in {frames}"),
@@ -136,6 +74,40 @@ pub(crate) fn explain(
     }
 }
 
+/// If the engine stopped the call, the limit that the call exceeded.
+fn stopped(error: &wasmtime::Error, entry: Entry) -> Option<ProcessorError> {
+    match (error.downcast_ref::<Trap>()?, entry.metering) {
+        (Trap::Interrupt, _) => Some(ProcessorError::DeadlineExceeded {
+            call: entry.call,
+            limit: entry.deadline,
+        }),
+        (Trap::OutOfFuel, Metering::Fuel { per_call }) => Some(ProcessorError::LimitExceeded {
+            what: "fuel in one call",
+            limit: per_call,
+        }),
+        (Trap::StackOverflow, _) => Some(ProcessorError::LimitExceeded {
+            what: "stack bytes",
+            limit: STACK_BYTES as u64,
+        }),
+        _ => None,
+    }
+}
+
+fn exceeded(limit: Limit, state: &InstanceState, entry: Entry) -> ProcessorError {
+    let (what, limit) = match limit {
+        Limit::HostcallBytes => (
+            "bytes passed to the host in one call",
+            entry.hostcall_bytes as u64,
+        ),
+        Limit::CoreInstances => ("core instances", INSTANCES_MAX as u64),
+        Limit::Memories => ("memories", MEMORIES_MAX as u64),
+        Limit::Tables => ("tables", TABLES_MAX as u64),
+        Limit::Handles => ("handles", state.handles_max as u64),
+        Limit::RandomBytes => ("random bytes in one call", RANDOM_BYTES_MAX),
+    };
+    ProcessorError::LimitExceeded { what, limit }
+}
+
 /// What went wrong, without where: no name of the plugin's is in it, so that none is taken for the
 /// engine's words.
 fn causes(error: &wasmtime::Error) -> String {
@@ -143,7 +115,9 @@ fn causes(error: &wasmtime::Error) -> String {
         .chain()
         .take(CAUSES_MAX)
         .map(|cause| shown(cause, SAID_BYTES_MAX));
-    let causes: Vec<String> = said.filter(|said| !said.starts_with(FRAMES)).collect();
+    let causes: Vec<String> = said
+        .filter(|said| !wording::is_list_of_frames(said))
+        .collect();
     causes.join(": ")
 }
 

@@ -1,7 +1,7 @@
 //! `shardmill:processor/context`: who the instance is.
 
 use crate::bindings::shardmill::processor::{context, types};
-use crate::instance_state::InstanceState;
+use crate::instance::state::InstanceState;
 
 impl types::Host for InstanceState {}
 

@@ -2,9 +2,9 @@
 //! multiply every name by the number of shards, and shards come and go.
 
 use crate::bindings::shardmill::processor::metrics::Host;
-use crate::guest_output::is_measurement_name;
-use crate::guest_output::{MeasurementKind, PREFIX};
-use crate::instance_state::InstanceState;
+use crate::instance::state::InstanceState;
+use crate::output::is_measurement_name;
+use crate::output::{MeasurementKind, PREFIX};
 
 impl Host for InstanceState {
     fn counter(&mut self, name: String, add: u64) {

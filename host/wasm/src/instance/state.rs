@@ -5,18 +5,19 @@ use std::sync::Arc;
 use shardmill_core::plugin::{GuestLimits, Permissions, ProcessorError};
 use shardmill_core::ports::InstanceContext;
 use tokio_util::sync::CancellationToken;
-use wasmtime::{Engine, Store};
+use wasmtime::Store;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::Metering;
-use crate::guest_output::{EmitBuffer, GuestLog, LineStream, PluginOutput};
-use crate::handles::{Adds, Handles};
-use crate::http::{HttpClients, Outgoing};
-use crate::limiter::GuestLimiter;
-use crate::memory_budget::MemoryShare;
-use crate::redactor::Redactor;
+use super::handles::{Adds, Handles};
+use super::host::InstanceHost;
+use super::limiter::GuestLimiter;
+use crate::engine::Metering;
+use crate::http::Outgoing;
+use crate::output::{EmitBuffer, GuestLog, LineStream, PluginOutput};
 use crate::secrets::Secrets;
+use crate::secrets::redactor::Redactor;
+use crate::shares::memory_budget::MemoryShare;
 
 /// Random bytes in one call. Seeds take 32.
 pub(crate) const RANDOM_BYTES_MAX: u64 = 64 << 10;
@@ -38,71 +39,63 @@ pub(crate) struct InstanceState {
     wasi: WasiCtx,
 }
 
-/// What an instance is given by its host, beyond who it is.
+/// What a new instance gets from its host, beyond who it is.
 pub(crate) struct Surroundings {
+    pub(crate) host: Arc<InstanceHost>,
     pub(crate) output: Arc<PluginOutput>,
     /// Of the memory of all instances.
     pub(crate) share: MemoryShare,
-    /// Bytes that it takes of that for what is outside of its memories and tables.
+    /// Bytes of that share for what the engine keeps outside of memories and tables.
     pub(crate) instance_bytes: usize,
     /// Cancelled when nobody waits for the instance any more.
     pub(crate) life: CancellationToken,
-    pub(crate) metering: Metering,
 }
 
 impl InstanceState {
     pub(crate) fn new_store(
-        engine: &Engine,
         identity: Arc<InstanceContext>,
         limits: &GuestLimits,
         surroundings: Surroundings,
-        clients: &HttpClients,
     ) -> Result<Store<Self>, ProcessorError> {
-        let Surroundings {
-            output,
-            share,
-            instance_bytes,
-            life,
-            metering,
-        } = surroundings;
-        let limiter = GuestLimiter::new(limits, share, instance_bytes)?;
-        let secrets = Secrets::read(&identity.permissions.secrets)?;
-        let log = GuestLog::new(
-            &identity,
-            limits,
-            Arc::clone(&output),
-            Redactor::of(&secrets),
-        );
-        let http = Outgoing::new(
-            identity.plugin.as_str(),
-            &identity.permissions,
-            clients,
-            log.clone(),
-            life,
-        )?;
-        let stdout = LineStream::stdout(log.clone());
-        let stderr = LineStream::stderr(log.clone());
-        let handles = Handles::new(limits.handles, &identity.permissions, &clients.limits());
-        let state = Self {
-            limiter,
-            emit: EmitBuffer::new(&identity, limits),
-            wasi: wasi((&stdout, &stderr), &identity.permissions, metering),
-            http_fields: http.fields(),
-            http,
-            secrets,
-            identity,
-            handles_max: limits.handles,
-            log,
-            output,
-            stdout,
-            stderr,
-            handles,
-        };
-        let mut store = Store::new(engine, state);
+        let host = Arc::clone(&surroundings.host);
+        let state = Self::new(identity, limits, surroundings)?;
+        let mut store = Store::new(host.engine(), state);
         store.limiter(|state| &mut state.limiter);
         store.set_max_component_handles(limits.handles);
         store.epoch_deadline_trap();
         Ok(store)
+    }
+
+    fn new(
+        identity: Arc<InstanceContext>,
+        limits: &GuestLimits,
+        given: Surroundings,
+    ) -> Result<Self, ProcessorError> {
+        let limiter = GuestLimiter::new(limits, given.share, given.instance_bytes)?;
+        let permissions = &identity.permissions;
+        let secrets = Secrets::read(&permissions.secrets)?;
+        let output = Arc::clone(&given.output);
+        let log = GuestLog::new(&identity, limits, output, Redactor::of(&secrets));
+        let clients = given.host.http_clients();
+        let plugin = identity.plugin.as_str();
+        let http = Outgoing::new(plugin, permissions, clients, log.clone(), given.life)?;
+        let stdout = LineStream::stdout(log.clone());
+        let stderr = LineStream::stderr(log.clone());
+        Ok(Self {
+            limiter,
+            emit: EmitBuffer::new(&identity, limits),
+            wasi: wasi(&stdout, &stderr, permissions, given.host.metering()),
+            handles: Handles::new(limits.handles, permissions, &clients.limits()),
+            http_fields: http.fields(),
+            http,
+            secrets,
+            handles_max: limits.handles,
+            log,
+            output: given.output,
+            stdout,
+            stderr,
+            identity,
+        })
     }
 
     /// Takes of the memory no more for the guest's handles than what they keep, now that its call
@@ -122,7 +115,8 @@ impl InstanceState {
 /// All of WASI 0.2 and nothing behind it but granted variables: no arguments, files, sockets or
 /// name lookup.
 fn wasi(
-    (stdout, stderr): (&LineStream, &LineStream),
+    stdout: &LineStream,
+    stderr: &LineStream,
     permissions: &Permissions,
     metering: Metering,
 ) -> WasiCtx {

@@ -4,8 +4,8 @@
 use shardmill_core::stream::Emitted;
 
 use crate::bindings::shardmill::processor::emit::{EmitError, Host};
-use crate::guest_output::PIECE_BYTES;
-use crate::instance_state::InstanceState;
+use crate::instance::state::InstanceState;
+use crate::output::PIECE_BYTES;
 
 /// Bytes that are kept of the name of a destination that does not exist; sinks have shorter ones.
 const NAME_BYTES_MAX: usize = 128;
