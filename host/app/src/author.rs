@@ -7,6 +7,8 @@ pub(crate) mod captured;
 pub(crate) mod check;
 #[cfg(feature = "local")]
 pub(crate) mod dev;
+#[cfg(feature = "local")]
+mod dry_run;
 pub(crate) mod feed;
 pub(crate) mod new;
 mod pump;
@@ -16,5 +18,3 @@ pub(crate) mod scaffold;
 pub(crate) mod summary;
 #[cfg(feature = "local")]
 pub(crate) mod test;
-#[cfg(feature = "local")]
-mod trial;

@@ -12,11 +12,11 @@ use shardmill_sinks::LineFormat;
 use shardmill_wasm::Metering;
 
 use crate::author::captured;
-use crate::author::feed::KeySource;
-use crate::author::trial::{
-    CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying,
+use crate::author::dry_run::{
+    CapturedStream, DryRun, DryRunInput, DryRunReport, Failure, Reload, compare, lines,
+    lines_by_shard, rank_sequence_numbers, read_entries,
 };
-use crate::author::trial::{compare, lines, lines_by_shard, rank_sequence_numbers};
+use crate::author::feed::KeySource;
 use crate::cli::TestArgs;
 use crate::output::print_json;
 
@@ -31,11 +31,8 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         None => Config::for_stream(&StreamName::new("test")?).map_err(anyhow::Error::msg)?,
     };
     let input = read_input(&args).await?;
-    let records = match &input {
-        Trying::Put(entries) => entries.len(),
-        Trying::Captured(stream) => stream.count(),
-    };
-    let trial = Trial {
+    let records = input.count();
+    let dry_run = DryRun {
         plugin: args.plugin.clone(),
         config,
         sinks: args.settings.sinks,
@@ -55,7 +52,7 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
             Metering::Deadline
         },
     };
-    let mut tried = Box::pin(trial.run(input, signals.stop())).await?;
+    let mut tried = Box::pin(dry_run.run(input, signals.stop())).await?;
     if args.deterministic {
         tried
             .kept
@@ -84,7 +81,7 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
             }
         })
         .collect();
-    let report = TrialReport {
+    let report = DryRunReport {
         records: records as u64,
         batches: tried.batches,
         output: tried.kept.output.len() as u64,
@@ -110,22 +107,22 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn read_input(args: &TestArgs) -> anyhow::Result<Trying> {
+async fn read_input(args: &TestArgs) -> anyhow::Result<DryRunInput> {
     if let Some(path) = args.captured.clone() {
         let read = tokio::task::spawn_blocking(move || captured::read(&path));
         let captured = read.await.context("the reader of the input panicked")??;
-        return Ok(Trying::Captured(Arc::new(CapturedStream::new(captured)?)));
+        return Ok(DryRunInput::Captured(Arc::new(CapturedStream::new(
+            captured,
+        )?)));
     }
     let (path, spoil) = (args.input.clone().unwrap_or_default(), args.spoil);
     let key = args
         .key_field
         .clone()
         .map_or(KeySource::LineNumber, KeySource::Field);
-    let read = tokio::task::spawn_blocking(move || TrialInput::read(&path, key, spoil));
-    Ok(Trying::Put(
-        read.await
-            .context("the reader of the input panicked")??
-            .entries,
+    let read = tokio::task::spawn_blocking(move || read_entries(&path, key, spoil));
+    Ok(DryRunInput::Put(
+        read.await.context("the reader of the input panicked")??,
     ))
 }
 
@@ -149,6 +146,6 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Standard output is the plugin's.
-fn tell(report: &TrialReport) {
+fn tell(report: &DryRunReport) {
     shardmill_serve::telemetry::tell(&report.to_string());
 }

@@ -123,15 +123,15 @@ async fn pause(wait: Duration, stop: &CancellationToken) {
     let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
 }
 
-#[cfg(test)]
 #[cfg(feature = "local")]
+#[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use shardmill_core::stream::{Position, StreamName};
 
     use super::*;
     use crate::author::captured::Captured;
-    use crate::author::trial::CapturedStream;
+    use crate::author::dry_run::CapturedStream;
 
     fn record(n: u64, size: usize) -> Record {
         Record {

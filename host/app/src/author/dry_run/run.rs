@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use shardmill_aws::{AwsClients, LeaseTable, PutEntry, StreamAdmin, StreamWriter};
+use shardmill_aws::{AwsClients, LeaseTable, StreamAdmin, StreamWriter};
 use shardmill_config::{Config, Manifest};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginName;
@@ -24,14 +24,14 @@ use shardmill_worker::{ReadLimits, ShardState, ShardStatus, Why};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::captured::CapturedStream;
 use super::collector::{Collector, Kept};
+use super::input::DryRunInput;
 use super::settings::{Limits, settings_for};
 use crate::author::summary::is_checkpointed;
 use crate::output::Interrupted;
 
 const STREAM: &str = "test";
-/// How often a trial looks whether it is done.
+/// How often a dry run looks whether it is done.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A component of 20 MB, which holds an interpreter, takes seconds to compile, on a busy machine a
 /// minute.
@@ -39,7 +39,7 @@ const START_MAX: Duration = Duration::from_mins(5);
 
 /// What is tried, and how.
 #[derive(Debug)]
-pub(crate) struct Trial {
+pub(crate) struct DryRun {
     /// The component.
     pub(crate) plugin: PathBuf,
     /// Settings; streams, endpoints and sinks in them are not used.
@@ -54,19 +54,10 @@ pub(crate) struct Trial {
     pub(crate) attempts: u32,
     /// A swap in the middle.
     pub(crate) reload: Option<Reload>,
-    /// Nothing settled for this long is a failure of the trial.
+    /// Nothing settled for this long is a failure of the dry run.
     pub(crate) timeout: Duration,
     /// What bounds a call.
     pub(crate) metering: Metering,
-}
-
-/// What is delivered.
-#[derive(Debug)]
-pub(crate) enum Trying {
-    /// Records that are put into the embedded stream.
-    Put(Vec<PutEntry>),
-    /// Records that lie where they were captured.
-    Captured(Arc<CapturedStream>),
 }
 
 /// A swap in the middle.
@@ -78,9 +69,9 @@ pub(crate) struct Reload {
     pub(crate) to: Option<PathBuf>,
 }
 
-/// A trial that ran to its end.
+/// A dry run that ended to its end.
 #[derive(Debug)]
-pub(crate) struct Tried {
+pub(crate) struct DryRunOutcome {
     /// What came out.
     pub(crate) kept: Kept,
     /// Batches that were settled.
@@ -106,17 +97,17 @@ struct Scene {
     name: PluginName,
     application: String,
     clients: AwsClients,
-    input: Trying,
+    input: DryRunInput,
     timeout: Duration,
 }
 
-impl Trial {
+impl DryRun {
     /// Runs until everything is settled.
     pub(crate) async fn run(
         mut self,
-        input: Trying,
+        input: DryRunInput,
         stop: &CancellationToken,
-    ) -> anyhow::Result<Tried> {
+    ) -> anyhow::Result<DryRunOutcome> {
         let stack = LocalStack::start(LocalOptions::in_memory())
             .await
             .context("cannot start the embedded stack")?;
@@ -125,8 +116,8 @@ impl Trial {
             stack.dynamodb_endpoint().to_owned(),
         );
         let captured = match &input {
-            Trying::Put(_) => None,
-            Trying::Captured(stream) => Some(Arc::clone(stream) as Arc<dyn StreamReader>),
+            DryRunInput::Put(_) => None,
+            DryRunInput::Captured(stream) => Some(Arc::clone(stream) as Arc<dyn StreamReader>),
         };
         let mut scene = self.scene(input).await?;
         let after = self.reload.as_ref().map(|reload| reload.after);
@@ -156,7 +147,7 @@ impl Trial {
             .values()
             .flat_map(|plugin| plugin.worker.shards.values());
         let batches = shards.map(|shard| shard.batches).sum();
-        let tried = Tried {
+        let tried = DryRunOutcome {
             kept: collector.take(),
             batches,
             took,
@@ -197,7 +188,7 @@ impl Trial {
     }
 
     /// Puts the plugin and its manifest into a folder of their own, and settles what it runs with.
-    async fn scene(&mut self, input: Trying) -> anyhow::Result<Scene> {
+    async fn scene(&mut self, input: DryRunInput) -> anyhow::Result<Scene> {
         let stem = self
             .plugin
             .file_stem()
@@ -219,8 +210,8 @@ impl Trial {
             copy(&manifest_path, &folder.path().join(format!("{name}.toml")))?;
         }
         let stream = match &input {
-            Trying::Put(_) => StreamName::new(STREAM)?,
-            Trying::Captured(captured) => captured.name().clone(),
+            DryRunInput::Put(_) => StreamName::new(STREAM)?,
+            DryRunInput::Captured(captured) => captured.name().clone(),
         };
         self.configure(&name, &stream, folder.path());
         let limits = self.limits();
@@ -230,7 +221,7 @@ impl Trial {
             .first()
             .map_or_else(String::new, |one| one.application.clone());
         let clients = crate::aws::connect(&self.config.aws).await?;
-        if matches!(input, Trying::Put(_)) {
+        if matches!(input, DryRunInput::Put(_)) {
             StreamAdmin::new(clients.kinesis.clone())
                 .ensure_stream(&stream, self.shards)
                 .await?;
@@ -247,7 +238,7 @@ impl Trial {
     }
 }
 
-impl Trial {
+impl DryRun {
     /// Replaces what the settings say about places outside, and about pace.
     fn configure(&mut self, name: &PluginName, stream: &StreamName, folder: &Path) {
         let config = &mut self.config;
@@ -303,10 +294,10 @@ impl Scene {
     /// some.
     async fn offer(&mut self, count: usize) -> anyhow::Result<BTreeMap<ShardId, SequenceNumber>> {
         let entries = match &mut self.input {
-            Trying::Put(entries) => entries
+            DryRunInput::Put(entries) => entries
                 .drain(..count.min(entries.len()))
                 .collect::<Vec<_>>(),
-            Trying::Captured(stream) => return Ok(stream.release(count)),
+            DryRunInput::Captured(stream) => return Ok(stream.release(count)),
         };
         let writer = StreamWriter::new(self.clients.kinesis.clone(), StreamName::new(STREAM)?);
         Ok(writer

@@ -1,4 +1,4 @@
-//! The settings under which a plugin is tried: its own, with waits and attempts that let a trial
+//! The settings under which a plugin is tried: its own, with waits and attempts that let a dry run
 //! end.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ const FILL: Duration = Duration::from_millis(100);
 /// there by then, and nothing more comes.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 
-/// What a trial sets instead of what the plugin says.
+/// What a dry run sets instead of what the plugin says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// Tries of a record, also of one that the plugin cannot handle now.
@@ -24,7 +24,7 @@ pub(super) struct Limits {
     pub(super) batch_records: Option<u32>,
 }
 
-/// Writes the trial's waits and attempts into the plugin's section, and reads the settings anew.
+/// Writes the dry run's waits and attempts into the plugin's section, and reads the settings anew.
 ///
 /// # Errors
 /// What the configuration or the manifest says about the plugin is not valid.

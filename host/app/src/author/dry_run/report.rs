@@ -1,4 +1,4 @@
-//! What a trial tells, and whether that is what was expected.
+//! What a dry run reports, and whether that is what was expected.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write};
@@ -21,10 +21,10 @@ const SEQUENCE_DIGITS: usize = 56;
 /// Lines on either side up to which the least difference is worth its time.
 const DIFF_LINES_MAX: usize = 50_000;
 
-/// A trial that ran to its end.
+/// A dry run that ended to its end.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) struct TrialReport {
+pub(crate) struct DryRunReport {
     /// Records that were put.
     pub(crate) records: u64,
     /// Batches that were settled.
@@ -73,7 +73,7 @@ pub(crate) struct Comparison {
     pub(crate) differences: Vec<String>,
 }
 
-impl TrialReport {
+impl DryRunReport {
     /// Whether the plugin passed.
     pub(crate) fn is_good(&self, allows_failures: bool) -> bool {
         (allows_failures || self.failures.is_empty())
@@ -206,7 +206,7 @@ impl Comparison {
     }
 }
 
-impl fmt::Display for TrialReport {
+impl fmt::Display for DryRunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (records, batches, output) = (
             HumanCount(self.records),
