@@ -12,7 +12,6 @@ mod old_fleet;
 pub(crate) mod plan;
 pub(crate) mod plugins;
 mod reading;
-mod redelivery;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod state;

@@ -1,6 +1,9 @@
 //! `shardmill replay`.
 
 mod list;
+mod remainder;
+mod summary;
+mod through_plugin;
 mod to_stream;
 
 use std::collections::HashMap;
@@ -25,7 +28,9 @@ use shardmill_sinks::{SinkOptions, open_sinks};
 use shardmill_wasm::{Metering, Plugin, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use super::redelivery::{Remainder, Replay, ReplayOptions, ReplayPorts, ReplaySummary, Versions};
+use self::remainder::Remainder;
+use self::summary::ReplaySummary;
+use self::through_plugin::{Replay, ReplayOptions, ReplayPorts, Versions};
 use crate::cli::ReplayArgs;
 use crate::output::{Interrupted, print, print_json};
 

@@ -7,7 +7,8 @@ use shardmill_core::ports::DeadLetter;
 use shardmill_sinks::letters::{Item, LetterInput};
 use tokio_util::sync::CancellationToken;
 
-use crate::operate::redelivery::{Remainder, ReplaySummary};
+use super::remainder::Remainder;
+use super::summary::ReplaySummary;
 
 /// Letters of one call of the writer, which cuts them into requests. What it could not put is tried
 /// no further, so this is also what may be stored and still be in the file of what is left.

@@ -6,9 +6,7 @@
 //! damaged lines, and all that comes after a stop.
 
 mod options;
-mod remainder;
 mod session;
-mod summary;
 
 use std::sync::Arc;
 
@@ -16,15 +14,13 @@ use anyhow::Context;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{DeadLetter, InstanceContext};
 use shardmill_core::stream::{ShardId, StreamName};
+use shardmill_sinks::letters::{InputError, Item, LetterInput};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use options::{ReplayOptions, ReplayPorts, Versions};
-pub(crate) use remainder::Remainder;
-use session::{Run, Session};
-pub(crate) use summary::ReplaySummary;
-
-use shardmill_sinks::letters::{InputError, Item, LetterInput};
+pub(super) use self::options::{ReplayOptions, ReplayPorts, Versions};
+use self::session::{Run, Session};
+use super::summary::ReplaySummary;
 
 /// Letters read ahead. Few, because each may hold 10 MiB.
 const READ_AHEAD: usize = 4;

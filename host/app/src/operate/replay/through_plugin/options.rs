@@ -9,7 +9,7 @@ use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
 use shardmill_core::ports::{Clock, PortFuture, ProcessorFactory, Sink};
 use shardmill_worker::BatchLimits;
 
-use super::remainder::Remainder;
+use crate::operate::replay::remainder::Remainder;
 
 /// How a replay goes about it.
 pub(crate) struct ReplayOptions {

@@ -20,7 +20,7 @@ use shardmill_core::stream::{Batch, Emitted, Position, Record};
 use tokio_util::sync::CancellationToken;
 
 use super::options::{ReplayOptions, ReplayPorts};
-use super::summary::ReplaySummary;
+use crate::operate::replay::summary::ReplaySummary;
 
 /// Tries to store output, and calls in a row that fail and say nothing of the letters, before the
 /// replay stops: with the default waits, about two minutes.

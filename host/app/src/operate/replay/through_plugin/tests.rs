@@ -14,6 +14,7 @@ use shardmill_sinks::letters::{Fragment, encode};
 use shardmill_worker::BatchLimits;
 
 use super::*;
+use crate::operate::replay::remainder::Remainder;
 
 /// A plugin by what each record's data says; notes what it gets.
 #[derive(Default)]
