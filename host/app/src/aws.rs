@@ -9,7 +9,7 @@ use shardmill_config::{AwsConfig, Config};
 
 use crate::cli::{AwsArgs, PlaceArgs};
 
-/// The region that the embedded stack says it is in.
+/// The region of the embedded stack.
 const LOCAL_REGION: &str = "us-east-1";
 
 /// What a running embedded stack writes into its data directory.
@@ -41,8 +41,8 @@ pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfi
     })
 }
 
-/// The same for a command that wants nothing else of the file.
-pub(crate) fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
+/// The same for a command that needs nothing else from the file.
+fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
     let file = args.config.as_deref().map(Config::load).transpose()?;
     merge(
         &file.map_or_else(AwsConfig::default, |config| config.aws),
@@ -50,7 +50,7 @@ pub(crate) fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
     )
 }
 
-/// Finds the embedded stack that runs with this data directory.
+/// The embedded stack that runs with this data directory.
 fn local_stack(data: &Path) -> anyhow::Result<AwsConfig> {
     let path = data.join("endpoints.json");
     let Ok(text) = std::fs::read_to_string(&path) else {
@@ -74,6 +74,11 @@ pub(crate) fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
         is_local: true,
         ..AwsConfig::default()
     }
+}
+
+/// Makes the clients for the place that a command's arguments name.
+pub(crate) async fn connect_to(place: &PlaceArgs) -> anyhow::Result<AwsClients> {
+    connect(&of_place(place)?).await
 }
 
 /// Makes the clients.

@@ -28,7 +28,7 @@ struct Row {
 }
 
 pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let fan_out = KinesisFanOut::new(clients.kinesis.clone(), StreamRef::parse(&args.stream)?);
     let mut rows = Vec::new();
     let consumers = match fan_out.consumers().await {

@@ -238,7 +238,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, OperateCommand};
 
     fn bill(text: &str, more: &[&str]) -> Vec<Line> {
         let flags = [
@@ -252,7 +252,7 @@ mod tests {
             "1024",
         ];
         let line = ["shardmill", "cost"].iter().chain(&flags).chain(more);
-        let Command::Cost(args) = Cli::parse_from(line).command else {
+        let Command::Operate(OperateCommand::Cost(args)) = Cli::parse_from(line).command else {
             panic!("it is one")
         };
         let config = Config::parse(text, Path::new("nowhere")).unwrap();

@@ -27,7 +27,7 @@ use crate::output::{print, print_json};
 
 pub(crate) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     let stream = args.stream.as_deref().map(StreamRef::parse).transpose()?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     refuse_companion(args, &clients).await?;
     let facts = read(args, &clients, stream).await?;
     let diagnosis = diagnose(&facts);

@@ -22,7 +22,7 @@ use crate::output::{no_stream, print, print_json};
 
 pub(crate) async fn execute(args: &ExportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let reading = Reading::take(&args.application, &reading_args(args)).await?;
     let tables = LibraryTables::new(clients.dynamodb.clone(), args.library, args.to.as_str());
     let mut alive: Vec<String> = reading

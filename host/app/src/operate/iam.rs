@@ -116,12 +116,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, OperateCommand};
 
     fn args(more: &[&str]) -> IamArgs {
         let line = ["shardmill", "iam"].iter().chain(more);
         match Cli::parse_from(line).command {
-            Command::Iam(args) => args,
+            Command::Operate(OperateCommand::Iam(args)) => args,
             other => panic!("{other:?}"),
         }
     }

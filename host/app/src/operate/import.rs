@@ -20,7 +20,7 @@ use crate::output::{no_stream, print, print_json};
 
 pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let tables = find(&clients, args).await?;
     let (identity, shards) = read_stream(&clients, &stream).await?;
     let group = args.group.as_deref();

@@ -46,7 +46,7 @@ struct Row {
 
 pub(crate) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
     let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
     // Who is alive shows from look to look.

@@ -27,7 +27,7 @@ struct Row {
 }
 
 pub(crate) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), args.application.as_str());
     if !table.exists().await? {
         let application = &args.application;
