@@ -3,15 +3,15 @@
 
 mod captured;
 mod collector;
+mod folder;
+mod headway;
 mod input;
 mod report;
 mod run;
+mod scene;
 mod settings;
 
 pub(crate) use captured::CapturedStream;
-pub(crate) use collector::Kept;
 pub(crate) use input::{DryRunInput, read_entries};
-pub(crate) use report::{
-    DryRunReport, Failure, compare, lines, lines_by_shard, rank_sequence_numbers,
-};
-pub(crate) use run::{DryRun, Reload};
+pub(crate) use report::{DryRunReport, compare, lines, lines_by_shard, rank_sequence_numbers};
+pub(crate) use run::{DryRun, DryRunOutcome, Reload};

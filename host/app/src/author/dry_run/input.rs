@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shardmill_aws::PutEntry;
+use shardmill_core::ports::StreamReader;
+use shardmill_core::stream::StreamName;
 
 use super::captured::CapturedStream;
 use crate::author::feed::{Feed, FeedError, FeedLine, KeySource};
 
+/// The stream that records are put into.
+const STREAM: &str = "test";
 /// Records that a dry run takes at most, and their bytes: all of them are held in memory.
 const RECORDS_MAX: usize = 10_000_000;
 const BYTES_MAX: usize = 1 << 30;
@@ -40,6 +44,22 @@ impl DryRunInput {
         match self {
             Self::Put(entries) => entries.len(),
             Self::Captured(stream) => stream.count(),
+        }
+    }
+
+    /// The stream that the records are in.
+    pub(super) fn stream(&self) -> anyhow::Result<StreamName> {
+        match self {
+            Self::Put(_) => Ok(StreamName::new(STREAM)?),
+            Self::Captured(stream) => Ok(stream.name().clone()),
+        }
+    }
+
+    /// What the host reads from instead of Kinesis; `None` if it reads from Kinesis.
+    pub(super) fn reader(&self) -> Option<Arc<dyn StreamReader>> {
+        match self {
+            Self::Put(_) => None,
+            Self::Captured(stream) => Some(Arc::clone(stream) as Arc<dyn StreamReader>),
         }
     }
 }
