@@ -1,8 +1,11 @@
-//! What comes of a replay.
+//! What came of a replay, for people and programs.
 
+use std::fmt;
 use std::path::PathBuf;
 
+use indicatif::HumanCount;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 /// What came of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -20,20 +23,52 @@ pub(crate) struct ReplaySummary {
     pub(crate) left_out: u64,
     /// Lines that are meant to be letters and cannot be read, and letters with parts missing.
     pub(crate) damaged: u64,
-    /// Lines that are something else.
+    /// Lines that are not letters.
     pub(crate) other_lines: u64,
-    /// Letters that were there more than once.
+    /// Copies of letters that were there more than once.
     pub(crate) repeats: u64,
-    /// Where everything that was not processed is; `None` if there is no such thing.
+    /// The file of everything that was not processed; `None` if nothing is left.
     pub(crate) remainder: Option<PathBuf>,
     /// Why the replay stopped before the end.
     pub(crate) stopped: Option<String>,
 }
 
 impl ReplaySummary {
+    /// Notes why the replay stops. The first reason counts.
+    pub(super) fn stop(&mut self, why: impl Into<String>) {
+        self.stopped.get_or_insert_with(|| why.into());
+    }
+
+    /// Notes that a signal stops the replay, if one came.
+    pub(super) fn stop_if(&mut self, signal: &CancellationToken) {
+        if signal.is_cancelled() {
+            self.stop("by a signal");
+        }
+    }
+
     /// Whether nothing is left.
     #[cfg(test)]
     pub(crate) fn is_complete(&self) -> bool {
         self.remainder.is_none() && self.stopped.is_none()
+    }
+}
+
+impl fmt::Display for ReplaySummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} letters processed", HumanCount(self.processed))?;
+        for (count, what) in [
+            (self.failed, "failed again"),
+            (self.held_back, "held back by the plugin"),
+            (self.not_tried, "not tried"),
+            (self.damaged, "damaged"),
+            (self.left_out, "of other plugins skipped"),
+            (self.repeats, "repeats dropped"),
+            (self.other_lines, "other lines skipped"),
+        ] {
+            if count > 0 {
+                write!(f, ", {} {what}", HumanCount(count))?;
+            }
+        }
+        Ok(())
     }
 }

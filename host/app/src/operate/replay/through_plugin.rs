@@ -1,248 +1,116 @@
-//! Feeds dead letters back through a plugin, here and now: the same engine, limits and sinks as a
-//! host, without a lease.
-//!
-//! What a replay must not do is lose a letter. So whatever is not processed, for whatever reason,
-//! is in the file of what is left: letters that fail again, letters that the plugin held back,
-//! damaged lines, and all that comes after a stop.
+//! `shardmill replay` without `--to-stream`: a plugin's host without a stream, for the engine that
+//! feeds it the letters.
 
+mod component_files;
+mod engine;
 mod options;
 mod session;
+mod source;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
+use indicatif::{HumanCount, ProgressBar};
+use shardmill_aws::AwsClients;
+use shardmill_config::Config;
+use shardmill_core::lease::LeaseCounter;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{DeadLetter, InstanceContext};
-use shardmill_core::stream::{ShardId, StreamName};
-use shardmill_sinks::letters::{InputError, Item, LetterInput};
-use tokio::sync::mpsc;
+use shardmill_serve::BootClock;
+use shardmill_serve::engine::runtime_options;
+use shardmill_sinks::letters::LetterInput;
+use shardmill_sinks::{SinkOptions, open_sinks};
+use shardmill_wasm::{Metering, Runtime};
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::options::{ReplayOptions, ReplayPorts, Versions};
-use self::session::{Run, Session};
+use self::component_files::ComponentFiles;
+use self::engine::Replay;
+use self::options::{PluginOptions, ReplayOptions, ReplayPorts};
+use super::remainder::Remainder;
 use super::summary::ReplaySummary;
+use crate::cli::ReplayArgs;
+use crate::output::spinner;
 
-/// Letters read ahead. Few, because each may hold 10 MiB.
-const READ_AHEAD: usize = 4;
-/// Instances alive at once; the one that was used longest ago is closed for another. An instance
-/// may take 64 MiB.
-const SESSIONS_MAX: usize = 64;
-
-impl ReplayOptions {
-    /// Batches hold letters of one shard, in rising order, as those of a host do.
-    fn may_join(&self, batch: &[DeadLetter], letter: &DeadLetter) -> bool {
-        let Some(last) = batch.last() else {
-            return true;
-        };
-        let bytes: usize = batch.iter().map(|letter| letter.record.cost_bytes()).sum();
-        batch.len() < self.batches.records
-            && bytes + letter.record.cost_bytes() <= self.batches.bytes
-            && Source::of(last) == Source::of(letter)
-            && last.record.position < letter.record.position
-    }
+/// A replay through a plugin.
+pub(super) struct ThroughPlugin<'a> {
+    pub(super) args: &'a ReplayArgs,
+    pub(super) config: Config,
+    /// Only letters of this plugin.
+    pub(super) only: Option<PluginName>,
+    pub(super) remainder: Remainder,
 }
 
-/// A running replay.
-pub(crate) struct Replay {
-    options: ReplayOptions,
-    ports: ReplayPorts,
-    summary: ReplaySummary,
-    /// The one used last is last.
-    sessions: Vec<(Source, Session)>,
-}
-
-/// Whose letters go to one instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Source {
-    plugin: PluginName,
-    application: String,
-    stream: StreamName,
-    shard: ShardId,
-}
-
-impl Source {
-    fn of(letter: &DeadLetter) -> Self {
-        let DeadLetter {
-            plugin,
-            application,
-            stream,
-            shard,
-            ..
-        } = letter.clone();
-        Self {
-            plugin,
-            application,
-            stream,
-            shard,
-        }
-    }
-}
-
-impl Replay {
-    /// Reads and checks nothing yet.
-    pub(crate) fn new(options: ReplayOptions, ports: ReplayPorts) -> Self {
-        Self {
-            options,
-            ports,
-            summary: ReplaySummary::default(),
-            sessions: Vec::new(),
-        }
-    }
-
-    /// Replays all of `input`, in its order; on `stop`, ends after the batch in hand. An error
-    /// means that what is left could not be written down or the input not be read: then the input
-    /// is what is left.
-    pub(crate) async fn run(
-        mut self,
+impl ThroughPlugin<'_> {
+    pub(super) async fn run(
+        self,
         input: LetterInput,
         stop: &CancellationToken,
-        progress: impl Fn(&ReplaySummary),
     ) -> anyhow::Result<ReplaySummary> {
-        let (sender, mut items) = mpsc::channel(READ_AHEAD);
-        let reader = tokio::task::spawn_blocking(move || read(input, &sender));
-        let mut batch: Vec<DeadLetter> = Vec::new();
-        while let Some(item) = items.recv().await {
-            match item {
-                Item::Damaged { problem, line } => {
-                    tracing::warn!(problem, "kept as it is");
-                    self.summary.damaged += 1;
-                    self.ports.remainder.keep_line(&line)?;
-                }
-                Item::Letter(letter) => {
-                    if self
-                        .options
-                        .only
-                        .as_ref()
-                        .is_some_and(|only| *only != letter.plugin)
-                    {
-                        self.summary.left_out += 1;
-                        continue;
-                    }
-                    if !self.options.may_join(&batch, &letter) {
-                        self.deliver(std::mem::take(&mut batch), stop).await?;
-                        progress(&self.summary);
-                    }
-                    batch.push(*letter);
-                }
-            }
+        let clients = self.clients().await?;
+        let config = &self.config;
+        let sinks = open_sinks(&config.sinks, &config.aws.options(), clients.as_ref()).await?;
+        let runtime_options =
+            runtime_options(config, Metering::Deadline).context("cannot find the compiler")?;
+        let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
+        let options = self.options(sinks.names())?;
+        let given = self.args.plugin.clone();
+        let ports = ReplayPorts {
+            versions: Box::new(ComponentFiles::new(runtime, self.config, given)),
+            sink: Arc::new(sinks),
+            clock: Arc::new(BootClock),
+            remainder: self.remainder,
+        };
+        let bar = spinner();
+        let summary = Replay::new(options, ports)
+            .run(input, stop, |summary| show_progress(bar.as_ref(), summary))
+            .await;
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
         }
-        self.deliver(batch, stop).await?;
-        while let Some((_, session)) = self.sessions.pop() {
-            self.close(session, stop).await?;
-        }
-        let mut input = reader
-            .await
-            .context("the reader of the letters panicked")??;
-        self.ports
-            .remainder
-            .keep_incomplete(&mut input, &mut self.summary)?;
-        self.summary.remainder = self.ports.remainder.finish()?;
-        Ok(self.summary)
+        summary
     }
 
-    async fn deliver(
-        &mut self,
-        batch: Vec<DeadLetter>,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<()> {
-        let Some(first) = batch.first() else {
-            return Ok(());
-        };
-        if stop.is_cancelled() {
-            self.summary
-                .stopped
-                .get_or_insert_with(|| "by a signal".to_owned());
+    /// Only if a sink needs them: letters are replayed to files and endpoints without an AWS
+    /// account.
+    async fn clients(&self) -> anyhow::Result<Option<AwsClients>> {
+        let mut sinks = self.config.sinks.values();
+        if !sinks.any(|sink| matches!(sink, SinkOptions::Kinesis { .. })) {
+            return Ok(None);
         }
-        if self.summary.stopped.is_some() {
-            return self.part(stop).leave(&batch);
-        }
-        let source = Source::of(first);
-        let mut session = match self.session(&source, stop).await? {
-            Ok(session) => session,
-            Err(problem) => {
-                self.summary.stopped = Some(problem);
-                return self.part(stop).leave(&batch);
-            }
-        };
-        let result = session.deliver(batch, &mut self.part(stop)).await;
-        self.sessions.push((source, session));
-        result
+        Ok(Some(crate::aws::connect(&self.config.aws).await?))
     }
 
-    fn part<'a>(&'a mut self, stop: &'a CancellationToken) -> Run<'a> {
-        Run {
-            options: &self.options,
-            ports: &mut self.ports,
-            summary: &mut self.summary,
-            stop,
-        }
-    }
-
-    /// The session of a source, taken out; a new one if there is none. The inner error ends the
-    /// replay.
-    async fn session(
-        &mut self,
-        source: &Source,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<Result<Session, String>> {
-        if let Some(at) = self.sessions.iter().position(|(other, _)| other == source) {
-            return Ok(Ok(self.sessions.remove(at).1));
-        }
-        if self.sessions.len() >= SESSIONS_MAX {
-            let (_, oldest) = self.sessions.remove(0);
-            self.close(oldest, stop).await?;
-        }
-        let version = match self.ports.versions.version(&source.plugin).await {
-            Ok(version) => version,
-            Err(error) => return Ok(Err(format!("{error:#}"))),
-        };
-        let config = self
-            .options
+    fn options(&self, sinks: Vec<String>) -> anyhow::Result<ReplayOptions> {
+        let settings = self
             .config
-            .get(source.plugin.as_str())
-            .cloned()
-            .unwrap_or_default();
-        let own_destinations = self.options.own_destinations.get(source.plugin.as_str());
-        let context = InstanceContext {
-            plugin: source.plugin.clone(),
-            application: source.application.clone(),
-            stream: source.stream.clone(),
-            shard: source.shard.clone(),
-            worker: self.options.worker.clone(),
-            epoch: self.options.epoch,
-            destinations: own_destinations
-                .unwrap_or(&self.options.destinations)
-                .clone(),
-            limits: self.options.limits.get(source.plugin.as_str()).copied(),
-            permissions: self
-                .options
-                .permissions
-                .get(source.plugin.as_str())
-                .cloned()
-                .unwrap_or_default(),
-            config,
-        };
-        Ok(Ok(Session::new(
-            version,
-            Arc::new(context),
-            self.options.attempts,
-        )))
-    }
-
-    async fn close(&mut self, session: Session, stop: &CancellationToken) -> anyhow::Result<()> {
-        session.close(&mut self.part(stop)).await
-    }
-}
-
-/// Gives the input back at its end, for what only then is known.
-fn read(mut input: LetterInput, items: &mpsc::Sender<Item>) -> Result<LetterInput, InputError> {
-    while let Some(item) = input.next_item()? {
-        if items.blocking_send(item).is_err() {
-            break;
+            .settings_of_plugins()
+            .map_err(anyhow::Error::msg)?;
+        let mut plugins = HashMap::new();
+        for (name, own) in settings {
+            let options = PluginOptions {
+                destinations: own.destinations(&sinks),
+                limits: Some(own.limits),
+                permissions: Arc::new(own.permissions),
+                config: own.config.into_iter().collect(),
+            };
+            plugins.insert(name, options);
         }
+        Ok(ReplayOptions {
+            only: self.only.clone(),
+            attempts: self.args.attempts,
+            batches: self.config.batches,
+            backoff: self.config.retry,
+            worker: self.config.worker_id.clone(),
+            epoch: LeaseCounter(self.args.epoch),
+            destinations: sinks,
+            plugins,
+        })
     }
-    Ok(input)
 }
 
-#[cfg(test)]
-mod tests;
+fn show_progress(bar: Option<&ProgressBar>, summary: &ReplaySummary) {
+    let Some(bar) = bar else { return };
+    bar.tick();
+    let (processed, failed) = (HumanCount(summary.processed), HumanCount(summary.failed));
+    bar.set_message(format!("{processed} letters processed, {failed} failed"));
+}
