@@ -41,15 +41,6 @@ pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfi
     })
 }
 
-/// The same for a command that needs nothing else from the file.
-fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
-    let file = args.config.as_deref().map(Config::load).transpose()?;
-    merge(
-        &file.map_or_else(AwsConfig::default, |config| config.aws),
-        &args.aws,
-    )
-}
-
 /// The embedded stack that runs with this data directory.
 fn local_stack(data: &Path) -> anyhow::Result<AwsConfig> {
     let path = data.join("endpoints.json");
@@ -78,7 +69,17 @@ pub(crate) fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
 
 /// Makes the clients for the place that a command's arguments name.
 pub(crate) async fn connect_to(place: &PlaceArgs) -> anyhow::Result<AwsClients> {
-    connect(&of_place(place)?).await
+    let config = place.config.as_deref().map(Config::load).transpose()?;
+    connect_as(config.as_ref(), &place.aws).await
+}
+
+/// Makes the clients for the place that a configuration and flags name. Flags win.
+pub(crate) async fn connect_as(
+    config: Option<&Config>,
+    args: &AwsArgs,
+) -> anyhow::Result<AwsClients> {
+    let file = config.map_or_else(AwsConfig::default, |config| config.aws.clone());
+    connect(&merge(&file, args)?).await
 }
 
 /// Makes the clients.

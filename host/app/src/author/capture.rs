@@ -13,6 +13,7 @@ use shardmill_core::ports::{ReadError, StreamReader};
 use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
 use shardmill_core::text::printable;
 use shardmill_serve::Signals;
+use tokio_util::sync::CancellationToken;
 
 use self::take::{Part, take};
 use crate::author::captured::Captured;
@@ -34,19 +35,7 @@ pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     };
     let mut total = 0;
     for shard in &shards {
-        let print = |record| {
-            let captured = Captured {
-                stream: stream.name().clone(),
-                shard: shard.clone(),
-                record,
-            };
-            write_line(&captured.encode())
-        };
-        let taken = take(&reader, shard, part.clone(), signals.stop(), print).await;
-        total += match taken {
-            Err(error) if is_closed_pipe(&error) => return Err(PipeClosed.into()),
-            taken => taken.with_context(|| format!("cannot read {shard} of {}", stream.name()))?,
-        };
+        total += capture(&reader, &stream, shard, part.clone(), signals.stop()).await?;
     }
     std::io::stdout().lock().flush()?;
     report(total, shards.len());
@@ -54,6 +43,29 @@ pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
         return Err(Interrupted(": the capture is incomplete".to_owned()).into());
     }
     Ok(())
+}
+
+/// Prints the records of a shard. Returns their number.
+async fn capture(
+    reader: &KinesisReader,
+    stream: &StreamRef,
+    shard: &ShardId,
+    part: Part,
+    stop: &CancellationToken,
+) -> anyhow::Result<u64> {
+    let stream = stream.name();
+    let print = |record| {
+        let captured = Captured {
+            stream: stream.clone(),
+            shard: shard.clone(),
+            record,
+        };
+        write_line(&captured.encode())
+    };
+    match take(reader, shard, part, stop, print).await {
+        Err(error) if is_closed_pipe(&error) => Err(PipeClosed.into()),
+        taken => taken.with_context(|| format!("cannot read {shard} of {stream}")),
+    }
 }
 
 fn since(time: SystemTime) -> anyhow::Result<ReadFrom> {

@@ -124,7 +124,7 @@ fn runtime(host: &Config) -> anyhow::Result<Runtime> {
 }
 
 fn write_component(page: &mut Page, inspection: &Inspection) {
-    page.line("what", &inspection.kind);
+    page.line("what", inspection.kind);
     if let Some(contract) = &inspection.contract {
         page.line("contract", format_args!("shardmill:processor@{contract}"));
     }

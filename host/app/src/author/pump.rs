@@ -93,7 +93,7 @@ pub(crate) async fn pump(
         .run_until_cancelled(lines.recv_many(&mut chunk, CHUNK_LINES))
         .await
     {
-        let put = putting.put(chunk.drain(..).collect());
+        let put = putting.put(std::mem::take(&mut chunk));
         match unless_left(put, stop).await {
             Some(put) => put?,
             None => break,

@@ -1,5 +1,7 @@
 //! `shardmill put`.
 
+use std::fmt::Write;
+
 use indicatif::{HumanBytes, HumanCount};
 use shardmill_aws::{PutError, PutTarget, StreamWriter};
 use shardmill_core::ports::ReadError;
@@ -60,7 +62,8 @@ fn as_text(summary: &PumpSummary, stream: &str) -> String {
     let mut text =
         format!("{records} records ({bytes}) put into {stream} in {seconds:.1} s, {rate:.0}/s");
     if summary.retries > 0 {
-        text += &format!(", {} sent again", HumanCount(summary.retries));
+        // Writing to a string cannot fail.
+        let _ = write!(text, ", {} sent again", HumanCount(summary.retries));
     }
     text
 }

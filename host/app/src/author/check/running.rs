@@ -7,8 +7,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde::Deserialize;
 use shardmill_aws::LeaseTable;
-use shardmill_config::files;
-use shardmill_config::{AwsConfig, Config};
+use shardmill_config::{Config, files};
 use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_core::ports::LeaseStore;
 use shardmill_wasm::{Inspection, Runtime};
@@ -137,8 +136,7 @@ impl AtWork {
         config: Option<&Config>,
         settings: &Settings,
     ) -> anyhow::Result<Self> {
-        let file = config.map_or_else(AwsConfig::default, |config| config.aws.clone());
-        let clients = crate::aws::connect(&crate::aws::merge(&file, &args.place.aws)?).await?;
+        let clients = crate::aws::connect_as(config, &args.place.aws).await?;
         let application = settings.application();
         let listing = LeaseTable::new(clients.dynamodb, application.as_str())
             .list()

@@ -147,7 +147,10 @@ fn applied(config: &PluginConfig) -> Applied {
     let (batch, checkpoint) = (&config.batches, &config.checkpoints);
     Applied {
         sinks: match &config.sinks {
-            Some(names) => Vec::from_iter(names.iter().map(String::as_str)).join(", "),
+            Some(names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                names.join(", ")
+            }
             None => "all".to_owned(),
         },
         batch: format!(

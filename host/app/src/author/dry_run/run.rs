@@ -93,7 +93,7 @@ impl DryRun {
             stack.dynamodb_endpoint().to_owned(),
         );
         let scene = self.scene(input).await?;
-        let outcome = self.run_in(scene, stop).await?;
+        let outcome = Box::pin(self.run_in(scene, stop)).await?;
         stack.stop().await;
         Ok(outcome)
     }
