@@ -1,20 +1,38 @@
-//! What a plugin's author asks for: a project, a host on the embedded stack, tests, measurements,
-//! records.
+//! The commands for a plugin's author: a project, a host on the embedded stack, tests,
+//! measurements, records.
 
-pub(crate) mod bench;
-pub(crate) mod capture;
+mod arguments;
+mod bench;
+mod capture;
 pub(crate) mod captured;
-pub(crate) mod check;
+mod check;
 #[cfg(feature = "local")]
-pub(crate) mod dev;
+mod dev;
+#[cfg(feature = "local")]
+mod dry_run;
 pub(crate) mod feed;
-pub(crate) mod new;
+mod new;
 mod pump;
-pub(crate) mod put;
+mod put;
 pub(crate) mod scaffold;
 #[cfg(feature = "local")]
 pub(crate) mod summary;
 #[cfg(feature = "local")]
-pub(crate) mod test;
-#[cfg(feature = "local")]
-mod trial;
+mod test;
+
+use crate::cli::AuthorCommand;
+
+/// Runs the command to its end.
+pub(crate) async fn execute(command: AuthorCommand) -> anyhow::Result<()> {
+    match command {
+        #[cfg(feature = "local")]
+        AuthorCommand::Dev(args) => Box::pin(dev::execute(args)).await,
+        AuthorCommand::New(args) => new::execute(&args),
+        #[cfg(feature = "local")]
+        AuthorCommand::Test(args) => Box::pin(test::execute(args)).await,
+        AuthorCommand::Bench(args) => Box::pin(bench::execute(&args)).await,
+        AuthorCommand::Check(args) => Box::pin(check::execute(&args)).await,
+        AuthorCommand::Put(args) => Box::pin(put::execute(args)).await,
+        AuthorCommand::Capture(args) => Box::pin(capture::execute(&args)).await,
+    }
+}

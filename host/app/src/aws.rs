@@ -9,7 +9,7 @@ use shardmill_config::{AwsConfig, Config};
 
 use crate::cli::{AwsArgs, PlaceArgs};
 
-/// The region that the embedded stack says it is in.
+/// The region of the embedded stack.
 const LOCAL_REGION: &str = "us-east-1";
 
 /// What a running embedded stack writes into its data directory.
@@ -41,16 +41,7 @@ pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfi
     })
 }
 
-/// The same for a command that wants nothing else of the file.
-pub(crate) fn of_place(args: &PlaceArgs) -> anyhow::Result<AwsConfig> {
-    let file = args.config.as_deref().map(Config::load).transpose()?;
-    merge(
-        &file.map_or_else(AwsConfig::default, |config| config.aws),
-        &args.aws,
-    )
-}
-
-/// Finds the embedded stack that runs with this data directory.
+/// The embedded stack that runs with this data directory.
 fn local_stack(data: &Path) -> anyhow::Result<AwsConfig> {
     let path = data.join("endpoints.json");
     let Ok(text) = std::fs::read_to_string(&path) else {
@@ -74,6 +65,21 @@ pub(crate) fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
         is_local: true,
         ..AwsConfig::default()
     }
+}
+
+/// Makes the clients for the place that a command's arguments name.
+pub(crate) async fn connect_to(place: &PlaceArgs) -> anyhow::Result<AwsClients> {
+    let config = place.config.as_deref().map(Config::load).transpose()?;
+    connect_as(config.as_ref(), &place.aws).await
+}
+
+/// Makes the clients for the place that a configuration and flags name. Flags win.
+pub(crate) async fn connect_as(
+    config: Option<&Config>,
+    args: &AwsArgs,
+) -> anyhow::Result<AwsClients> {
+    let file = config.map_or_else(AwsConfig::default, |config| config.aws.clone());
+    connect(&merge(&file, args)?).await
 }
 
 /// Makes the clients.

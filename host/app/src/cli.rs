@@ -80,9 +80,26 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do. The first line of each is what `shardmill --help` shows, so it is short.
+/// What to do. The first line of each command is what `shardmill --help` shows, so it is short.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// For the authors of plugins.
+    #[command(flatten)]
+    Author(AuthorCommand),
+    /// For the operators of hosts.
+    #[command(flatten)]
+    Operate(OperateCommand),
+    /// About the program itself.
+    #[command(flatten)]
+    Tool(ToolCommand),
+    /// Compile a plugin that comes on standard input, within limits; a host starts this by itself.
+    #[command(hide = true)]
+    CompileComponent(CompileArgs),
+}
+
+/// The commands for the authors of plugins.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuthorCommand {
     /// Run plugins on an embedded Kinesis and DynamoDB.
     ///
     /// Needs no account and no network. Streams, leases and checkpoints are kept in a data
@@ -107,6 +124,18 @@ pub(crate) enum Command {
     ///
     /// Also shows the settings that would apply, and with --running what would change.
     Check(CheckArgs),
+    /// Put the lines of a file, or of standard input, into a stream.
+    Put(PutArgs),
+    /// Print the records of a stream, one line each.
+    ///
+    /// The records are printed as they are stored, for `shardmill test --captured`. Writes nothing
+    /// to the stream.
+    Capture(CaptureArgs),
+}
+
+/// The commands for the operators of hosts.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OperateCommand {
     /// Run plugins against AWS, or any compatible endpoint.
     Run(RunArgs),
     /// Check an application's tables before a host uses them.
@@ -154,22 +183,17 @@ pub(crate) enum Command {
     ///
     /// Arithmetic on the configuration and the size of the fleet, line by line. Asks nobody.
     Cost(CostArgs),
-    /// Put the lines of a file, or of standard input, into a stream.
-    Put(PutArgs),
-    /// Print the records of a stream, one line each.
-    ///
-    /// The records are printed as they are stored, for `shardmill test --captured`. Writes nothing
-    /// to the stream.
-    Capture(CaptureArgs),
+}
+
+/// The commands about the program itself.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolCommand {
     /// Print a script that completes commands and options in a shell.
     Completions(CompletionsArgs),
     /// Write manual pages, one for each command.
     Man(ManArgs),
     /// Show the version; with --verbose, what a bug report needs.
     Version(VersionArgs),
-    /// Compile a plugin that comes on standard input, within limits; a host starts this by itself.
-    #[command(hide = true)]
-    CompileComponent(CompileArgs),
 }
 
 /// The command line as clap sees it, with the commands in groups.
@@ -203,13 +227,12 @@ impl From<LogFormat> for telemetry::LogFormat {
 }
 
 impl Command {
-    /// Whether people want to see the output of the command only, and not what the host logs
-    /// meanwhile.
+    /// Whether the command shows its own output only, without the host's log below warnings.
     pub(crate) fn is_quiet(&self) -> bool {
         match self {
             #[cfg(feature = "local")]
-            Self::Test(_) => true,
-            Self::Bench(_) | Self::Capture(_) => true,
+            Self::Author(AuthorCommand::Test(_)) => true,
+            Self::Author(AuthorCommand::Bench(_) | AuthorCommand::Capture(_)) => true,
             _ => false,
         }
     }

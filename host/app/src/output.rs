@@ -1,22 +1,31 @@
-//! What commands say: on standard output, and as the error that they end with.
+//! What commands print on standard output, and the errors that they end with.
+
+mod cells;
+mod page;
+mod spinner;
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
 use shardmill_core::text::printable;
 
-/// A command that a signal ended before it was done: what it did stands, and it is no success.
+pub(crate) use self::cells::{age, age_since, first_line, millis, or_dash, short_digest, table};
+pub(crate) use self::page::Page;
+pub(crate) use self::spinner::spinner;
+
+/// A signal ended the command before it was done. What it did is kept, but it did not succeed. The
+/// text follows the word `interrupted`.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted{0}")]
 pub(crate) struct Interrupted(pub(crate) String);
 
-/// Whoever read standard output closed it before all was written, as `head` does: nothing to tell
-/// anybody.
+/// The reader of standard output closed it before all was written, as `head` does. No message is
+/// shown.
 #[derive(Debug, thiserror::Error)]
 #[error("the reader of standard output is gone")]
 pub(crate) struct PipeClosed;
 
-/// That a stream is not there, in place of what the service says of it.
+/// The error for a stream that does not exist, clearer than the service's own.
 pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
     anyhow::anyhow!(
         "there is no stream {stream}: create it, or fix its name, the region or the endpoint; \
@@ -24,9 +33,9 @@ pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
     )
 }
 
-/// Prints to standard output, the only way in which text of a command gets there: much of it comes
-/// from rows, files and names, which may be anybody's, so that what would steer a terminal is
-/// written out. A closed pipe is not an error worth a message.
+/// Prints a line to standard output; all text of commands goes through here. Much of it comes from
+/// rows, files and names that others wrote, so control characters are escaped. A closed pipe is
+/// ignored.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out
@@ -35,7 +44,7 @@ pub(crate) fn print(text: &str) {
         .and_then(|()| out.flush());
 }
 
-/// An error with its causes, each once: many a text says its cause itself.
+/// An error with its causes, each once: some errors name their cause in their own text.
 pub(crate) fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -48,15 +57,14 @@ pub(crate) fn in_one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// Prints bytes that somebody asked for: as they are, but for what would steer a terminal that
-/// reads them.
+/// Prints bytes unchanged, or with control characters escaped if standard output is a terminal.
 pub(crate) fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     let shown = for_reader(bytes, out.is_terminal());
     let _ = out.write_all(&shown).and_then(|()| out.flush());
 }
 
-/// Columns of the terminal that standard output is, if it is one.
+/// The columns of the terminal; `None` if standard output is not a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
     Some(usize::from(width.0))
@@ -71,12 +79,13 @@ fn for_reader(bytes: &[u8], is_terminal: bool) -> Cow<'_, [u8]> {
     }
 }
 
+/// Prints `value` as one line of JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string(value)?);
     Ok(())
 }
 
-/// The same for people to read, or for a file.
+/// Prints `value` as indented JSON, for people or for a file.
 pub(crate) fn print_pretty_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?);
     Ok(())

@@ -117,7 +117,7 @@ impl Marks {
         lasting.or_else(|| self.shared.as_ref()?.lock().trouble.clone())
     }
 
-    /// Ends the unproven whose time is up; to be called every few seconds.
+    /// Ends the marks whose time is up; to be called every few seconds.
     pub fn look(&self) {
         if let Some(shared) = &self.shared {
             shared.look(shared.now());
@@ -184,7 +184,7 @@ impl Marks {
 
 impl Newcomer {
     /// Marks the version, if it needs that, until what is returned is dropped and its trial is
-    /// unmark.
+    /// over.
     pub(crate) fn enter(self: &Arc<Self>, stage: Stage) -> Result<Option<AtWork>, OutOfTurn> {
         if self.is_proven.load(Ordering::Relaxed) {
             return Ok(None);

@@ -1,5 +1,5 @@
 //! `shardmill bench`: what a plugin costs. Batches go through one instance of the production
-//! engine, beside others that do nothing.
+//! engine, and through others that do nothing, for comparison.
 //!
 //! Nothing is leased, fetched, stored or checkpointed here; docs/benchmarks.md has the cost of a
 //! whole host.
@@ -10,7 +10,6 @@ mod native;
 mod report;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -31,11 +30,12 @@ use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
 use self::batches::{BenchInput, batches};
 use self::measure::{Bench, BenchError};
 use self::report::BenchReport;
+use crate::author::arguments::{config_or_default, plugin_name};
 use crate::author::feed::KeySource;
 use crate::cli::BenchArgs;
 use crate::output::{Interrupted, print, print_json};
 
-/// What an instance is told that it reads, unless the settings name a stream.
+/// The stream that an instance sees.
 const STREAM: &str = "bench";
 
 /// What is printed.
@@ -56,16 +56,10 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let config = config_of(args, &name)?;
     let settings = settings_of(args, &name, &config)?;
     let input = read_input(args).await?;
-    let options =
-        runtime_options(&config, Metering::Deadline).context("cannot find the compiler")?;
-    let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
+    let runtime = runtime(&config)?;
     let plugin = component::load(&runtime, &config, &name, &args.plugin).await?;
-    let empty = runtime
-        .load(
-            PluginName::new("empty")?,
-            Bytes::from_static(EMPTY_COMPONENT),
-        )
-        .await?;
+    let empty = Bytes::from_static(EMPTY_COMPONENT);
+    let empty = runtime.load(PluginName::new("empty")?, empty).await?;
     let bench = Bench {
         batches: batches(input, &settings.batches),
         records: args.records,
@@ -76,7 +70,7 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
         Err(BenchError::Interrupted) => return Err(Interrupted(String::new()).into()),
         measured => measured?,
     };
-    tell(args, &plugin, &measured)?;
+    show(args, &plugin, &measured)?;
     match measured.failed {
         Some(failed) => bail!(
             "{} records failed, the first one: {}",
@@ -87,24 +81,21 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     }
 }
 
-fn plugin_name(path: &Path) -> anyhow::Result<PluginName> {
-    let stem = path.file_stem().and_then(|stem| stem.to_str());
-    PluginName::new(stem.unwrap_or_default())
-        .with_context(|| format!("{} cannot name a plugin", path.display()))
+fn runtime(config: &Config) -> anyhow::Result<Runtime> {
+    let options =
+        runtime_options(config, Metering::Deadline).context("cannot find the compiler")?;
+    Runtime::new(options).context("cannot start the Wasm engine")
 }
 
-/// A plugin that names no stream is measured all the same.
+/// A plugin that names no stream gets one.
 fn config_of(args: &BenchArgs, name: &PluginName) -> anyhow::Result<Config> {
-    let mut config = match &args.settings.config {
-        Some(path) => Config::load(path)?,
-        None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
-    };
+    let mut config = config_or_default(args.settings.config.as_deref(), STREAM)?;
     let section = config.plugin.entry(name.to_string()).or_default();
     section.entry("stream").or_insert_with(|| STREAM.into());
     Ok(config)
 }
 
-/// What the host would run the plugin with.
+/// The settings under which a host would run the plugin.
 fn settings_of(
     args: &BenchArgs,
     name: &PluginName,
@@ -123,10 +114,7 @@ async fn read_input(args: &BenchArgs) -> anyhow::Result<BenchInput> {
     let Some(path) = args.input.clone() else {
         return Ok(BenchInput::made_up());
     };
-    let key = args
-        .key_field
-        .clone()
-        .map_or(KeySource::LineNumber, KeySource::Field);
+    let key = KeySource::field_or_number(args.key_field.as_deref());
     let read = tokio::task::spawn_blocking(move || BenchInput::read(&path, key));
     Ok(read.await.context("the reader of the input panicked")??)
 }
@@ -158,7 +146,7 @@ fn context(
     })
 }
 
-fn tell(args: &BenchArgs, plugin: &Plugin, measured: &BenchReport) -> anyhow::Result<()> {
+fn show(args: &BenchArgs, plugin: &Plugin, measured: &BenchReport) -> anyhow::Result<()> {
     let (digest, size, compile) = (plugin.digest(), plugin.size(), plugin.compile_time());
     let compile_ms = compile.as_secs_f64() * 1e3;
     if args.output.json {

@@ -1,7 +1,8 @@
-//! Records as they lay in their shards, as lines of JSON: what `shardmill capture` writes and
-//! `shardmill test --captured` delivers. The keys are those of a dead letter, less what tells of a
-//! failure; dead letters are read too.
+//! Records with their place in a shard, as lines of JSON: `shardmill capture` writes them and
+//! `shardmill test --captured` delivers them. The keys are those of a dead letter without those
+//! about the failure; dead letters are read too.
 
+use std::fmt::Display;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
@@ -9,20 +10,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use shardmill_core::ports::DeadLetter;
 use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
-
-use shardmill_sinks::letters::{Item, LetterInput, input_name, open_input};
+use shardmill_sinks::letters::{Fragment, InputError, Item, LetterInput, input_name, open_input};
 
 /// The version that is written, and the only one that is read.
 pub(crate) const VERSION: u32 = 1;
 /// Longest line: 10 MiB of data (AWS limit) in base64, and room for the rest.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of records that are held, all told: a test takes a sample.
+/// Bytes of records that are held in all: a test takes a sample.
 const BYTES_MAX: usize = 1 << 30;
-/// What is held of each beside data and keys: its place, and what allocations cost.
+/// Bytes that each record costs beside its data and keys: its place, and its allocations.
 const PLACE_BYTES: usize = 256;
 
-/// A record, and where it lay.
+/// A record, and where it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Captured {
     /// The stream.
@@ -79,7 +80,7 @@ struct Line {
 }
 
 impl Captured {
-    /// One line, without its end. What is not UTF-8 is in base64.
+    /// One line without its end. Data that is not UTF-8 is in base64.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Record {
             data,
@@ -120,33 +121,62 @@ impl Captured {
                 line.version
             ));
         }
-        let data = match (line.data, line.data_base64) {
-            (Some(text), None) => Bytes::from(text),
-            (None, Some(base64)) => STANDARD
-                .decode(base64)
-                .map_err(|error| error.to_string())?
-                .into(),
-            _ => return Err("it must have exactly one of data and data-base64".to_owned()),
+        let data = data_of(line.data, line.data_base64)?;
+        let position = Position {
+            sequence: parsed(SequenceNumber::parse(&line.sequence_number))?,
+            sub_sequence: line.sub_sequence_number,
         };
-        let sequence =
-            SequenceNumber::parse(&line.sequence_number).map_err(|error| error.to_string())?;
-        let record = Record {
-            data,
-            partition_key: line.partition_key,
-            explicit_hash_key: line.explicit_hash_key,
-            position: Position {
-                sequence,
-                sub_sequence: line.sub_sequence_number,
-            },
-            arrival_ms: line.arrival_ms,
-        };
-        let stream = StreamName::new(&line.stream).map_err(|error| error.to_string())?;
-        let shard = ShardId::new(&line.shard).map_err(|error| error.to_string())?;
         Ok(Self {
-            stream,
-            shard,
-            record,
+            stream: parsed(StreamName::new(&line.stream))?,
+            shard: parsed(ShardId::new(&line.shard))?,
+            record: Record {
+                data,
+                partition_key: line.partition_key,
+                explicit_hash_key: line.explicit_hash_key,
+                position,
+                arrival_ms: line.arrival_ms,
+            },
         })
+    }
+}
+
+impl From<DeadLetter> for Captured {
+    fn from(letter: DeadLetter) -> Self {
+        Self {
+            stream: letter.stream,
+            shard: letter.shard,
+            record: letter.record,
+        }
+    }
+}
+
+fn data_of(text: Option<String>, base64: Option<String>) -> Result<Bytes, String> {
+    match (text, base64) {
+        (Some(text), None) => Ok(Bytes::from(text)),
+        (None, Some(base64)) => parsed(STANDARD.decode(base64)).map(Bytes::from),
+        _ => Err("it must have exactly one of data and data-base64".to_owned()),
+    }
+}
+
+fn parsed<T, E: Display>(result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+/// Records that are held in memory, up to a bound.
+#[derive(Default)]
+struct Held {
+    records: Vec<Captured>,
+    bytes: usize,
+}
+
+impl Held {
+    fn add(&mut self, record: Captured) -> Result<(), CaptureError> {
+        self.bytes += record.held_bytes();
+        if self.bytes > BYTES_MAX {
+            return Err(CaptureError::TooMuch);
+        }
+        self.records.push(record);
+        Ok(())
     }
 }
 
@@ -158,88 +188,57 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Captured>, CaptureError> {
         source,
     };
     let mut input = open_input(path).map_err(failed)?;
-    let (mut captured, mut bytes, mut number) = (Vec::new(), 0, 0_u64);
+    let mut held = Held::default();
+    let mut number = 0_u64;
     loop {
         let mut line = Vec::new();
-        if input
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)
-            .map_err(failed)?
-            == 0
-        {
-            return Ok(captured);
+        let mut bounded = input.by_ref().take(LINE_BYTES_MAX);
+        if bounded.read_until(b'\n', &mut line).map_err(failed)? == 0 {
+            return Ok(held.records);
         }
         number += 1;
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let record = match Captured::decode(&line) {
-            Ok(record) => record,
-            Err(_)
-                if captured.is_empty()
-                    && shardmill_sinks::letters::Fragment::decode(&line).is_ok() =>
-            {
+        match Captured::decode(&line) {
+            Ok(record) => held.add(record)?,
+            Err(_) if held.records.is_empty() && Fragment::decode(&line).is_ok() => {
                 return read_letters(path);
             }
             Err(problem) => {
                 let place = format!("{}, line {number}", input_name(path));
                 return Err(CaptureError::BadLine { place, problem });
             }
-        };
-        bytes += record.held_bytes();
-        if bytes > BYTES_MAX {
-            return Err(CaptureError::TooMuch);
         }
-        captured.push(record);
     }
 }
 
 fn read_letters(path: &Path) -> Result<Vec<Captured>, CaptureError> {
-    let bad = |place: &str, problem: String| CaptureError::BadLine {
-        place: place.to_owned(),
+    let bad = |problem: String| CaptureError::BadLine {
+        place: input_name(path),
         problem,
     };
-    let name = input_name(path);
-    let mut input =
-        LetterInput::open(vec![path.to_owned()]).map_err(|error| bad(&name, error.to_string()))?;
-    let (mut captured, mut bytes) = (Vec::new(), 0);
-    while let Some(item) = input
-        .next_item()
-        .map_err(|error| bad(&name, error.to_string()))?
-    {
+    let cannot = |error: InputError| bad(error.to_string());
+    let mut input = LetterInput::open(vec![path.to_owned()]).map_err(cannot)?;
+    let mut held = Held::default();
+    while let Some(item) = input.next_item().map_err(cannot)? {
         match item {
-            Item::Letter(letter) => {
-                let letter = *letter;
-                captured.push(Captured {
-                    stream: letter.stream,
-                    shard: letter.shard,
-                    record: letter.record,
-                });
-                bytes += captured.last().map_or(0, Captured::held_bytes);
-            }
-            Item::Damaged { problem, .. } => return Err(bad(&name, problem)),
-        }
-        if bytes > BYTES_MAX {
-            return Err(CaptureError::TooMuch);
+            Item::Letter(letter) => held.add(Captured::from(*letter))?,
+            Item::Damaged { problem, .. } => return Err(bad(problem)),
         }
     }
-    match input.incomplete().first() {
-        Some(incomplete) => Err(bad(
-            &name,
-            format!(
-                "parts {:?} of a dead letter are missing",
-                incomplete.missing
-            ),
-        )),
-        None => Ok(captured),
+    if let Some(incomplete) = input.incomplete().first() {
+        let missing = &incomplete.missing;
+        return Err(bad(format!(
+            "parts {missing:?} of a dead letter are missing"
+        )));
     }
+    Ok(held.records)
 }
 
 #[cfg(test)]
 mod tests {
     use shardmill_core::plugin::{PluginDigest, PluginName};
-    use shardmill_core::ports::DeadLetter;
     use shardmill_sinks::letters::encode;
 
     use super::*;

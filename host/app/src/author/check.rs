@@ -5,12 +5,9 @@ mod report;
 mod running;
 mod settings;
 
-use std::fmt::Write;
-
 use anyhow::{Context, bail};
 use indicatif::HumanBytes;
 use shardmill_config::Config;
-use shardmill_core::stream::StreamName;
 use shardmill_serve::component::Found;
 use shardmill_serve::engine::runtime_options;
 use shardmill_wasm::{Inspection, Metering, Runtime, RuntimeOptions};
@@ -19,82 +16,125 @@ use self::refusals::refusals;
 use self::report::{ComponentReport, Report};
 use self::running::Running;
 use self::settings::{STREAM, Settings};
+use crate::author::arguments::config_or_default;
 use crate::cli::CheckArgs;
-use crate::output::{print, print_json};
+use crate::output::{Page, print, print_json};
 
 /// Twice the default of what a host takes.
 const INSPECTED_BYTES_MAX: u64 = 64 << 20;
 
+/// What was found about a component.
+struct Examined {
+    inspection: Inspection,
+    settings: Settings,
+    /// Why the host would refuse it; empty if it would run.
+    problems: Vec<String>,
+    /// Only with `--running`.
+    running: Option<Running>,
+}
+
 pub(crate) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
-    let named = args.place.config.as_deref().map(Config::load).transpose()?;
-    let host = match &named {
-        Some(config) => config.clone(),
-        None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
-    };
-    // What is larger than the host takes is still told about, within what compiling it may cost.
-    let component = Found::read(
-        &args.file,
-        host.host.plugin_bytes_max.max(INSPECTED_BYTES_MAX),
-    )?;
-    let options = runtime_options(&host, Metering::Deadline).context("cannot find the compiler")?;
-    // What the host keeps is left alone, and the time that is told is that of compiling.
-    let options = RuntimeOptions {
-        cache_dir: None,
-        ..options
-    };
-    let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
-    let inspection = runtime.inspect(component.bytes.clone()).await?;
-    let settings = Settings::read(&args.file, &host, named.is_some())?;
-    let running = if args.running {
-        Some(Running::ask(args, named.as_ref(), &settings, &inspection, &runtime).await?)
-    } else {
-        None
-    };
-    let problems = refusals(&component, &host, &settings, &inspection);
+    let examined = Examined::by(args).await?;
     if args.output.json {
-        print_json(&Report {
-            component: ComponentReport::of(&inspection),
-            settings: settings.report(),
-            problems: &problems,
-            running: running.as_ref().map(Running::report),
-        })?;
+        print_json(&examined.report())?;
     } else {
-        let running = running.as_ref().map(Running::as_text).unwrap_or_default();
-        let wrong = problems.iter().fold(String::new(), |text, problem| {
-            text + "problem   " + problem + "\n"
-        });
-        let verdict = if problems.is_empty() {
-            "would be run"
-        } else {
-            "would be refused"
-        };
-        print(&format!(
-            "{}{}{running}{wrong}verdict   {verdict}",
-            as_text(&inspection, &settings),
-            settings.as_text()
-        ));
+        print(examined.as_text().trim_end());
     }
-    if problems.is_empty() {
+    if examined.problems.is_empty() {
         return Ok(());
     }
     bail!(
         "the host would refuse {}: {}",
         args.file.display(),
-        problems.join("; and ")
+        examined.problems.join("; and ")
     )
 }
 
-fn as_text(inspection: &Inspection, settings: &Settings) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "what      {}", inspection.kind);
-    if let Some(contract) = &inspection.contract {
-        let _ = writeln!(text, "contract  shardmill:processor@{contract}");
+impl Examined {
+    async fn by(args: &CheckArgs) -> anyhow::Result<Self> {
+        let named = args.place.config.as_deref();
+        let host = config_or_default(named, STREAM)?;
+        // A component that is too large for the host is shown as well, if compiling it is not too
+        // expensive.
+        let bytes_max = host.host.plugin_bytes_max.max(INSPECTED_BYTES_MAX);
+        let component = Found::read(&args.file, bytes_max)?;
+        let runtime = runtime(&host)?;
+        let inspection = runtime.inspect(component.bytes.clone()).await?;
+        let settings = Settings::read(&args.file, &host, named.is_some())?;
+        let running = if args.running {
+            let named = named.is_some().then_some(&host);
+            Some(Running::ask(args, named, &settings, &inspection, &runtime).await?)
+        } else {
+            None
+        };
+        let problems = refusals(&component, &host, &settings, &inspection);
+        Ok(Self {
+            inspection,
+            settings,
+            problems,
+            running,
+        })
     }
-    let _ = writeln!(text, "size      {}", HumanBytes(inspection.size as u64));
-    let _ = writeln!(text, "digest    {}", inspection.digest.as_str());
+
+    fn report(&self) -> Report<'_> {
+        Report {
+            component: ComponentReport::of(&self.inspection),
+            settings: self.settings.report(),
+            problems: &self.problems,
+            running: self.running.as_ref().map(Running::report),
+        }
+    }
+
+    fn as_text(&self) -> String {
+        let mut page = Page::new(9);
+        write_component(&mut page, &self.inspection);
+        if self.inspection.sends_http && !self.settings.asks_http() {
+            page.line(
+                "grant",
+                format_args!("{:48} not requested: its requests are denied", "http"),
+            );
+        }
+        self.settings.write(&mut page);
+        if let Some(running) = &self.running {
+            running.write(&mut page);
+        }
+        for problem in &self.problems {
+            page.line("problem", problem);
+        }
+        let would_run = self.problems.is_empty();
+        let verdict = if would_run {
+            "would be run"
+        } else {
+            "would be refused"
+        };
+        page.line("verdict", verdict);
+        page.into_text()
+    }
+}
+
+/// The host's engine, without its cache: what the host keeps is left alone, and the time that is
+/// shown is that of compiling.
+fn runtime(host: &Config) -> anyhow::Result<Runtime> {
+    let options = runtime_options(host, Metering::Deadline).context("cannot find the compiler")?;
+    let options = RuntimeOptions {
+        cache_dir: None,
+        ..options
+    };
+    Runtime::new(options).context("cannot start the Wasm engine")
+}
+
+fn write_component(page: &mut Page, inspection: &Inspection) {
+    page.line("what", inspection.kind);
+    if let Some(contract) = &inspection.contract {
+        page.line("contract", format_args!("shardmill:processor@{contract}"));
+    }
+    page.line("size", HumanBytes(inspection.size as u64));
+    page.line("digest", inspection.digest.as_str());
     if let Some(time) = inspection.compile_time {
-        let _ = writeln!(text, "compiled  in {:.1} ms", time.as_secs_f64() * 1e3);
+        page.line(
+            "compiled",
+            format_args!("in {:.1} ms", time.as_secs_f64() * 1e3),
+        );
     }
     for import in &inspection.imports {
         let granted = if import.is_granted {
@@ -102,17 +142,9 @@ fn as_text(inspection: &Inspection, settings: &Settings) -> String {
         } else {
             "NOT GRANTED"
         };
-        let _ = writeln!(text, "imports   {:48} {granted}", import.name);
+        page.line("imports", format_args!("{:48} {granted}", import.name));
     }
     for export in &inspection.exports {
-        let _ = writeln!(text, "exports   {export}");
+        page.line("exports", export);
     }
-    if inspection.sends_http && !settings.asks_http() {
-        let _ = writeln!(
-            text,
-            "grant     {:48} not requested: its requests are denied",
-            "http"
-        );
-    }
-    text
 }

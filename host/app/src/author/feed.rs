@@ -23,6 +23,13 @@ pub(crate) enum KeySource {
     LineNumber,
 }
 
+impl KeySource {
+    /// The field that was named, or else the line's number.
+    pub(crate) fn field_or_number(field: Option<&str>) -> Self {
+        field.map_or(Self::LineNumber, |field| Self::Field(field.to_owned()))
+    }
+}
+
 /// One line to be put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FeedLine {
@@ -32,7 +39,7 @@ pub(crate) struct FeedLine {
     pub(crate) partition_key: String,
 }
 
-/// A line that cannot be put. What stands before it was put; nothing after it was.
+/// A line that cannot be put. The lines before it were put, and those after it were not.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FeedError {
     /// The input cannot be read.
@@ -61,7 +68,6 @@ pub(crate) struct Feed {
     input: Box<dyn BufRead + Send>,
     key: KeySource,
     line: u64,
-    bytes_read: u64,
 }
 
 impl Feed {
@@ -75,7 +81,6 @@ impl Feed {
                 input,
                 key,
                 line: 0,
-                bytes_read: 0,
             }),
             Err(source) => Err(FeedError::Read { name, source }),
         }
@@ -83,33 +88,12 @@ impl Feed {
 
     /// The next line; `None` at the end. Blocks, so call it on the blocking pool.
     pub(crate) fn next_line(&mut self) -> Result<Option<FeedLine>, FeedError> {
-        loop {
-            let mut data = Vec::new();
-            // One byte more than allowed, so that a line of any length is recognised without being
-            // held.
-            let limit = RECORD_BYTES_MAX as u64 + 1;
-            let read = self.input.by_ref().take(limit).read_until(b'\n', &mut data);
-            let count = read.map_err(|source| FeedError::Read {
-                name: self.name.clone(),
-                source,
-            })?;
-            if count == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            self.bytes_read += count as u64;
-            while data
-                .last()
-                .is_some_and(|byte| matches!(byte, b'\n' | b'\r'))
-            {
-                data.pop();
-            }
+        while let Some(data) = self.read_line()? {
             if data.is_empty() {
                 continue;
             }
-            let partition_key = self
-                .key_of(&data)
-                .map_err(|problem| self.bad_line(problem))?;
+            let key = self.key_of(&data);
+            let partition_key = key.map_err(|problem| self.bad_line(problem))?;
             if data.len() + partition_key.len() > RECORD_BYTES_MAX {
                 return Err(self.bad_line(
                     "longer than the maximum of a record, 10 MiB with its key".to_owned(),
@@ -120,9 +104,31 @@ impl Feed {
                 partition_key,
             }));
         }
+        Ok(None)
     }
 
-    /// Where the last line stood, counted from 1.
+    /// A line without its end, or the beginning of one that is too long.
+    fn read_line(&mut self) -> Result<Option<Vec<u8>>, FeedError> {
+        // One byte more than allowed, so that a line of any length is recognised without being
+        // held.
+        let limit = RECORD_BYTES_MAX as u64 + 1;
+        let mut data = Vec::new();
+        let read = self.input.by_ref().take(limit).read_until(b'\n', &mut data);
+        let count = read.map_err(|source| FeedError::Read {
+            name: self.name.clone(),
+            source,
+        })?;
+        if count == 0 {
+            return Ok(None);
+        }
+        self.line += 1;
+        while let Some(b'\n' | b'\r') = data.last() {
+            data.pop();
+        }
+        Ok(Some(data))
+    }
+
+    /// The number of the last line, counted from 1.
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
@@ -136,34 +142,38 @@ impl Feed {
     }
 
     fn key_of(&self, data: &[u8]) -> Result<String, String> {
-        let path = match &self.key {
-            KeySource::LineNumber => return Ok(self.line.to_string()),
-            KeySource::Given(key) => return Ok(key.clone()),
-            KeySource::Field(path) => path,
-        };
-        let object: Value = serde_json::from_slice(data)
-            .map_err(|error| format!("not JSON, so it has no field {path:?}: {error}"))?;
-        let found = path
-            .split('.')
-            .try_fold(&object, |value, name| value.get(name));
-        let key = match found {
-            Some(Value::String(text)) => text.clone(),
-            Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
-            Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => {
-                return Err(format!(
-                    "has no text or number in field {path:?}; choose another --key-field"
-                ));
-            }
-        };
-        match key.chars().count() {
-            0 => Err(format!(
-                "field {path:?} is empty, and a partition key must not be"
-            )),
-            1..=KEY_CHARS_MAX => Ok(key),
-            _ => Err(format!(
-                "field {path:?} is longer than a partition key may be, {KEY_CHARS_MAX} characters"
-            )),
+        match &self.key {
+            KeySource::LineNumber => Ok(self.line.to_string()),
+            KeySource::Given(key) => Ok(key.clone()),
+            KeySource::Field(path) => key_in_field(path, data),
         }
+    }
+}
+
+/// The partition key in the field `path` of a JSON object.
+fn key_in_field(path: &str, data: &[u8]) -> Result<String, String> {
+    let object: Value = serde_json::from_slice(data)
+        .map_err(|error| format!("not JSON, so it has no field {path:?}: {error}"))?;
+    let found = path
+        .split('.')
+        .try_fold(&object, |value, name| value.get(name));
+    let key = match found {
+        Some(Value::String(text)) => text.clone(),
+        Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
+        Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => {
+            return Err(format!(
+                "has no text or number in field {path:?}; choose another --key-field"
+            ));
+        }
+    };
+    match key.chars().count() {
+        0 => Err(format!(
+            "field {path:?} is empty, and a partition key must not be"
+        )),
+        1..=KEY_CHARS_MAX => Ok(key),
+        _ => Err(format!(
+            "field {path:?} is longer than a partition key may be, {KEY_CHARS_MAX} characters"
+        )),
     }
 }
 

@@ -1,33 +1,34 @@
 //! Puts a feed into a stream, with progress.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 use shardmill_aws::{PutEntry, PutError, PutReport, RECORD_TOO_LARGE, StreamWriter};
 use shardmill_sinks::letters::input_name;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::author::feed::{Feed, FeedError, FeedLine, KeySource};
+use crate::author::feed::{Feed, FeedError, KeySource};
+use crate::output::spinner;
 
-/// Lines read ahead: some requests' worth, so that reading and putting overlap. What is there goes,
-/// however little.
+/// Lines read ahead: enough for several requests, so that reading and putting overlap. A request
+/// does not wait for more lines.
 const CHUNK_LINES: usize = 2_000;
 /// Bytes read ahead: more than one record may have.
 const AHEAD_BYTES: usize = 16 << 20;
-/// How long the request that is under way at a stop may take; what it stored is not counted if it
-/// takes longer.
+/// How long the request in flight at a stop may take. If it takes longer, what it stored is not
+/// counted.
 const LAST_REQUEST_WITHIN: Duration = Duration::from_secs(3);
-/// Where nobody watches a progress bar, progress is a log line this often.
+/// Without a progress bar, progress is logged this often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// What was put.
@@ -58,7 +59,7 @@ pub(crate) struct PumpSummary {
 pub(crate) struct PutKeys {
     /// Their partition keys.
     pub(crate) source: KeySource,
-    /// What stands in place of the partition key's hash, for all of them.
+    /// Replaces the hash of the partition key, for all records.
     pub(crate) explicit_hash: Option<u128>,
 }
 
@@ -80,53 +81,75 @@ pub(crate) async fn pump(
     stop: &CancellationToken,
 ) -> anyhow::Result<PumpSummary> {
     let (sender, mut lines) = mpsc::channel(CHUNK_LINES);
-    let handle = Handle::current();
-    // Opening may block as well: who looks whether it is gzip waits for the first bytes of a pipe.
-    let opened = path.to_owned();
-    let reader = tokio::task::spawn_blocking(move || {
-        let feed = Feed::open(&opened, keys.source)?;
-        read_lines(feed, keys.explicit_hash, &sender, &handle)
-    });
-    let progress = Progress::start();
-    let mut total = PutReport::default();
+    let reader = read_ahead(path.to_owned(), keys, sender);
+    let mut putting = Putting {
+        writer,
+        path,
+        progress: Progress::start(),
+        total: PutReport::default(),
+    };
     let mut chunk = Vec::with_capacity(CHUNK_LINES);
     while let Some(1..) = stop
         .run_until_cancelled(lines.recv_many(&mut chunk, CHUNK_LINES))
         .await
     {
-        let largest = largest_of(&chunk);
-        let (entries, _room): (Vec<_>, Vec<_>) = chunk
-            .drain(..)
-            .map(|line: ReadLine| (line.entry, line.room))
-            .unzip();
-        let (records, bytes) = (total.records, total.bytes);
-        let putting = writer.put_all(entries, |more, more_bytes| {
-            progress.at(records + more, bytes + more_bytes);
-        });
-        let Some(put) = unless_left(putting, stop).await else {
-            break;
-        };
-        match put {
-            Ok(report) => add(&mut total, report),
-            Err(mut error) => {
-                error.stored.records += records;
-                return Err(with_line(error, path, largest));
-            }
+        let put = putting.put(std::mem::take(&mut chunk));
+        match unless_left(put, stop).await {
+            Some(put) => put?,
+            None => break,
         }
     }
     drop(lines);
     if stop.is_cancelled() {
-        // Who reads a pipe that says nothing does not notice.
-        return Ok(progress.finish(total, true));
+        // The reader may wait for a pipe that stays silent, so nobody waits for the reader.
+        return Ok(putting.finish(true));
     }
-    // A bad line ends the feed, but what stood before it is stored.
+    // A bad line ends the feed, but the lines before it are stored.
     let read = reader.await.context("the reader of the feed panicked")?;
-    let summary = progress.finish(total, false);
+    let summary = putting.finish(false);
     match read {
         Ok(()) => Ok(summary),
         Err(error) if summary.records == 0 => Err(error.into()),
         Err(error) => Err(anyhow::Error::new(error)
             .context(format!("stored {} records, then stopped", summary.records))),
+    }
+}
+
+/// What was put so far.
+struct Putting<'a> {
+    writer: &'a StreamWriter,
+    path: &'a Path,
+    progress: Progress,
+    total: PutReport,
+}
+
+impl Putting<'_> {
+    async fn put(&mut self, lines: Vec<ReadLine>) -> anyhow::Result<()> {
+        let largest = largest_of(&lines);
+        // The room is kept until the lines are put.
+        let (entries, _room): (Vec<_>, Vec<_>) = lines
+            .into_iter()
+            .map(|line| (line.entry, line.room))
+            .unzip();
+        let (records, bytes) = (self.total.records, self.total.bytes);
+        let progress = &self.progress;
+        let put = self.writer.put_all(entries, |more, more_bytes| {
+            progress.at(records + more, bytes + more_bytes);
+        });
+        match put.await {
+            Ok(report) => {
+                add(&mut self.total, report);
+                Ok(())
+            }
+            Err(mut error) => {
+                error.stored.records += records;
+                Err(with_line(error, self.path, largest))
+            }
+        }
+    }
+
+    fn finish(self, was_stopped: bool) -> PumpSummary {
+        self.progress.finish(self.total, was_stopped)
     }
 }
 
@@ -143,7 +166,7 @@ async fn unless_left<T>(work: impl Future<Output = T>, stop: &CancellationToken)
     }
 }
 
-/// The record that is refused first for its size, if any is.
+/// The record that Kinesis refuses first if one is too large.
 #[derive(Debug, Clone, Copy)]
 struct Largest {
     line: u64,
@@ -158,7 +181,7 @@ fn largest_of(lines: &[ReadLine]) -> Option<Largest> {
     sizes.max_by_key(|largest| largest.bytes)
 }
 
-/// Kinesis counts the records of a request, which nobody can find in a file.
+/// Names the line in the file: Kinesis only counts the records of a request.
 fn with_line(error: PutError, path: &Path, largest: Option<Largest>) -> anyhow::Error {
     match largest {
         Some(Largest { line, bytes }) if error.cause.to_string().contains(RECORD_TOO_LARGE) => {
@@ -183,40 +206,61 @@ struct ReadLine {
     room: OwnedSemaphorePermit,
 }
 
-/// Reads ahead of the requests until the end of the feed, or until nobody listens.
-fn read_lines(
-    mut feed: Feed,
+/// Reads the feed on a thread of its own, ahead of the requests. Opening it may block as well:
+/// telling gzip from text takes the first bytes, and a pipe may not have them yet.
+fn read_ahead(
+    path: PathBuf,
+    keys: PutKeys,
+    lines: mpsc::Sender<ReadLine>,
+) -> JoinHandle<Result<(), FeedError>> {
+    let ahead = ReadAhead {
+        explicit_hash_key: keys.explicit_hash,
+        room: Arc::new(Semaphore::new(AHEAD_BYTES)),
+        lines,
+        runtime: Handle::current(),
+    };
+    tokio::task::spawn_blocking(move || ahead.read(Feed::open(&path, keys.source)?))
+}
+
+struct ReadAhead {
     explicit_hash_key: Option<u128>,
-    lines: &mpsc::Sender<ReadLine>,
-    handle: &Handle,
-) -> Result<(), FeedError> {
-    let room = Arc::new(Semaphore::new(AHEAD_BYTES));
-    while let Some(FeedLine {
-        data,
-        partition_key,
-    }) = feed.next_line()?
-    {
-        let line = feed.line();
-        let entry = PutEntry {
-            partition_key,
-            explicit_hash_key,
-            data: Bytes::from(data),
-        };
-        let bytes = u32::try_from(entry.cost_bytes().min(AHEAD_BYTES)).unwrap_or(u32::MAX);
-        let taking = async {
-            tokio::select! {
-                room = Arc::clone(&room).acquire_many_owned(bytes) => room.ok(),
-                () = lines.closed() => None,
+    /// The bytes that may still be read ahead.
+    room: Arc<Semaphore>,
+    lines: mpsc::Sender<ReadLine>,
+    runtime: Handle,
+}
+
+impl ReadAhead {
+    /// Reads until the end of the feed, or until nobody takes the lines.
+    fn read(&self, mut feed: Feed) -> Result<(), FeedError> {
+        while let Some(line) = feed.next_line()? {
+            let entry = PutEntry {
+                partition_key: line.partition_key,
+                explicit_hash_key: self.explicit_hash_key,
+                data: Bytes::from(line.data),
+            };
+            let Some(room) = self.room_for(&entry) else {
+                return Ok(());
+            };
+            let line = feed.line();
+            let sent = self.lines.blocking_send(ReadLine { line, entry, room });
+            if sent.is_err() {
+                return Ok(());
             }
-        };
-        let Some(room) = handle.block_on(taking) else {
-            return Ok(());
-        };
-        if lines.blocking_send(ReadLine { line, entry, room }).is_err() {
-            return Ok(());
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Waits for room; `None` if nobody takes the lines any more.
+    fn room_for(&self, entry: &PutEntry) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(entry.cost_bytes().min(AHEAD_BYTES)).unwrap_or(u32::MAX);
+        self.runtime.block_on(async {
+            tokio::select! {
+                room = Arc::clone(&self.room).acquire_many_owned(bytes) => room.ok(),
+                () = self.lines.closed() => None,
+            }
+        })
+    }
 }
 
 /// A bar for people, lines for logs.
@@ -228,16 +272,9 @@ struct Progress {
 
 impl Progress {
     fn start() -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-                bar.set_style(style);
-            }
-            bar
-        });
         let now = Instant::now();
         Self {
-            bar,
+            bar: spinner(),
             started: now,
             logged: std::cell::Cell::new(now),
         }

@@ -1,5 +1,7 @@
 //! `shardmill put`.
 
+use std::fmt::Write;
+
 use indicatif::{HumanBytes, HumanCount};
 use shardmill_aws::{PutError, PutTarget, StreamWriter};
 use shardmill_core::ports::ReadError;
@@ -12,7 +14,7 @@ use crate::output::{Interrupted, no_stream, print, print_json};
 
 pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let target = PutTarget::parse(&args.stream)?;
     let writer = StreamWriter::to(clients.kinesis, target).speaking(clients.wire);
     let keys = PutKeys {
@@ -26,14 +28,14 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     if args.output.json {
         print_json(&summary)?;
     } else {
-        print(&told(&summary, &args.stream));
+        print(&as_text(&summary, &args.stream));
     }
     if summary.was_stopped {
-        let line = format!(
-            ": {} records were put, the rest of the input was not",
-            HumanCount(summary.records)
-        );
-        return Err(Interrupted(line).into());
+        let records = HumanCount(summary.records);
+        return Err(Interrupted(format!(
+            ": {records} records were put, the rest of the input was not"
+        ))
+        .into());
     }
     Ok(())
 }
@@ -54,17 +56,14 @@ fn is_without_stream(error: &anyhow::Error) -> bool {
     })
 }
 
-fn told(summary: &PumpSummary, stream: &str) -> String {
+fn as_text(summary: &PumpSummary, stream: &str) -> String {
     let (records, bytes) = (HumanCount(summary.records), HumanBytes(summary.bytes));
-    let again = if summary.retries > 0 {
-        format!(", {} sent again", HumanCount(summary.retries))
-    } else {
-        String::new()
-    };
-    let PumpSummary {
-        seconds,
-        records_per_second: rate,
-        ..
-    } = summary;
-    format!("{records} records ({bytes}) put into {stream} in {seconds:.1} s, {rate:.0}/s{again}")
+    let (seconds, rate) = (summary.seconds, summary.records_per_second);
+    let mut text =
+        format!("{records} records ({bytes}) put into {stream} in {seconds:.1} s, {rate:.0}/s");
+    if summary.retries > 0 {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ", {} sent again", HumanCount(summary.retries));
+    }
+    text
 }

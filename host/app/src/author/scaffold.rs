@@ -12,9 +12,9 @@ static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 /// The contract: WIT for all languages, what is written by hand for Rust and Go, and what is
 /// generated for C.
 static CONTRACT: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../wit");
-/// What templates say instead of the project's name.
+/// In templates, the place of the project's name.
 const NAME: &str = "{{name}}";
-/// What they say instead of the name that cargo gives its output.
+/// In templates, the place of the name that cargo gives its output.
 const CRATE: &str = "{{crate}}";
 /// As short as a plugin's name may be.
 const NAME_CHARS_MIN: usize = 3;
@@ -37,11 +37,11 @@ pub(crate) enum Language {
     C,
 }
 
-/// A name that is one for a plugin, a crate, a Go module, an npm package and a file.
+/// A name that a plugin, a crate, a Go module, an npm package and a file may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProjectName(String);
 
-/// A name that would not do everywhere.
+/// A name that is not allowed for one of these.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a name for a plugin and its project: use {NAME_CHARS_MIN} to {NAME_CHARS_MAX} \
@@ -61,7 +61,7 @@ pub(crate) struct Project {
 /// Why a project was not made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScaffoldError {
-    /// Nothing that is there is ever written over.
+    /// Existing files are never overwritten.
     #[error("{} exists and is not empty: choose another folder with --at", .0.display())]
     Occupied(PathBuf),
     /// The file system said no.
@@ -101,32 +101,37 @@ impl Language {
         }
     }
 
-    /// Where a file of the contract lies in a project, if it belongs into one of this language.
+    /// The place in a project of a file of the contract; `None` if projects in this language do not
+    /// have it.
     fn place(self, path: &Path) -> Option<PathBuf> {
-        if path.extension().is_some_and(|extension| extension == "wit") {
-            // jco takes the only world that there is, whatever it is told: a project that keeps
-            // state adds to that one.
-            let is_for_others =
-                path == Path::new("stateful.wit") && matches!(self, Self::Go | Self::C);
-            return (!is_for_others).then(|| Path::new("wit").join(path));
+        if has_extension(path, &["wit"]) {
+            return self.needs_wit(path).then(|| Path::new("wit").join(path));
         }
         match self {
             Self::Rust => path.starts_with("src").then(|| Path::new("wit").join(path)),
-            Self::Go => path
-                .strip_prefix("go")
-                .ok()
-                .map(|path| Path::new("shardmill").join(path)),
+            Self::Go => {
+                let source = path.strip_prefix("go").ok()?;
+                Some(Path::new("shardmill").join(source))
+            }
             Self::C => {
-                let is_source = |path: &&Path| {
-                    path.extension()
-                        .is_some_and(|extension| extension == "c" || extension == "h")
-                };
-                let source = path.strip_prefix("c").ok().filter(is_source);
-                source.map(|path| Path::new("shardmill").join(path))
+                let source = path.strip_prefix("c").ok()?;
+                has_extension(source, &["c", "h"]).then(|| Path::new("shardmill").join(source))
             }
             Self::Python | Self::Javascript => None,
         }
     }
+
+    /// jco takes the only world that there is, whatever it is asked for: a project that keeps state
+    /// adds to that one.
+    fn needs_wit(self, path: &Path) -> bool {
+        path != Path::new("stateful.wit") || !matches!(self, Self::Go | Self::C)
+    }
+}
+
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    extensions
+        .iter()
+        .any(|extension| path.extension().is_some_and(|found| found == *extension))
 }
 
 impl fmt::Display for Language {

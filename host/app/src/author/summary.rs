@@ -1,4 +1,4 @@
-//! What a finished `dev` run tells.
+//! The summary of a finished `dev` run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,9 +8,10 @@ use indicatif::HumanCount;
 use serde::Serialize;
 use shardmill_core::lease::{Checkpoint, Lease};
 use shardmill_core::stream::{SequenceNumber, ShardId};
-use shardmill_serve::HostSnapshot;
+use shardmill_serve::{HostSnapshot, PluginSnapshot};
 
 use crate::author::pump::PumpSummary;
+use crate::output::short_digest;
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
@@ -27,7 +28,7 @@ pub(crate) struct Summary {
 }
 
 /// One plugin's part.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct PluginSummary {
     /// The version on offer at the end.
@@ -46,7 +47,7 @@ pub(crate) struct PluginSummary {
     pub(crate) records_by_shard: BTreeMap<String, u64>,
 }
 
-/// A run to whose end everything was settled, though not everything was handled.
+/// Everything was settled, but records were given up.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0} record(s) were given up, as the failure policy says; the log names each with its reason"
@@ -67,6 +68,7 @@ impl Summary {
         }
     }
 
+    /// The summary of a run that ended now; `is_idle` if everything was processed.
     pub(crate) fn new(
         snapshot: &HostSnapshot,
         fed: Option<&PumpSummary>,
@@ -74,72 +76,70 @@ impl Summary {
         is_idle: bool,
     ) -> Self {
         let was_interrupted = !is_idle || fed.is_some_and(|fed| fed.was_stopped);
-        let plugins = snapshot.plugins.iter().map(|(name, plugin)| {
-            let shards = &plugin.worker.shards;
-            let part = PluginSummary {
-                plugin_digest: plugin.worker.plugin_digest.clone(),
-                shards: shards.len(),
-                records: shards.values().map(|shard| shard.records).sum(),
-                batches: shards.values().map(|shard| shard.batches).sum(),
-                dead_lettered: shards
-                    .values()
-                    .map(|shard| shard.given_up.dead_lettered)
-                    .sum(),
-                skipped: shards.values().map(|shard| shard.given_up.skipped).sum(),
-                records_by_shard: shards
-                    .iter()
-                    .map(|(id, shard)| (id.clone(), shard.records))
-                    .collect(),
-            };
-            (name.clone(), part)
-        });
-        let fed = fed.map_or(0, |fed| fed.records);
+        let plugins = snapshot.plugins.iter();
         Self {
             seconds: elapsed.as_secs_f64(),
-            fed,
+            fed: fed.map_or(0, |fed| fed.records),
             was_interrupted,
-            plugins: plugins.collect(),
+            plugins: plugins
+                .map(|(name, plugin)| (name.clone(), PluginSummary::of(plugin)))
+                .collect(),
         }
+    }
+}
+
+impl PluginSummary {
+    fn of(plugin: &PluginSnapshot) -> Self {
+        let mut summary = Self {
+            plugin_digest: plugin.worker.plugin_digest.clone(),
+            shards: plugin.worker.shards.len(),
+            ..Self::default()
+        };
+        for (id, shard) in &plugin.worker.shards {
+            summary.records += shard.records;
+            summary.batches += shard.batches;
+            summary.dead_lettered += shard.given_up.dead_lettered;
+            summary.skipped += shard.given_up.skipped;
+            summary.records_by_shard.insert(id.clone(), shard.records);
+        }
+        summary
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (fed, seconds) = (HumanCount(self.fed), self.seconds);
         let end = if self.was_interrupted {
             "interrupted"
         } else {
             "idle"
         };
-        write!(
-            f,
-            "fed {} records; {end} after {:.1} s",
-            HumanCount(self.fed),
-            self.seconds
-        )?;
+        write!(f, "fed {fed} records; {end} after {seconds:.1} s")?;
         for (name, plugin) in &self.plugins {
-            let digest = plugin
-                .plugin_digest
-                .as_deref()
-                .map_or("?", |digest| &digest[..12]);
-            let (records, batches) = (HumanCount(plugin.records), HumanCount(plugin.batches));
-            write!(
-                f,
-                "\n{name} ({digest}): {records} records in {batches} batches on {} shards",
-                plugin.shards
-            )?;
-            if plugin.dead_lettered > 0 {
-                write!(
-                    f,
-                    ", {} given up and stored as dead letters",
-                    HumanCount(plugin.dead_lettered)
-                )?;
-            }
-            if plugin.skipped > 0 {
-                write!(f, ", {} given up and dropped", HumanCount(plugin.skipped))?;
-            }
+            write!(f, "\n{name} {plugin}")?;
             if !self.was_interrupted {
                 write!(f, ", all checkpointed")?;
             }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PluginSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = self.plugin_digest.as_deref().map_or("?", short_digest);
+        let (records, batches) = (HumanCount(self.records), HumanCount(self.batches));
+        let shards = self.shards;
+        write!(
+            f,
+            "({digest}): {records} records in {batches} batches on {shards} shards"
+        )?;
+        if self.dead_lettered > 0 {
+            let count = HumanCount(self.dead_lettered);
+            write!(f, ", {count} given up and stored as dead letters")?;
+        }
+        if self.skipped > 0 {
+            write!(f, ", {} given up and dropped", HumanCount(self.skipped))?;
         }
         Ok(())
     }

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use shardmill_config::Config;
-use shardmill_core::stream::StreamName;
 use shardmill_serve::Signals;
 use shardmill_sinks::LineFormat;
 use shardmill_wasm::Metering;
 
+use crate::author::arguments::config_or_default;
 use crate::author::captured;
-use crate::author::feed::KeySource;
-use crate::author::trial::{
-    CapturedStream, Failure, Reload, Trial, TrialInput, TrialReport, Trying,
+use crate::author::dry_run::{
+    CapturedStream, DryRun, DryRunInput, DryRunOutcome, DryRunReport, Reload, compare, lines,
+    lines_by_shard, rank_sequence_numbers, read_entries,
 };
-use crate::author::trial::{compare, lines, lines_by_shard, rank_sequence_numbers};
+use crate::author::feed::KeySource;
 use crate::cli::TestArgs;
-use crate::output::print_json;
+use crate::output::{print_bytes, print_json};
 
 /// Output that a test may expect; it is held, as what comes out is.
 const EXPECTED_BYTES_MAX: u64 = 1 << 30;
@@ -26,19 +26,32 @@ const EXPECTED_BYTES_MAX: u64 = 1 << 30;
 pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let expected = args.expect.as_deref().map(read).transpose()?;
-    let config = match &args.settings.config {
-        Some(path) => Config::load(path)?,
-        None => Config::for_stream(&StreamName::new("test")?).map_err(anyhow::Error::msg)?,
-    };
+    let config = config_or_default(args.settings.config.as_deref(), "test")?;
     let input = read_input(&args).await?;
-    let records = match &input {
-        Trying::Put(entries) => entries.len(),
-        Trying::Captured(stream) => stream.count(),
-    };
-    let trial = Trial {
+    let records = input.count() as u64;
+    let dry_run = dry_run(&args, config);
+    let mut outcome = Box::pin(dry_run.run(input, signals.stop())).await?;
+    if args.deterministic {
+        outcome
+            .kept
+            .failed
+            .sort_by(|one, other| one.shard.cmp(&other.shard));
+    }
+    let output = output_of(&args, &outcome);
+    let comparison = expected.map(|expected| compare(&expected, &output, args.unordered));
+    let report = DryRunReport::new(records, &outcome, comparison);
+    show(&args, &report, &output)?;
+    if !report.is_good(args.allow_failures) {
+        bail!("the test failed");
+    }
+    Ok(())
+}
+
+fn dry_run(args: &TestArgs, config: Config) -> DryRun {
+    DryRun {
         plugin: args.plugin.clone(),
         config,
-        sinks: args.settings.sinks,
+        sinks: args.settings.sinks.clone(),
         shards: args.shards,
         batch_records: args.settings.batch_records,
         attempts: args.attempts,
@@ -54,79 +67,52 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
         } else {
             Metering::Deadline
         },
-    };
-    let mut tried = Box::pin(trial.run(input, signals.stop())).await?;
-    if args.deterministic {
-        tried
-            .kept
-            .failed
-            .sort_by(|one, other| one.shard.cmp(&other.shard));
     }
+}
+
+/// The output as it is printed and compared. What differs in each run is taken out: the sequence
+/// numbers of records that were put, and with `--deterministic` the order among shards.
+fn output_of(args: &TestArgs, outcome: &DryRunOutcome) -> Vec<u8> {
     let format = if args.envelope {
         LineFormat::Envelope
     } else {
         LineFormat::Data
     };
     let parts = if args.deterministic {
-        lines_by_shard(&tried.kept, format)
+        lines_by_shard(&outcome.kept, format)
     } else {
-        vec![lines(&tried.kept, format)]
+        vec![lines(&outcome.kept, format)]
     };
-    // Captured records keep their numbers.
-    let has_numbers = args.captured.is_some();
-    let output: Vec<u8> = parts
-        .into_iter()
-        .flat_map(|part| {
-            if has_numbers {
-                part
-            } else {
-                rank_sequence_numbers(&part)
-            }
-        })
-        .collect();
-    let report = TrialReport {
-        records: records as u64,
-        batches: tried.batches,
-        output: tried.kept.output.len() as u64,
-        failures: tried.kept.failed.iter().map(Failure::from).collect(),
-        seconds: tried.took.as_secs_f64(),
-        digests: tried.digests,
-        fuel_per_record: args
-            .deterministic
-            .then(|| tried.fuel / (records as u64).max(1)),
-        comparison: expected.map(|expected| compare(&expected, &output, args.unordered)),
-    };
+    if args.captured.is_some() {
+        return parts.concat();
+    }
+    let ranked = parts.iter().map(|part| rank_sequence_numbers(part));
+    ranked.flatten().collect()
+}
+
+/// Standard output is the plugin's, so the report goes to standard error.
+fn show(args: &TestArgs, report: &DryRunReport, output: &[u8]) -> anyhow::Result<()> {
     if args.output.json {
-        print_json(&report)?;
-    } else {
-        if report.comparison.is_none() {
-            crate::output::print_bytes(&output);
-        }
-        tell(&report);
+        return print_json(report);
     }
-    if !report.is_good(args.allow_failures) {
-        bail!("the test failed");
+    if report.comparison.is_none() {
+        print_bytes(output);
     }
+    shardmill_serve::telemetry::tell(&report.to_string());
     Ok(())
 }
 
-async fn read_input(args: &TestArgs) -> anyhow::Result<Trying> {
+async fn read_input(args: &TestArgs) -> anyhow::Result<DryRunInput> {
+    const PANICKED: &str = "the reader of the input panicked";
     if let Some(path) = args.captured.clone() {
         let read = tokio::task::spawn_blocking(move || captured::read(&path));
-        let captured = read.await.context("the reader of the input panicked")??;
-        return Ok(Trying::Captured(Arc::new(CapturedStream::new(captured)?)));
+        let stream = CapturedStream::new(read.await.context(PANICKED)??)?;
+        return Ok(DryRunInput::Captured(Arc::new(stream)));
     }
     let (path, spoil) = (args.input.clone().unwrap_or_default(), args.spoil);
-    let key = args
-        .key_field
-        .clone()
-        .map_or(KeySource::LineNumber, KeySource::Field);
-    let read = tokio::task::spawn_blocking(move || TrialInput::read(&path, key, spoil));
-    Ok(Trying::Put(
-        read.await
-            .context("the reader of the input panicked")??
-            .entries,
-    ))
+    let key = KeySource::field_or_number(args.key_field.as_deref());
+    let read = tokio::task::spawn_blocking(move || read_entries(&path, key, spoil));
+    Ok(DryRunInput::Put(read.await.context(PANICKED)??))
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -146,9 +132,4 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
         );
     }
     Ok(bytes)
-}
-
-/// Standard output is the plugin's.
-fn tell(report: &TrialReport) {
-    shardmill_serve::telemetry::tell(&report.to_string());
 }

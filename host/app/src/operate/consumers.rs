@@ -1,19 +1,15 @@
-//! `shardmill consumers`: which fan-out consumers a stream has, who uses them, and removing one.
-
-use std::time::Duration;
+//! `shardmill consumers`: the fan-out consumers of a stream, how many hosts use each, and how to
+//! delete one.
 
 use anyhow::bail;
-use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
-use shardmill_aws::{AwsClients, ConsumerDescription, CoordinatorTable, KinesisFanOut};
+use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut};
 use shardmill_core::ports::{Clock, Coordinator, SubscribeError, Subscriptions};
 use shardmill_core::stream::{ConsumerName, StreamRef};
 use shardmill_serve::BootClock;
 
-use super::reading::age;
 use crate::cli::ConsumersArgs;
-use crate::output::{no_stream, print, print_json};
+use crate::output::{age_since, no_stream, print, print_json, table};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -28,37 +24,30 @@ struct Row {
 }
 
 pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let fan_out = KinesisFanOut::new(clients.kinesis.clone(), StreamRef::parse(&args.stream)?);
-    let mut rows = Vec::new();
     let consumers = match fan_out.consumers().await {
         Err(SubscribeError::NotFound { .. }) => return Err(no_stream(&args.stream)),
         consumers => consumers?,
     };
+    let mut rows = Vec::new();
     for consumer in consumers {
-        let hosts = hosts(&clients, &consumer.name).await;
-        let ConsumerDescription {
-            name,
-            arn,
-            status,
-            created_at,
-        } = consumer;
         rows.push(Row {
-            name,
-            status,
-            created_at,
-            hosts,
-            arn,
+            hosts: hosts(&clients, &consumer.name).await,
+            name: consumer.name,
+            status: consumer.status,
+            created_at: consumer.created_at,
+            arn: consumer.arn,
         });
     }
-    match &args.delete {
-        Some(name) => delete(&fan_out, &rows, name, args).await,
-        None if args.output.json => print_json(&rows),
-        None => {
-            print(&table(&rows, BootClock.wall_ms()));
-            Ok(())
-        }
+    if let Some(name) = &args.delete {
+        return delete(&fan_out, &rows, name, args).await;
     }
+    if args.output.json {
+        return print_json(&rows);
+    }
+    print(&as_text(&rows, BootClock.wall_ms()));
+    Ok(())
 }
 
 async fn delete(
@@ -88,7 +77,8 @@ async fn delete(
     Ok(())
 }
 
-/// Consumers are named as applications, unless the configuration says otherwise.
+/// The hosts of the application of this name: consumers are named after applications, unless the
+/// configuration says otherwise.
 async fn hosts(clients: &AwsClients, application: &str) -> Option<usize> {
     match CoordinatorTable::new(clients.dynamodb.clone(), application)
         .fleet()
@@ -102,29 +92,19 @@ async fn hosts(clients: &AwsClients, application: &str) -> Option<usize> {
     }
 }
 
-fn table(rows: &[Row], now_ms: u64) -> String {
+fn as_text(rows: &[Row], now_ms: u64) -> String {
     if rows.is_empty() {
         return "no consumer is registered".to_owned();
     }
-    let mut table = Table::new();
-    table
-        .load_preset(NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["consumer", "status", "registered", "hosts"]);
+    let mut table = table(["consumer", "status", "registered", "hosts"]);
     for row in rows {
-        let registered_ms = u64::try_from(row.created_at)
-            .unwrap_or(0)
-            .saturating_mul(1_000);
-        let registered = age(Duration::from_millis(now_ms.saturating_sub(registered_ms)));
-        let hosts = row
-            .hosts
-            .map_or_else(|| "unknown".to_owned(), |hosts| hosts.to_string());
-        table.add_row([
-            row.name.clone(),
-            row.status.clone(),
-            format!("{registered} ago"),
-            hosts,
-        ]);
+        let created_s = u64::try_from(row.created_at).unwrap_or(0);
+        let registered = age_since(created_s.saturating_mul(1_000), now_ms);
+        let hosts = match row.hosts {
+            Some(hosts) => hosts.to_string(),
+            None => "unknown".to_owned(),
+        };
+        table.add_row([&row.name, &row.status, &format!("{registered} ago"), &hosts]);
     }
     table.to_string()
 }

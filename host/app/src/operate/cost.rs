@@ -137,48 +137,40 @@ fn of_tables(stream: &StreamConfig, load: Load, pace: Pace, prices: &Prices) -> 
 /// What reading costs beyond the stream: nothing by polling provisioned shards.
 fn of_reading(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Vec<Line> {
     let gigabytes = args.records_per_second * f64::from(args.bytes) * SECONDS_A_MONTH / GIGABYTE;
-    let line = |what: &str, amount: f64, unit, price: f64, why: &str| Line {
+    let of_bytes = |what: &str, price: f64, why: &str| Line {
         of: stream.application.clone(),
         what: what.to_owned(),
-        amount,
-        unit,
-        dollars: amount * price,
+        amount: gigabytes,
+        unit: "GiB",
+        dollars: gigabytes * price,
         why: why.to_owned(),
     };
+    let pushed = |price: f64| of_bytes("records pushed", price, "enhanced fan-out");
     let is_fan_out = stream.retrieval.fan_out().is_some();
-    let gigabyte = "GiB";
     match (is_fan_out, args.on_demand) {
         (false, false) => Vec::new(),
-        (false, true) => vec![line(
+        (false, true) => vec![of_bytes(
             "records polled",
-            gigabytes,
-            gigabyte,
             prices.kinesis_on_demand_gigabyte_out,
             "each plugin's reads; less where plugins of a host share them",
         )],
-        (true, true) => vec![line(
-            "records pushed",
-            gigabytes,
-            gigabyte,
-            prices.kinesis_on_demand_fan_out_gigabyte,
-            "enhanced fan-out",
-        )],
+        (true, true) => vec![pushed(prices.kinesis_on_demand_fan_out_gigabyte)],
         (true, false) => vec![
-            line(
-                "fan-out consumer",
-                f64::from(args.shards) * HOURS_A_MONTH,
-                "shard hours",
-                prices.kinesis_fan_out_shard_hour,
-                "as long as it is registered, whether or not a host runs",
-            ),
-            line(
-                "records pushed",
-                gigabytes,
-                gigabyte,
-                prices.kinesis_fan_out_gigabyte,
-                "enhanced fan-out",
-            ),
+            of_consumer(stream, args, prices),
+            pushed(prices.kinesis_fan_out_gigabyte),
         ],
+    }
+}
+
+fn of_consumer(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line {
+    let hours = f64::from(args.shards) * HOURS_A_MONTH;
+    Line {
+        of: stream.application.clone(),
+        what: "fan-out consumer".to_owned(),
+        amount: hours,
+        unit: "shard hours",
+        dollars: hours * prices.kinesis_fan_out_shard_hour,
+        why: "as long as it is registered, whether or not a host runs".to_owned(),
     }
 }
 
@@ -238,7 +230,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, OperateCommand};
 
     fn bill(text: &str, more: &[&str]) -> Vec<Line> {
         let flags = [
@@ -252,7 +244,7 @@ mod tests {
             "1024",
         ];
         let line = ["shardmill", "cost"].iter().chain(&flags).chain(more);
-        let Command::Cost(args) = Cli::parse_from(line).command else {
+        let Command::Operate(OperateCommand::Cost(args)) = Cli::parse_from(line).command else {
             panic!("it is one")
         };
         let config = Config::parse(text, Path::new("nowhere")).unwrap();

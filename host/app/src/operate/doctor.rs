@@ -1,47 +1,40 @@
-//! `shardmill doctor`: facts from AWS, the verdict from core, a page for people or programs.
+//! `shardmill doctor`: facts from AWS, the verdict from core, a report for people or programs.
 
 mod progress;
 mod report;
+mod text;
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::bail;
 use shardmill_aws::{
     AwsClients, KinesisReader, LibraryTables, StreamAdmin, TableInspector, applications_of_streams,
 };
-use shardmill_core::doctor::{
-    Diagnosis, Facts, PredecessorFacts, StreamFacts, TableFacts, diagnose,
-};
-use shardmill_core::migration::{FleetWatch, Library};
+use shardmill_core::doctor::{Facts, PredecessorFacts, StreamFacts, TableFacts, diagnose};
+use shardmill_core::migration::{FleetWatch, Found, Library, WorkerLife};
 use shardmill_core::plugin::check_ending;
 use shardmill_core::ports::{Clock, StreamReader};
 use shardmill_core::stream::StreamRef;
 use shardmill_serve::BootClock;
 use shardmill_worker::LeaseOptions;
 
-use self::report::{Report, lease_table, open_shards};
-use super::reading::{WATCH_MAX, age, watch_past};
+use self::report::Report;
+use self::text::as_text;
+use super::reading::{WATCH_MAX, watch_past};
 use crate::cli::DoctorArgs;
 use crate::output::{print, print_json};
 
 pub(crate) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     let stream = args.stream.as_deref().map(StreamRef::parse).transpose()?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     refuse_companion(args, &clients).await?;
     let facts = read(args, &clients, stream).await?;
     let diagnosis = diagnose(&facts);
     if args.output.json {
         print_json(&Report::of(args, &facts, &diagnosis))?;
     } else {
-        print(as_text(args, &facts, &diagnosis).trim_end());
-        let others = applications_of_streams(&clients.dynamodb, &args.application).await;
-        if !others.is_empty() {
-            print(&format!(
-                "\nfurther streams have their own tables; ask about them by: {}",
-                others.join(", ")
-            ));
-        }
+        print(as_text(&args.application, &facts, &diagnosis).trim_end());
+        show_other_streams(&args.application, &clients).await;
     }
     if diagnosis.is_usable() {
         return Ok(());
@@ -52,8 +45,18 @@ pub(crate) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     )
 }
 
-/// A table beside a lease table is none itself; but the default name of lifion-kinesis' table ends
-/// like one.
+async fn show_other_streams(application: &str, clients: &AwsClients) {
+    let others = applications_of_streams(&clients.dynamodb, application).await;
+    if !others.is_empty() {
+        print(&format!(
+            "\nfurther streams have their own tables; ask about them by: {}",
+            others.join(", ")
+        ));
+    }
+}
+
+/// A table beside a lease table is not a lease table. But the default name of lifion-kinesis' table
+/// ends like one.
 async fn refuse_companion(args: &DoctorArgs, clients: &AwsClients) -> anyhow::Result<()> {
     let name = &args.application;
     let Err(taken) = check_ending(name) else {
@@ -96,7 +99,7 @@ async fn read(
     })
 }
 
-/// What another library keeps under this name, and who of it lives, by two looks.
+/// What another library keeps under this name, and which of its workers live, by two looks.
 async fn predecessor(
     args: &DoctorArgs,
     clients: &AwsClients,
@@ -108,39 +111,67 @@ async fn predecessor(
     let failover_time = args
         .failover_time
         .unwrap_or_else(|| library.failover_time());
-    let mut places = tables.places().await?;
-    let mut watches: Vec<FleetWatch> = vec![FleetWatch::default(); places.len()];
-    let mut observe = |places: &[_]| {
-        for (watch, place) in watches.iter_mut().zip(places) {
-            watch.observe(place, BootClock.now());
-        }
-    };
-    observe(&places);
-    let has_workers = places.iter().any(|place| place.workers().next().is_some());
+    let mut watch = PlacesWatch::begin(tables.places().await?);
     let watch_for = predecessor_watch(args, library, failover_time);
-    if has_workers && !watch_for.is_zero() {
+    if watch.has_workers() && !watch_for.is_zero() {
         tokio::time::sleep(watch_for).await;
-        let later = tables.places().await?;
-        // A place that came or went between the looks: the second look alone tells.
-        if later.len() == places.len() {
-            observe(&later);
-        }
-        places = later;
+        watch.look_again(tables.places().await?);
     }
-    let now = BootClock.now();
-    let workers = watches
-        .iter()
-        .map(|watch| watch.lives(now, failover_time))
-        .collect();
     Ok(Some(PredecessorFacts {
         library,
-        places,
-        workers,
+        workers: watch.workers(failover_time),
+        places: watch.places,
     }))
 }
 
-/// Long enough to know who is dead, but for libraries whose workers may be silent for minutes:
-/// there, long enough to see a live one write.
+/// The places of another library, and what watching them showed.
+struct PlacesWatch {
+    places: Vec<Found>,
+    /// One for each place.
+    watches: Vec<FleetWatch>,
+}
+
+impl PlacesWatch {
+    fn begin(places: Vec<Found>) -> Self {
+        let mut watch = Self {
+            watches: vec![FleetWatch::default(); places.len()],
+            places,
+        };
+        watch.observe();
+        watch
+    }
+
+    fn look_again(&mut self, places: Vec<Found>) {
+        let is_comparable = places.len() == self.places.len();
+        self.places = places;
+        // If a place came or went between the looks, the first look says nothing.
+        if is_comparable {
+            self.observe();
+        }
+    }
+
+    fn observe(&mut self) {
+        for (watch, place) in self.watches.iter_mut().zip(&self.places) {
+            watch.observe(place, BootClock.now());
+        }
+    }
+
+    fn has_workers(&self) -> bool {
+        let mut places = self.places.iter();
+        places.any(|place| place.workers().next().is_some())
+    }
+
+    fn workers(&self, failover_time: Duration) -> Vec<Vec<WorkerLife>> {
+        let now = BootClock.now();
+        let watches = self.watches.iter();
+        watches
+            .map(|watch| watch.lives(now, failover_time))
+            .collect()
+    }
+}
+
+/// Long enough to know who is dead; for a library whose workers may be silent for minutes, long
+/// enough to see a live one write.
 fn predecessor_watch(args: &DoctorArgs, library: Library, failover_time: Duration) -> Duration {
     let long_enough = watch_past(failover_time);
     let bound = watch_past(library.writes_at_least_every()).max(WATCH_MAX);
@@ -149,7 +180,7 @@ fn predecessor_watch(args: &DoctorArgs, library: Library, failover_time: Duratio
         .unwrap_or_else(|| long_enough.min(bound))
 }
 
-/// The failover time of a KCL is what the lease duration is to hosts of shardmill.
+/// The failover time of a KCL corresponds to the lease duration of shardmill's hosts.
 fn watch_for(args: &DoctorArgs) -> Duration {
     let lease_duration = args
         .failover_time
@@ -180,111 +211,4 @@ async fn read_stream(clients: &AwsClients, stream: &StreamRef) -> anyhow::Result
         identity,
         shards,
     })
-}
-
-fn as_text(args: &DoctorArgs, facts: &Facts, diagnosis: &Diagnosis) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let status = lease_table(facts).map_or("not a lease table", |table| table.status.as_str());
-    let status = if matches!(facts.table, TableFacts::Missing) {
-        "not there"
-    } else {
-        status
-    };
-    let _ = writeln!(text, "table     {}, {status}", args.application);
-    if !diagnosis.writer.is_empty() {
-        let _ = writeln!(text, "rows      of {}", diagnosis.writer);
-    }
-    if let Some(predecessor) = &facts.predecessor {
-        progress::write_places(&mut text, predecessor);
-    }
-    if let Some(table) = lease_table(facts) {
-        write_census(&mut text, diagnosis);
-        let watched = table
-            .second_look
-            .as_ref()
-            .map_or_else(|| "one look".to_owned(), |look| age(look.after));
-        let _ = writeln!(text, "watched   {watched}");
-        let other_rows = table
-            .other_rows
-            .iter()
-            .map(|(kind, count)| format!("{count} {kind}"));
-        write_list(&mut text, "others", other_rows);
-        progress::write_leases(&mut text, table);
-    }
-    write_list(&mut text, "beside", companions(args, facts));
-    if let Some(stream) = &facts.stream {
-        let status = stream.status.as_deref().unwrap_or("not there");
-        let (all, open) = (stream.shards.len(), open_shards(stream));
-        let _ = writeln!(
-            text,
-            "stream    {}, {status}, {all} shards, {open} open",
-            stream.name
-        );
-    }
-    for finding in &diagnosis.findings {
-        let _ = writeln!(
-            text,
-            "\n{}: {}: {}",
-            finding.severity,
-            finding.topic.code(),
-            finding.what
-        );
-        if !finding.fix.is_empty() {
-            let _ = writeln!(text, "  fix: {}", finding.fix);
-        }
-    }
-    let _ = writeln!(text, "\nmode      {}", diagnosis.mode);
-    let verdict = if diagnosis.is_usable() {
-        "usable"
-    } else {
-        "fix first"
-    };
-    let _ = writeln!(text, "verdict   {verdict}");
-    let _ = writeln!(text, "next      {}", diagnosis.next);
-    text
-}
-
-fn write_census(text: &mut String, diagnosis: &Diagnosis) {
-    let census = &diagnosis.census;
-    let (rows, finished, unowned) = (census.leases, census.finished, census.unowned);
-    let _ = writeln!(
-        text,
-        "leases    {rows}: {finished} finished, {unowned} unfinished without an owner"
-    );
-    for owner in &census.owners {
-        let whose = if owner.is_shardmill {
-            ", of shardmill"
-        } else {
-            ""
-        };
-        let _ = writeln!(
-            text,
-            "owner     {}: {} leases, {}{whose}",
-            owner.worker, owner.leases, owner.pulse
-        );
-    }
-    if let Some(leader) = &census.kcl2_leader {
-        let _ = writeln!(text, "leader    {leader}, by the rule of KCL 2.x");
-    }
-}
-
-fn companions(args: &DoctorArgs, facts: &Facts) -> impl Iterator<Item = String> {
-    let found = facts.companions;
-    let all = [
-        (found.worker_metrics, "WorkerMetricStats"),
-        (found.coordinator_state, "CoordinatorState"),
-        (found.own_coordinator, "coordinator"),
-    ];
-    let application = args.application.clone();
-    all.into_iter()
-        .filter(|(is_there, _)| *is_there)
-        .map(move |(_, name)| format!("{application}-{name}"))
-}
-
-fn write_list(text: &mut String, label: &str, all: impl Iterator<Item = String>) {
-    let all: Vec<String> = all.collect();
-    if !all.is_empty() {
-        let _ = writeln!(text, "{label:<10}{}", all.join(", "));
-    }
 }

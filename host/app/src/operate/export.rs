@@ -22,14 +22,11 @@ use crate::output::{no_stream, print, print_json};
 
 pub(crate) async fn execute(args: &ExportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let reading = Reading::take(&args.application, &reading_args(args)).await?;
     let tables = LibraryTables::new(clients.dynamodb.clone(), args.library, args.to.as_str());
-    let mut alive: Vec<String> = reading
-        .may_live()
-        .into_iter()
-        .map(|host| format!("host {host}"))
-        .collect();
+    let hosts = reading.may_live().into_iter();
+    let mut alive: Vec<String> = hosts.map(|host| format!("host {host}")).collect();
     alive.extend(old_workers(&clients, args, &stream).await?);
     let (changes, shards) = plan(args, &clients, &stream, &reading).await?;
     let mut export = Export {
@@ -39,17 +36,16 @@ pub(crate) async fn execute(args: &ExportArgs) -> anyhow::Result<()> {
         written: 0,
         lost: 0,
     };
-    let can_all_be_held = export.shards.iter().all(|shard| shard.held.is_ok());
-    if args.apply && export.alive.is_empty() && can_all_be_held {
+    if args.apply && export.may_be_written() {
         write(&tables, &changes, &mut export).await?;
     }
     let report = Report::of(args, &export);
     if args.output.json {
         print_json(&report)?;
     } else {
-        print(&report.as_text());
+        print(report.as_text().trim_end());
     }
-    conclude(args, &export, can_all_be_held)
+    conclude(args, &export)
 }
 
 fn reading_args(args: &ExportArgs) -> ReadingArgs {
@@ -106,16 +102,16 @@ async fn plan(
     } else {
         inside::of(&reader, leases).await?
     };
-    let account = account(clients, stream).await?;
+    let target = Target {
+        group: args.group.as_deref().unwrap_or_default(),
+        stream: stream.name(),
+        stream_created_ms: identity.created_at_ms,
+        account: &account(clients, stream).await?,
+        wall_ms: BootClock.wall_ms(),
+    };
     Ok(plan_export(&ExportRequest {
         library: args.library,
-        target: Target {
-            group: args.group.as_deref().unwrap_or_default(),
-            stream: stream.name(),
-            stream_created_ms: identity.created_at_ms,
-            account: &account,
-            wall_ms: BootClock.wall_ms(),
-        },
+        target,
         leases,
         shards: &reader.list_shards().await?,
         inside_aggregate: &inside,
@@ -150,8 +146,8 @@ async fn write(
     Ok(())
 }
 
-fn conclude(args: &ExportArgs, export: &Export, can_all_be_held: bool) -> anyhow::Result<()> {
-    if !can_all_be_held {
+fn conclude(args: &ExportArgs, export: &Export) -> anyhow::Result<()> {
+    if !export.can_hold_all() {
         bail!(
             "nothing was written: {} cannot hold every checkpoint, and would read the shards \
                 marked above elsewhere",

@@ -7,7 +7,7 @@ use anyhow::bail;
 use shardmill_aws::operations::dynamodb;
 use shardmill_config::{AwsPlace, Config, ConfigError, Statement};
 
-use self::policy::{Allowed, document, text};
+use self::policy::{Allowed, Document, text};
 use self::template::{cloudformation, terraform};
 use crate::cli::{IamArgs, IamFormat};
 use crate::output::{print, print_pretty_json};
@@ -22,7 +22,8 @@ pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
         .map_err(|message| ConfigError::Plugin { message })?;
     let place = place(args, &config);
     let policy = allowed(args, &statements, &place);
-    let chars = document(&policy).to_string().len();
+    let document = Document::of(&policy);
+    let chars = serde_json::to_string(&document)?.len();
     if chars > POLICY_CHARS_MAX && args.format != IamFormat::Text {
         bail!(
             "the policy has {chars} characters, and AWS takes {POLICY_CHARS_MAX}: give some of \
@@ -30,39 +31,42 @@ pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
         );
     }
     match args.format {
-        IamFormat::Json => print_pretty_json(&document(&policy))?,
-        IamFormat::Cloudformation => print_pretty_json(&cloudformation(&document(&policy)))?,
+        IamFormat::Json => print_pretty_json(&document)?,
+        IamFormat::Cloudformation => print_pretty_json(&cloudformation(document))?,
         IamFormat::Terraform => print(&terraform(&policy)),
         IamFormat::Text => print(&text(&policy)),
     }
     Ok(())
 }
 
-/// Where resources are that are given by name. A policy itself knows no variables for that: without
-/// a word it covers any region and account, of which a role reaches only its own.
+/// Where the resources are that are given by name. A policy has no variables for that: unless they are
+/// given, it covers any region and account, of which a role reaches only its own.
 fn place(args: &IamArgs, config: &Config) -> AwsPlace {
     let region = args.region.clone().or_else(|| config.aws.region.clone());
-    let own = |given: Option<String>, variable: &str| given.unwrap_or_else(|| variable.to_owned());
-    let partition = region
-        .as_deref()
-        .map(|region| partition_of(region).to_owned());
-    let account = args.account.clone();
-    match args.format {
-        IamFormat::Json | IamFormat::Text => AwsPlace {
-            partition: own(partition, "*"),
-            region: own(region, "*"),
-            account: own(account, "*"),
-        },
-        IamFormat::Terraform => AwsPlace {
-            partition: own(partition, template::TERRAFORM_PARTITION),
-            region: own(region, template::TERRAFORM_REGION),
-            account: own(account, template::TERRAFORM_ACCOUNT),
-        },
-        IamFormat::Cloudformation => AwsPlace {
-            partition: own(partition, "${AWS::Partition}"),
-            region: own(region, "${AWS::Region}"),
-            account: own(account, "${AWS::AccountId}"),
-        },
+    let partition = region.as_deref().map(partition_of);
+    let unknown = unknown_place(args.format);
+    AwsPlace {
+        partition: partition.map_or(unknown.partition, str::to_owned),
+        region: region.unwrap_or(unknown.region),
+        account: args.account.clone().unwrap_or(unknown.account),
+    }
+}
+
+/// What a policy says for what is not known of the place.
+fn unknown_place(format: IamFormat) -> AwsPlace {
+    let [partition, region, account] = match format {
+        IamFormat::Json | IamFormat::Text => ["*", "*", "*"],
+        IamFormat::Terraform => [
+            template::TERRAFORM_PARTITION,
+            template::TERRAFORM_REGION,
+            template::TERRAFORM_ACCOUNT,
+        ],
+        IamFormat::Cloudformation => ["${AWS::Partition}", "${AWS::Region}", "${AWS::AccountId}"],
+    };
+    AwsPlace {
+        partition: partition.to_owned(),
+        region: region.to_owned(),
+        account: account.to_owned(),
     }
 }
 
@@ -76,27 +80,12 @@ fn partition_of(region: &str) -> &'static str {
 }
 
 fn allowed(args: &IamArgs, statements: &[Statement], place: &AwsPlace) -> Vec<Allowed> {
-    let creates = |statement: &&Statement| {
-        let mut needs = statement.needs.iter();
-        needs.any(|need| need.operation == dynamodb::CREATE_TABLE)
-    };
-    let of_statement = |statement: &Statement| Allowed {
-        sid: statement.sid.to_owned(),
-        actions: statement
-            .needs
-            .iter()
-            .map(|need| (need.operation.permission(), need.why))
-            .collect(),
-        resources: statement
-            .on
-            .iter()
-            .map(|resource| resource.arn(place))
-            .collect(),
-    };
-    let wanted = statements
-        .iter()
-        .filter(|statement| !args.tables_exist || !creates(statement));
-    let mut policy: Vec<Allowed> = wanted.map(of_statement).collect();
+    let mut policy = Vec::new();
+    for statement in statements {
+        if !args.tables_exist || !creates_tables(statement) {
+            policy.push(Allowed::of(statement, place));
+        }
+    }
     if !args.kms_keys.is_empty() {
         let why = "to read a stream that is encrypted with this key";
         policy.push(Allowed {
@@ -108,6 +97,11 @@ fn allowed(args: &IamArgs, statements: &[Statement], place: &AwsPlace) -> Vec<Al
     policy
 }
 
+fn creates_tables(statement: &Statement) -> bool {
+    let mut needs = statement.needs.iter();
+    needs.any(|need| need.operation == dynamodb::CREATE_TABLE)
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -116,12 +110,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, OperateCommand};
 
     fn args(more: &[&str]) -> IamArgs {
         let line = ["shardmill", "iam"].iter().chain(more);
         match Cli::parse_from(line).command {
-            Command::Iam(args) => args,
+            Command::Operate(OperateCommand::Iam(args)) => args,
             other => panic!("{other:?}"),
         }
     }
@@ -159,7 +153,7 @@ mod tests {
     fn the_document_is_a_policy_with_unique_ids() {
         let key = "arn:aws:kms:eu-west-1:123456789012:key/1";
         let policy = policy(ALERTS, &["--kms-key", key]);
-        let document = document(&policy);
+        let document = serde_json::to_value(Document::of(&policy)).unwrap();
         assert_eq!(document["Version"], "2012-10-17");
         let statements = document["Statement"].as_array().unwrap();
         let ids: std::collections::BTreeSet<&str> = statements

@@ -20,28 +20,13 @@ use crate::output::{no_stream, print, print_json};
 
 pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     let tables = find(&clients, args).await?;
-    let (identity, shards) = read_stream(&clients, &stream).await?;
-    let group = args.group.as_deref();
-    let mut fleet = OldFleet::look(&tables, stream.name(), group, args.failover_time).await?;
-    refuse_blocked(args, &fleet, identity, &shards)?;
-    if args.watch {
-        fleet.until_stopped().await?;
-    } else {
-        fleet.judge().await?;
-    }
-    // The shards may have split while the fleet was waited for.
-    let (identity, shards) = read_stream(&clients, &stream).await?;
-    refuse_blocked(args, &fleet, identity, &shards)?;
+    let reader = KinesisReader::new(clients.kinesis.clone(), &stream);
+    let (fleet, shards) = old_fleet(args, &tables, &stream, &reader).await?;
     let target = LeaseTable::new(clients.dynamodb.clone(), args.to.as_str());
     let mut import = plan(args, &fleet, &shards, &target, tables.checkpoints_table()).await?;
-    refuse_foreign_checkpoints(
-        args,
-        &KinesisReader::new(clients.kinesis.clone(), &stream),
-        &import.shards,
-    )
-    .await?;
+    refuse_foreign_checkpoints(args, &reader, &import.shards).await?;
     if (args.apply || args.watch) && import.alive == 0 {
         import.written = write(&target, &import.shards).await?;
     }
@@ -49,7 +34,7 @@ pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
     if args.output.json {
         print_json(&report)?;
     } else {
-        print(&report.as_text());
+        print(report.as_text().trim_end());
     }
     conclude(args, &import)
 }
@@ -75,11 +60,32 @@ async fn find(clients: &AwsClients, args: &ImportArgs) -> anyhow::Result<Library
     Ok(found)
 }
 
+/// The library's fleet, once it stopped or was seen alive, and the shards of the stream after that.
+async fn old_fleet<'a>(
+    args: &'a ImportArgs,
+    tables: &'a LibraryTables,
+    stream: &'a StreamRef,
+    reader: &KinesisReader,
+) -> anyhow::Result<(OldFleet<'a>, Vec<Shard>)> {
+    let (identity, shards) = read_stream(reader, stream).await?;
+    let group = args.group.as_deref();
+    let mut fleet = OldFleet::look(tables, stream.name(), group, args.failover_time).await?;
+    refuse_blocked(args, &fleet, identity, &shards)?;
+    if args.watch {
+        fleet.until_stopped().await?;
+    } else {
+        fleet.judge().await?;
+    }
+    // The shards may have split while the fleet was waited for.
+    let (identity, shards) = read_stream(reader, stream).await?;
+    refuse_blocked(args, &fleet, identity, &shards)?;
+    Ok((fleet, shards))
+}
+
 async fn read_stream(
-    clients: &AwsClients,
+    reader: &KinesisReader,
     stream: &StreamRef,
 ) -> anyhow::Result<(StreamIdentity, Vec<Shard>)> {
-    let reader = KinesisReader::new(clients.kinesis.clone(), stream);
     let Some(identity) = reader.identity().await? else {
         return Err(no_stream(stream.name().as_str()));
     };
@@ -96,16 +102,16 @@ fn refuse_blocked(
     if blocks.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+    let reasons: Vec<String> = blocks.iter().map(ToString::to_string).collect();
     bail!(
         "nothing is imported from {}: {}",
         args.from,
-        told.join("; ")
+        reasons.join("; ")
     )
 }
 
-/// All streams have shards of the same ids, so only Kinesis can tell that a checkpoint is another
-/// stream's.
+/// All streams have shards of the same ids, so only Kinesis knows that a checkpoint belongs to another
+/// stream.
 async fn refuse_foreign_checkpoints(
     args: &ImportArgs,
     reader: &KinesisReader,
@@ -157,8 +163,8 @@ async fn plan(
     })
 }
 
-/// Parents before children, so that a host that starts in the middle of it finds no child without
-/// its parent's row.
+/// Parents before children, so that a host that starts meanwhile finds no child without its parent's
+/// row.
 async fn write(target: &LeaseTable, shards: &[ShardImport]) -> anyhow::Result<Written> {
     target.ensure_table().await?;
     let mut written = Written::default();

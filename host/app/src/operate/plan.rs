@@ -1,36 +1,37 @@
 //! `shardmill plan`: the dry run of a host's next look.
 
-use std::fmt::Write;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
 use shardmill_core::lease::{Pulse, WorkerId};
 use shardmill_core::plan::{
-    FleetView, MissingRow, Plan, PlanLimits, Preview, Reason, Step, missing_rows, observed_workers,
-    plan, preview,
+    FleetView, MissingRow, ObservedLease, ObservedWorker, Plan, PlanLimits, Preview, Reason, Step,
+    missing_rows, observed_workers, plan, preview,
 };
 use shardmill_core::stream::LeaseKey;
 
-use super::reading::{Reading, age};
+use super::reading::Reading;
 use crate::cli::PlanArgs;
-use crate::output::{print, print_json};
+use crate::output::{Page, age, millis, print, print_json};
 
-/// What a worker would do, for people and programs.
+/// What a worker would do, as `--json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Report {
     application: String,
     worker: String,
-    standing: &'static str,
+    #[serde(rename = "standing")]
+    part: &'static str,
     leads: bool,
     leader: Option<String>,
     stream: Option<String>,
     starts_at: String,
     watched_for_ms: u64,
     notes: Vec<String>,
-    /// In this pass.
+    /// The steps of this pass.
     now: Vec<StepLine>,
-    /// In the pass that follows at once.
+    /// The steps of the pass that follows at once.
     then: Vec<StepLine>,
     held_back: Vec<ShardLine>,
     /// What the leader would do, if that is another worker.
@@ -72,42 +73,64 @@ pub(crate) async fn execute(args: &PlanArgs) -> anyhow::Result<()> {
 
 fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
     let leads = reading.would_lead(me);
-    let workers = observed_workers(&reading.observer, reading.now);
-    let leases = reading.leases_of(me);
-    let is_bootstrapped = reading.is_bootstrapped();
-    let view = FleetView {
-        me,
-        leases: &leases,
-        workers: &workers,
-        shards: reading.shards().filter(|_| leads),
-        is_bootstrapped,
-    };
+    let view = View::of(me, reading);
+    let mut own_view = view.as_seen();
+    own_view.shards = reading.shards().filter(|_| leads);
     let limits = limits_of(me, reading);
-    let decided = preview(&view, &limits);
+    let decided = preview(&own_view, &limits);
     let leaders_plan = plan_of_leader(me, leads, reading);
     let missing = reading
         .shards()
-        .map(|list| missing_rows(&view, &list, &limits))
+        .map(|list| missing_rows(&own_view, &list, &limits))
         .unwrap_or_default();
     Report {
         application: application.to_owned(),
         worker: me.to_string(),
-        standing: standing(me, reading),
+        part: part(me, reading),
         leads,
         leader: reading.leader().map(ToString::to_string),
         stream: reading.stream.as_ref().map(ToString::to_string),
         starts_at: starts_at(reading),
-        watched_for_ms: u64::try_from(reading.watched_for.as_millis()).unwrap_or(u64::MAX),
+        watched_for_ms: millis(reading.watched_for),
         notes: reading.notes.clone(),
         held_back: left_for_now(&decided, &leaders_plan),
-        now: steps(&decided.now),
-        then: decided.then.as_ref().map(steps).unwrap_or_default(),
-        leader_would: steps(&leaders_plan),
-        without_row: missing.iter().filter_map(without_row).collect(),
+        now: StepLine::all(&decided.now),
+        then: decided.then.as_ref().map(StepLine::all).unwrap_or_default(),
+        leader_would: StepLine::all(&leaders_plan),
+        without_row: missing.iter().filter_map(ShardLine::without_row).collect(),
     }
 }
 
-/// Where the application began, or would.
+/// The fleet as one of its workers sees it.
+struct View<'a> {
+    me: &'a WorkerId,
+    leases: Vec<ObservedLease>,
+    workers: Vec<ObservedWorker>,
+    reading: &'a Reading,
+}
+
+impl<'a> View<'a> {
+    fn of(me: &'a WorkerId, reading: &'a Reading) -> Self {
+        Self {
+            me,
+            leases: reading.leases_of(me),
+            workers: observed_workers(&reading.observer, reading.now),
+            reading,
+        }
+    }
+
+    fn as_seen(&self) -> FleetView<'_> {
+        FleetView {
+            me: self.me,
+            leases: &self.leases,
+            workers: &self.workers,
+            shards: self.reading.shards(),
+            is_bootstrapped: self.reading.is_bootstrapped(),
+        }
+    }
+}
+
+/// Where the application began, or would begin.
 fn starts_at(reading: &Reading) -> String {
     match &reading.fleet.start {
         Some(start) => start.to_string(),
@@ -118,22 +141,13 @@ fn starts_at(reading: &Reading) -> String {
     }
 }
 
-/// What another worker, which leads, would do as the leader; nothing if there is none.
+/// What the leader would do as such; empty if that is this worker, or nobody.
 fn plan_of_leader(me: &WorkerId, leads: bool, reading: &Reading) -> Plan {
     let Some(leader) = reading.leader().filter(|leader| !leads && *leader != me) else {
         return Plan::default();
     };
-    let workers = observed_workers(&reading.observer, reading.now);
-    let leases = reading.leases_of(leader);
-    let (shards, is_bootstrapped) = (reading.shards(), reading.is_bootstrapped());
-    let view = FleetView {
-        me: leader,
-        leases: &leases,
-        workers: &workers,
-        shards,
-        is_bootstrapped,
-    };
-    let mut decided = plan(&view, &limits_of(leader, reading));
+    let view = View::of(leader, reading);
+    let mut decided = plan(&view.as_seen(), &limits_of(leader, reading));
     decided
         .steps
         .retain(|step| matches!(step, Step::Create { .. } | Step::Delete { .. }));
@@ -143,31 +157,37 @@ fn plan_of_leader(me: &WorkerId, leads: bool, reading: &Reading) -> Plan {
     decided
 }
 
-/// What is left alone in the last of the passes, and what the leader, whoever it is, waits with.
+/// What is left alone in the last of the passes, and what the leader, this worker or another, waits
+/// with.
 fn left_for_now(decided: &Preview, leaders_plan: &Plan) -> Vec<ShardLine> {
-    let is_first_only = |(_, reason): &&(LeaseKey, Reason)| {
-        decided.then.is_some() && *reason == Reason::GoneAfterNextListing
-    };
     let last = decided.then.as_ref().unwrap_or(&decided.now);
-    let waiting = leaders_plan
-        .held_back
-        .iter()
-        .chain(decided.now.held_back.iter().filter(is_first_only));
-    let line = |(key, reason): &(LeaseKey, Reason)| ShardLine {
-        shard: key.shard_id().to_string(),
-        kind: reason.code(),
-        reason: reason.to_string(),
-    };
-    waiting.chain(&last.held_back).map(line).collect()
+    let mut left: Vec<&(LeaseKey, Reason)> = leaders_plan.held_back.iter().collect();
+    if decided.then.is_some() {
+        let first_only = decided.now.held_back.iter();
+        left.extend(first_only.filter(|(_, reason)| *reason == Reason::GoneAfterNextListing));
+    }
+    left.extend(&last.held_back);
+    left.into_iter().map(ShardLine::held_back).collect()
 }
 
-fn without_row((shard, start): &MissingRow<'_>) -> Option<ShardLine> {
-    let why = start.as_ref().err()?;
-    Some(ShardLine {
-        shard: shard.id.to_string(),
-        kind: why.code(),
-        reason: why.to_string(),
-    })
+impl ShardLine {
+    fn held_back((key, reason): &(LeaseKey, Reason)) -> Self {
+        Self {
+            shard: key.shard_id().to_string(),
+            kind: reason.code(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// `None` for a shard that gets a row.
+    fn without_row((shard, start): &MissingRow<'_>) -> Option<Self> {
+        let why = start.as_ref().err()?;
+        Some(Self {
+            shard: shard.id.to_string(),
+            kind: why.code(),
+            reason: why.to_string(),
+        })
+    }
 }
 
 fn limits_of(me: &WorkerId, reading: &Reading) -> PlanLimits {
@@ -178,7 +198,8 @@ fn limits_of(me: &WorkerId, reading: &Reading) -> PlanLimits {
     }
 }
 
-fn standing(me: &WorkerId, reading: &Reading) -> &'static str {
+/// The part that the worker has in the fleet.
+fn part(me: &WorkerId, reading: &Reading) -> &'static str {
     let row = reading.fleet.workers.iter().find(|row| row.worker == *me);
     match (row, reading.observer.worker_pulse(me, reading.now)) {
         (Some(_), Some(Pulse::Expired { .. })) => "registered but dead: as after its next start",
@@ -188,104 +209,105 @@ fn standing(me: &WorkerId, reading: &Reading) -> &'static str {
     }
 }
 
-fn steps(decided: &Plan) -> Vec<StepLine> {
-    let line = |step: &Step| StepLine {
-        step: step.code(),
-        shard: step.key().shard_id().to_string(),
-        checkpoint: match step {
-            Step::Create { lease: row, .. } | Step::Take { seen: row, .. } => {
-                Some(row.checkpoint.to_string())
-            }
+impl StepLine {
+    fn all(plan: &Plan) -> Vec<Self> {
+        plan.steps.iter().map(Self::of).collect()
+    }
+
+    fn of(step: &Step) -> Self {
+        let row = match step {
+            Step::Create { lease: row, .. } | Step::Take { seen: row, .. } => Some(row),
             Step::Delete { .. }
             | Step::Claim { .. }
             | Step::Release { .. }
             | Step::HandOver { .. } => None,
-        },
-        kind: step.reason().code(),
-        reason: step.reason().to_string(),
-    };
-    decided.steps.iter().map(line).collect()
+        };
+        Self {
+            step: step.code(),
+            shard: step.key().shard_id().to_string(),
+            checkpoint: row.map(|row| row.checkpoint.to_string()),
+            kind: step.reason().code(),
+            reason: step.reason().to_string(),
+        }
+    }
 }
 
 fn as_text(report: &Report) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "worker   {}, {}", report.worker, report.standing);
-    let leader = match (&report.leader, report.leads) {
+    let mut page = Page::new(8);
+    write_fleet(&mut page, report);
+    write_steps(&mut page, "now", &report.now);
+    write_steps(&mut page, "then, once these rows are there", &report.then);
+    write_steps(
+        &mut page,
+        "meanwhile the leader, at its next listing",
+        &report.leader_would,
+    );
+    if report.now.is_empty() && report.then.is_empty() {
+        page.plain("\nnow\n  nothing");
+    }
+    write_shards(&mut page, "left for now", &report.held_back);
+    write_shards(&mut page, "shards that need no row", &report.without_row);
+    page.plain("\nNothing was written.");
+    page.into_text()
+}
+
+fn write_fleet(page: &mut Page, report: &Report) {
+    page.line("worker", format_args!("{}, {}", report.worker, report.part));
+    page.line("leader", leader(report));
+    page.line("stream", report.stream.as_deref().unwrap_or("not known"));
+    page.line("starts", &report.starts_at);
+    match report.watched_for_ms {
+        0 => page.line(
+            "watched",
+            "watched once: every registered worker counts as alive",
+        ),
+        ms => page.line(
+            "watched",
+            format_args!("for {}", age(Duration::from_millis(ms))),
+        ),
+    }
+    for note in &report.notes {
+        page.line("note", note);
+    }
+}
+
+fn leader(report: &Report) -> String {
+    match (&report.leader, report.leads) {
         (Some(leader), true) if *leader == report.worker => "this worker".to_owned(),
         (Some(leader), true) => format!("this worker would: {leader}, which did, is silent"),
         (None, true) => "none; this worker would become leader".to_owned(),
         (Some(leader), false) => leader.clone(),
         (None, false) => "none".to_owned(),
-    };
-    let _ = writeln!(text, "leader   {leader}");
-    let _ = writeln!(
-        text,
-        "stream   {}",
-        report.stream.as_deref().unwrap_or("not known")
-    );
-    let _ = writeln!(text, "starts   {}", report.starts_at);
-    let watched = match report.watched_for_ms {
-        0 => "watched once: every registered worker counts as alive".to_owned(),
-        ms => format!("for {}", age(std::time::Duration::from_millis(ms))),
-    };
-    let _ = writeln!(text, "watched  {watched}");
-    for note in &report.notes {
-        let _ = writeln!(text, "note     {note}");
     }
-    write_steps(&mut text, "now", &report.now);
-    write_steps(&mut text, "then, once these rows are there", &report.then);
-    write_steps(
-        &mut text,
-        "meanwhile the leader, at its next listing",
-        &report.leader_would,
-    );
-    if report.now.is_empty() && report.then.is_empty() {
-        text.push_str("\nnow\n  nothing\n");
-    }
-    write_shards(&mut text, "left for now", &report.held_back);
-    write_shards(&mut text, "shards that need no row", &report.without_row);
-    text.push_str("\nNothing was written.\n");
-    text
 }
 
-fn write_steps(text: &mut String, title: &str, steps: &[StepLine]) {
+fn write_steps(page: &mut Page, title: &str, steps: &[StepLine]) {
     if steps.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\n{title}");
-    let width = steps
-        .iter()
-        .map(|line| line.shard.len())
-        .max()
-        .unwrap_or_default();
-    for StepLine {
-        step,
-        shard,
-        checkpoint,
-        reason,
-        ..
-    } in steps
-    {
-        let at = checkpoint
-            .as_ref()
-            .map(|checkpoint| format!(" at {checkpoint}"))
-            .unwrap_or_default();
-        let _ = writeln!(text, "  {step:9}  {shard:width$}{at}  {reason}");
+    page.plain(format_args!("\n{title}"));
+    let width = widest(steps.iter().map(|line| line.shard.as_str()));
+    for line in steps {
+        let (step, shard, reason) = (line.step, &line.shard, &line.reason);
+        let at = match &line.checkpoint {
+            Some(checkpoint) => format!(" at {checkpoint}"),
+            None => String::new(),
+        };
+        page.plain(format_args!("  {step:9}  {shard:width$}{at}  {reason}"));
     }
 }
 
-fn write_shards(text: &mut String, title: &str, shards: &[ShardLine]) {
+fn write_shards(page: &mut Page, title: &str, shards: &[ShardLine]) {
     if shards.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\n{title}");
-    let width = shards
-        .iter()
-        .map(|line| line.shard.len())
-        .max()
-        .unwrap_or_default();
+    page.plain(format_args!("\n{title}"));
+    let width = widest(shards.iter().map(|line| line.shard.as_str()));
     for ShardLine { shard, reason, .. } in shards {
-        let _ = writeln!(text, "  {shard:width$}  {reason}");
+        page.plain(format_args!("  {shard:width$}  {reason}"));
     }
+}
+
+fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(str::len).max().unwrap_or_default()
 }

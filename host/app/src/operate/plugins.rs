@@ -1,120 +1,81 @@
-//! `shardmill plugins`: what each host of a fleet runs, what it tries, and what is quarantined.
+//! `shardmill plugins`: which versions each host of a fleet runs, which are on trial, and which are
+//! quarantined.
 
+mod fleets;
 mod pin;
 mod prefix;
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+mod release;
+mod report;
+mod text;
 
 use anyhow::bail;
-use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
-use serde::Serialize;
 use shardmill_aws::{AwsClients, CoordinatorTable, applications_of_streams, served_applications};
-use shardmill_core::fleet::{FleetRows, WorkerRow};
-use shardmill_core::lease::{LeaseObserver, Pulse, WorkerId};
-use shardmill_core::plugin::PluginDigest;
-use shardmill_core::ports::{Clock, Coordinator};
-use shardmill_core::rollout::{Quarantined, VersionRow, live_versions};
-use shardmill_core::time::Moment;
+use shardmill_core::ports::Clock;
 use shardmill_serve::BootClock;
 
-use self::prefix::{PREFIX_MIN, is_prefix};
-use super::reading::age;
+use self::fleets::look;
+use self::report::{Report, Watch};
+use self::text::as_text;
 use crate::cli::PluginsArgs;
 use crate::output::{print, print_json};
-
-/// Signs of a reason that the table shows; `--json` has all of it.
-const REASON_SHOWN: usize = 100;
-
-/// One application.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Report {
-    application: String,
-    /// Whether its live hosts run more than one version.
-    is_mixed: bool,
-    hosts: Vec<HostLine>,
-    quarantined: Vec<QuarantineLine>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct HostLine {
-    host: String,
-    /// Whether it may live: always, if it was not watched for longer than its lease duration.
-    is_alive: bool,
-    /// What watching it showed.
-    life: &'static str,
-    /// What runs, first.
-    versions: Vec<VersionLine>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct VersionLine {
-    digest: String,
-    state: String,
-    since_ms: u64,
-    reason: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct QuarantineLine {
-    digest: String,
-    host: String,
-    at_ms: u64,
-    reason: String,
-}
 
 pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
     if pin::execute(args)? {
         return Ok(());
     }
-    let clients = crate::aws::connect(&crate::aws::of_place(&args.place)?).await?;
+    let clients = crate::aws::connect_to(&args.place).await?;
     if let (Some(application), Some(digest)) = (&args.application, &args.release) {
-        return release(application, digest, &clients).await;
+        return release::release(application, digest, &clients).await;
     }
     let applications = match &args.application {
-        Some(application) => {
-            let table = CoordinatorTable::new(clients.dynamodb.clone(), application);
-            if !table.exists().await? {
-                bail!(
-                    "there is no table {}: no shardmill host has served application \
-                        {application}; without a name, this command lists the served applications",
-                    table.name()
-                );
-            }
-            let mut all = vec![application.clone()];
-            all.extend(applications_of_streams(&clients.dynamodb, application).await);
-            all
-        }
+        Some(application) => with_its_streams(application, &clients).await?,
         None => served_applications(&clients.dynamodb).await?,
     };
-    let mut watch = Watch::default();
-    let mut rows = look(&applications, &clients).await?;
-    watch.observe(&rows, BootClock.now());
-    let watch_for = args.watch.watch_for.unwrap_or_default();
-    if !watch_for.is_zero() {
-        tokio::time::sleep(watch_for).await;
-        rows = look(&applications, &clients).await?;
-        watch.observe(&rows, BootClock.now());
-    }
-    let reports: Vec<Report> = rows
-        .iter()
-        .map(|(name, fleet)| watch.report(name, fleet))
-        .collect();
+    let reports = watch(&applications, args, &clients).await?;
     if args.output.json {
         print_json(&reports)?;
     } else {
         print(&as_text(&reports, BootClock.wall_ms()));
     }
-    let mixed: Vec<&str> = reports
-        .iter()
-        .filter(|report| report.is_mixed)
-        .map(|report| report.application.as_str())
-        .collect();
+    refuse_mixed(&reports)
+}
+
+/// The application, and those of its further streams.
+async fn with_its_streams(application: &str, clients: &AwsClients) -> anyhow::Result<Vec<String>> {
+    let table = CoordinatorTable::new(clients.dynamodb.clone(), application);
+    if !table.exists().await? {
+        bail!(
+            "there is no table {}: no shardmill host has served application {application}; \
+                without a name, this command lists the served applications",
+            table.name()
+        );
+    }
+    let mut all = vec![application.to_owned()];
+    all.extend(applications_of_streams(&clients.dynamodb, application).await);
+    Ok(all)
+}
+
+async fn watch(
+    applications: &[String],
+    args: &PluginsArgs,
+    clients: &AwsClients,
+) -> anyhow::Result<Vec<Report>> {
+    let mut watch = Watch::default();
+    let mut fleets = look(applications, clients).await?;
+    watch.observe(&fleets, BootClock.now());
+    let watch_for = args.watch.watch_for.unwrap_or_default();
+    if !watch_for.is_zero() {
+        tokio::time::sleep(watch_for).await;
+        fleets = look(applications, clients).await?;
+        watch.observe(&fleets, BootClock.now());
+    }
+    let reports = fleets.iter().map(|(name, fleet)| watch.report(name, fleet));
+    Ok(reports.collect())
+}
+
+fn refuse_mixed(reports: &[Report]) -> anyhow::Result<()> {
+    let mixed = reports.iter().filter(|report| report.is_mixed);
+    let mixed: Vec<&str> = mixed.map(|report| report.application.as_str()).collect();
     if mixed.is_empty() {
         return Ok(());
     }
@@ -124,219 +85,16 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
     )
 }
 
-async fn look(
-    applications: &[String],
-    clients: &AwsClients,
-) -> anyhow::Result<BTreeMap<String, FleetRows>> {
-    let mut rows = BTreeMap::new();
-    for name in applications {
-        rows.insert(
-            name.clone(),
-            CoordinatorTable::new(clients.dynamodb.clone(), name)
-                .fleet()
-                .await?,
-        );
-    }
-    Ok(rows)
-}
-
-/// What was seen of the hosts of each application.
-#[derive(Default)]
-struct Watch {
-    observers: BTreeMap<String, LeaseObserver>,
-    now: Moment,
-}
-
-impl Watch {
-    fn observe(&mut self, rows: &BTreeMap<String, FleetRows>, now: Moment) {
-        self.now = now;
-        for (application, fleet) in rows {
-            let observer = self.observers.entry(application.clone()).or_default();
-            observer.observe_workers(&fleet.workers, now);
-        }
-    }
-
-    fn report(&self, application: &str, fleet: &FleetRows) -> Report {
-        let pulse_of = |worker: &WorkerId| {
-            let observer = self.observers.get(application);
-            observer.and_then(|observer| observer.worker_pulse(worker, self.now))
-        };
-        let is_alive = |worker: &WorkerId| pulse_of(worker).is_none_or(Pulse::may_live);
-        let host = |row: &WorkerRow| HostLine {
-            host: row.worker.to_string(),
-            is_alive: is_alive(&row.worker),
-            life: pulse_of(&row.worker).map_or("unwatched", Pulse::code),
-            versions: row.versions.iter().map(VersionLine::of).collect(),
-        };
-        let mut hosts: Vec<HostLine> = fleet.workers.iter().map(host).collect();
-        hosts.sort_by(|a, b| a.host.cmp(&b.host));
-        Report {
-            application: application.to_owned(),
-            is_mixed: live_versions(&fleet.workers, is_alive).len() > 1,
-            hosts,
-            quarantined: fleet.quarantined.iter().map(QuarantineLine::of).collect(),
-        }
-    }
-}
-
-impl QuarantineLine {
-    fn of(entry: &Quarantined) -> Self {
-        Self {
-            digest: entry.digest.as_str().to_owned(),
-            host: entry.host.to_string(),
-            at_ms: entry.at_ms,
-            reason: entry.reason.clone(),
-        }
-    }
-}
-
-impl VersionLine {
-    fn of(row: &VersionRow) -> Self {
-        let VersionRow {
-            digest,
-            state,
-            since_ms,
-            reason,
-        } = row.clone();
-        Self {
-            digest: digest.as_str().to_owned(),
-            state,
-            since_ms,
-            reason,
-        }
-    }
-}
-
-fn as_text(reports: &[Report], wall_ms: u64) -> String {
-    if reports.is_empty() {
-        return "no shardmill host has served any application here".to_owned();
-    }
-    let mut table = Table::new();
-    table
-        .load_preset(NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["application", "host", "version", "state", "since", "why"]);
-    for report in reports {
-        for host in &report.hosts {
-            table.add_rows(rows_of(host, &report.application, wall_ms));
-        }
-        for version in &report.quarantined {
-            table.add_row(row_of_quarantined(version, &report.application, wall_ms));
-        }
-    }
-    let mut text = table.to_string();
-    for report in reports.iter().filter(|report| report.is_mixed) {
-        text.push_str("\n\n");
-        text.push_str(&mixture(report));
-    }
-    text
-}
-
-/// A row for each version that the host reports.
-fn rows_of(line: &HostLine, application: &str, wall_ms: u64) -> Vec<[String; 6]> {
-    let host = match line.life {
-        "silent" | "dead" => format!("{} ({})", line.host, line.life),
-        _ => line.host.clone(),
-    };
-    if line.versions.is_empty() {
-        let cells = [application, host.as_str(), "-", "does not report", "-", "-"];
-        return vec![cells.map(str::to_owned)];
-    }
-    let row_of = |version: &VersionLine| {
-        let why = version.reason.as_deref();
-        [
-            application.to_owned(),
-            host.clone(),
-            version.digest[..12].to_owned(),
-            version.state.clone(),
-            ago(version.since_ms, wall_ms),
-            why.map_or_else(|| "-".to_owned(), shortened),
-        ]
-    };
-    line.versions.iter().map(row_of).collect()
-}
-
-fn row_of_quarantined(line: &QuarantineLine, application: &str, wall_ms: u64) -> [String; 6] {
-    [
-        application.to_owned(),
-        format!("(found by {})", line.host),
-        line.digest[..12].to_owned(),
-        "quarantined".to_owned(),
-        ago(line.at_ms, wall_ms),
-        shortened(&line.reason),
-    ]
-}
-
-fn ago(ms: u64, wall_ms: u64) -> String {
-    age(Duration::from_millis(wall_ms.saturating_sub(ms)))
-}
-
-/// Which versions live hosts of an application run at once.
-fn mixture(report: &Report) -> String {
-    let alive = report.hosts.iter().filter(|host| host.is_alive);
-    let running = alive.filter_map(|host| host.versions.first());
-    let digests: BTreeSet<&str> = running.map(|version| &version.digest[..12]).collect();
-    let digests: Vec<&str> = digests.into_iter().collect();
-    let (application, digests) = (&report.application, digests.join(", "));
-    format!("hosts of {application} run different versions: {digests}")
-}
-
-/// In one line, and not too long a one.
-fn shortened(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= REASON_SHOWN {
-        return line.to_owned();
-    }
-    line.chars().take(REASON_SHOWN).chain(['…']).collect()
-}
-
-async fn release(application: &str, digest: &str, clients: &AwsClients) -> anyhow::Result<()> {
-    let wanted = digest.to_ascii_lowercase();
-    if !is_prefix(&wanted) {
-        bail!(
-            "{digest:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more"
-        );
-    }
-    let mut applications = vec![application.to_owned()];
-    applications.extend(applications_of_streams(&clients.dynamodb, application).await);
-    let rows = look(&applications, clients).await?;
-    let entries = rows.values().flat_map(|fleet| &fleet.quarantined);
-    let found: BTreeSet<&str> = entries
-        .map(|entry| entry.digest.as_str())
-        .filter(|digest| digest.starts_with(&wanted))
-        .collect();
-    let Some(found) = found
-        .first()
-        .filter(|_| found.len() == 1)
-        .and_then(|digest| PluginDigest::from_hex(digest))
-    else {
-        let how_many = if found.is_empty() {
-            "no"
-        } else {
-            "more than one"
-        };
-        bail!(
-            "{how_many} quarantined version of {application} begins with {wanted}; `shardmill \
-                plugins {application}` lists them"
-        );
-    };
-    for (name, fleet) in &rows {
-        if fleet.quarantined.iter().any(|entry| entry.digest == found) {
-            CoordinatorTable::new(clients.dynamodb.clone(), name)
-                .release_version(&found)
-                .await?;
-            print(&format!(
-                "released {} of {name}; hosts that have its file try it again within seconds",
-                found.as_str()
-            ));
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use shardmill_core::fleet::Incarnation;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use shardmill_core::fleet::{FleetRows, Incarnation, WorkerRow};
+    use shardmill_core::lease::WorkerId;
+    use shardmill_core::plugin::PluginDigest;
+    use shardmill_core::rollout::VersionRow;
+    use shardmill_core::time::Moment;
 
     use super::*;
 

@@ -1,12 +1,10 @@
 //! `shardmill version`: what was built, what it reads and where it runs, as a bug report needs it.
 
-use std::fmt::Write;
-
 use serde::Serialize;
 use shardmill_core::plugin::CONTRACT;
 
 use crate::cli::VersionArgs;
-use crate::output::{print, print_json};
+use crate::output::{Page, print, print_json};
 
 /// What stands for something that cannot be found out.
 const UNKNOWN: &str = "unknown";
@@ -79,41 +77,38 @@ impl Details {
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
         }
     }
+
+    fn write(&self, page: &mut Page) {
+        page.line("commit", self.commit);
+        page.line("rustc", self.rustc);
+        page.line("target", self.target);
+        page.line("profile", self.profile);
+        if self.features.is_empty() {
+            page.line("features", "none");
+        } else {
+            page.line("features", self.features.join(", "));
+        }
+        page.line("wasmtime", self.wasmtime);
+        page.line(
+            "contract",
+            format_args!("shardmill:processor@{}", self.contract),
+        );
+        page.line("reads", self.reads.join(", "));
+        page.line("os", &self.os);
+        page.line(
+            "cpu",
+            format_args!("{}, {} for this process", self.cpu, self.cpus),
+        );
+    }
 }
 
 fn as_text(report: &Report) -> String {
-    let mut text = format!("shardmill {}\n", report.version);
-    let Some(details) = &report.details else {
-        return text;
-    };
-    let features = if details.features.is_empty() {
-        "none".to_owned()
-    } else {
-        details.features.join(", ")
-    };
-    let rows = [
-        ("commit", details.commit.to_owned()),
-        ("rustc", details.rustc.to_owned()),
-        ("target", details.target.to_owned()),
-        ("profile", details.profile.to_owned()),
-        ("features", features),
-        ("wasmtime", details.wasmtime.to_owned()),
-        (
-            "contract",
-            format!("shardmill:processor@{}", details.contract),
-        ),
-        ("reads", details.reads.join(", ")),
-        ("os", details.os.clone()),
-        (
-            "cpu",
-            format!("{}, {} for this process", details.cpu, details.cpus),
-        ),
-    ];
-    for (label, value) in rows {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{label:9} {value}");
+    let mut page = Page::new(9);
+    page.plain(format_args!("shardmill {}", report.version));
+    if let Some(details) = &report.details {
+        details.write(&mut page);
     }
-    text
+    page.into_text()
 }
 
 /// The kernel and the distribution, where Linux says so.

@@ -5,19 +5,21 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{CloseReason, InstanceContext, ProcessorFactory, RecordProcessor};
+use shardmill_core::ports::{
+    CloseReason, InstanceContext, Processed, ProcessorFactory, RecordProcessor,
+};
 use shardmill_core::stream::Batch;
 use tokio_util::sync::CancellationToken;
 
 use super::native::NativeNoOp;
 use super::report::{BenchReport, Failed, Spread, Timing};
 
-/// How long a round is to take where nobody said how many records it has: long beside what a
-/// scheduler takes away.
+/// How long a round takes unless its number of records is given: long compared with what a scheduler
+/// takes away.
 const ROUND: Duration = Duration::from_millis(500);
 /// How long an instance is warmed up: pages touched, tables filled, branches learned.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Instances that are made to tell how long that takes; fewer if [`INSTANTIATE_MAX`] is over
+/// Instances that are made to measure how long that takes; fewer if [`INSTANTIATE_MAX`] is over
 /// before.
 const INSTANCES_MAX: usize = 101;
 const INSTANTIATE_MAX: Duration = Duration::from_secs(2);
@@ -30,7 +32,7 @@ pub(crate) struct Bench {
     pub(crate) records: Option<u32>,
     /// Rounds, at least 1.
     pub(crate) rounds: u32,
-    /// Who the instances are told that they are.
+    /// What the instances see of their surroundings.
     pub(crate) context: Arc<InstanceContext>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) enum BenchError {
     Interrupted,
 }
 
-/// One that gets the batches.
+/// A processor that is measured.
 struct Subject {
     processor: Box<dyn RecordProcessor>,
     next: usize,
@@ -64,7 +66,7 @@ struct Subject {
     cpu_nanos_per_record: Vec<f64>,
 }
 
-/// What came of batches.
+/// What came of the batches.
 #[derive(Debug, Clone, Default)]
 struct Tally {
     batches: u64,
@@ -74,6 +76,33 @@ struct Tally {
     emitted_bytes: u64,
     failed: u64,
     first_failure: Option<String>,
+}
+
+impl Tally {
+    fn add(&mut self, batch: &Batch, processed: &Processed) {
+        let Processed { outcome, emitted } = processed;
+        let sizes = batch.records.iter().map(|record| record.data.len() as u64);
+        self.batches += 1;
+        self.records += batch.records.len() as u64;
+        self.bytes += sizes.sum::<u64>();
+        self.emitted += emitted.len() as u64;
+        for piece in emitted {
+            self.emitted_bytes += piece.data.len() as u64;
+        }
+        self.failed += outcome.failures.len() as u64;
+        if let Some(first) = outcome.failures.first() {
+            self.first_failure
+                .get_or_insert_with(|| first.message.clone());
+        }
+    }
+
+    fn failed(self) -> Option<Failed> {
+        let first = self.first_failure?;
+        Some(Failed {
+            records: self.failed,
+            first,
+        })
+    }
 }
 
 impl Bench {
@@ -86,41 +115,17 @@ impl Bench {
     ) -> Result<BenchReport, BenchError> {
         let instantiate = self.instantiate(plugin, stop).await?;
         let mut subjects = [
-            Subject::new(
-                plugin
-                    .instantiate(Arc::clone(&self.context), None)
-                    .await
-                    .map_err(BenchError::Start)?,
-            ),
-            Subject::new(
-                empty
-                    .instantiate(Arc::clone(&self.context), None)
-                    .await
-                    .map_err(BenchError::Start)?,
-            ),
+            Subject::new(self.instance(plugin).await?),
+            Subject::new(self.instance(empty).await?),
             Subject::new(Box::new(NativeNoOp)),
         ];
-        let mut rounds = Vec::new();
-        for subject in &mut subjects {
-            let records = subject.warm_up(&self.batches, stop).await?;
-            rounds.push(self.records.map_or(records, u64::from));
-        }
-        // In turn, so that what slows the machine down slows all of them down.
-        for _ in 0..self.rounds {
-            for (subject, records) in subjects.iter_mut().zip(&rounds) {
-                subject.round(&self.batches, *records, stop).await?;
-            }
-        }
+        let records_per_round = self.time(&mut subjects, stop).await?;
         let memory_bytes = subjects[0].processor.memory_bytes();
         let [plugin, empty, native] = subjects;
         let tally = plugin.tally.clone();
-        let failed = tally.first_failure.map(|first| Failed {
-            records: tally.failed,
-            first,
-        });
-        let report = BenchReport {
+        Ok(BenchReport {
             rounds: self.rounds,
-            records_per_round: rounds[0].max(tally.records / u64::from(self.rounds)),
+            records_per_round: records_per_round.max(tally.records / u64::from(self.rounds)),
             records_per_batch: ratio(tally.records, tally.batches),
             bytes_per_record: ratio(tally.bytes, tally.records),
             emitted_per_record: ratio(tally.emitted, tally.records),
@@ -130,9 +135,38 @@ impl Bench {
             plugin: plugin.close().await,
             empty_component: empty.close().await,
             native_no_op: native.close().await,
-            failed,
-        };
-        Ok(report)
+            failed: tally.failed(),
+        })
+    }
+
+    /// Times all rounds. Returns the records that a round of the first subject should have.
+    async fn time(
+        &self,
+        subjects: &mut [Subject],
+        stop: &CancellationToken,
+    ) -> Result<u64, BenchError> {
+        let mut rounds = Vec::new();
+        for subject in subjects.iter_mut() {
+            let records = subject.warm_up(&self.batches, stop).await?;
+            rounds.push(self.records.map_or(records, u64::from));
+        }
+        // In turn, so that what slows the machine down slows all of them down.
+        for _ in 0..self.rounds {
+            for (subject, records) in subjects.iter_mut().zip(&rounds) {
+                subject.round(&self.batches, *records, stop).await?;
+            }
+        }
+        Ok(rounds.first().copied().unwrap_or_default())
+    }
+
+    async fn instance(
+        &self,
+        factory: &dyn ProcessorFactory,
+    ) -> Result<Box<dyn RecordProcessor>, BenchError> {
+        factory
+            .instantiate(Arc::clone(&self.context), None)
+            .await
+            .map_err(BenchError::Start)
     }
 
     /// Microseconds to a new instance whose `init` is done.
@@ -149,10 +183,7 @@ impl Bench {
                 return Err(BenchError::Interrupted);
             }
             let from = Instant::now();
-            let instance = plugin
-                .instantiate(Arc::clone(&self.context), None)
-                .await
-                .map_err(BenchError::Start)?;
+            let instance = self.instance(plugin).await?;
             micros.push(from.elapsed().as_secs_f64() * 1e6);
             drop(instance);
         }
@@ -229,26 +260,7 @@ impl Subject {
             batch: self.delivered,
             error,
         })?;
-        let tally = &mut self.tally;
-        tally.batches += 1;
-        tally.records += batch.records.len() as u64;
-        tally.bytes += batch
-            .records
-            .iter()
-            .map(|record| record.data.len() as u64)
-            .sum::<u64>();
-        tally.emitted += processed.emitted.len() as u64;
-        tally.emitted_bytes += processed
-            .emitted
-            .iter()
-            .map(|piece| piece.data.len() as u64)
-            .sum::<u64>();
-        if let Some(first) = processed.outcome.failures.first() {
-            tally.failed += processed.outcome.failures.len() as u64;
-            tally
-                .first_failure
-                .get_or_insert_with(|| first.message.clone());
-        }
+        self.tally.add(batch, &processed);
         Ok(())
     }
 

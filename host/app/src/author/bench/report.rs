@@ -1,10 +1,12 @@
-//! What a benchmark tells.
+//! What a benchmark reports.
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
+
+use crate::output::table;
 
 /// What was measured of a plugin.
 #[derive(Debug, Clone, Serialize)]
@@ -91,29 +93,30 @@ impl Spread {
 
 impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            instantiate,
-            rounds,
-            ..
-        } = self;
+        let Spread { median, min, max } = self.instantiate;
         let memory = HumanBytes(self.memory_bytes as u64);
         writeln!(
             f,
-            "instantiate {:.1} µs ({:.1} to {:.1}), memory {memory}",
-            instantiate.median, instantiate.min, instantiate.max
+            "instantiate {median:.1} µs ({min:.1} to {max:.1}), memory {memory}"
         )?;
         writeln!(
             f,
-            "{rounds} rounds of {} records, {:.0} a batch, {:.0} bytes each; {:.2} pieces of \
+            "{} rounds of {} records, {:.0} a batch, {:.0} bytes each; {:.2} pieces of \
                 output a record, {:.0} bytes",
+            self.rounds,
             HumanCount(self.records_per_round),
             self.records_per_batch,
             self.bytes_per_record,
             self.emitted_per_record,
             self.emitted_bytes_per_record
         )?;
-        let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_header([
+        write!(f, "{}", self.table())
+    }
+}
+
+impl BenchReport {
+    fn table(&self) -> Table {
+        let mut table = table([
             "process",
             "ns/record",
             "fastest",
@@ -121,28 +124,24 @@ impl fmt::Display for BenchReport {
             "CPU ns",
             "MiB/s",
         ]);
-        for (name, timing) in [
-            ("plugin", &self.plugin),
-            ("empty component", &self.empty_component),
-            ("native no-op", &self.native_no_op),
-        ] {
-            let Spread { median, min, max } = timing.nanos_per_record;
-            let figures = [
-                median,
-                min,
-                max,
-                timing.cpu_nanos_per_record.median,
-                timing.mib_per_second,
-            ];
-            table.add_row(
-                std::iter::once(name.to_owned())
-                    .chain(figures.map(|figure| format!("{figure:.1}"))),
-            );
-        }
+        table.add_row(self.plugin.row("plugin"));
+        table.add_row(self.empty_component.row("empty component"));
+        table.add_row(self.native_no_op.row("native no-op"));
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        write!(f, "{table}")
+        table
+    }
+}
+
+impl Timing {
+    fn row(&self, name: &str) -> Vec<String> {
+        let Spread { median, min, max } = self.nanos_per_record;
+        let cpu = self.cpu_nanos_per_record.median;
+        let figures = [median, min, max, cpu, self.mib_per_second];
+        let mut row = vec![name.to_owned()];
+        row.extend(figures.map(|figure| format!("{figure:.1}")));
+        row
     }
 }
 

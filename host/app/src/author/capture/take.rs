@@ -1,4 +1,4 @@
-//! Reads a shard as far as it goes now.
+//! Reads a shard up to its latest record.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use shardmill_core::ports::{Fetched, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{ReadFrom, Record, SequenceNumber, ShardId};
 use tokio_util::sync::CancellationToken;
 
-/// Between two calls on a shard: a fifth of its five calls a second is left to nobody else if hosts
-/// poll as often as they may, so this takes few.
+/// Between two calls on a shard. A shard allows five calls a second, and hosts that poll may need
+/// them all, so this takes few.
 const CALL_EVERY: Duration = Duration::from_millis(400);
 /// Records asked for in a call (AWS limit).
 const CALL_RECORDS_MAX: u32 = 10_000;
-/// Failed calls in a row before it is given up: with the default waits, about a minute.
+/// Failed calls in a row before giving up: with the default waits, about a minute.
 const FAILURES_MAX: u32 = 10;
 
 /// What is taken of a shard.
 #[derive(Debug, Clone)]
-pub(crate) struct Take {
+pub(crate) struct Part {
     /// Where it starts.
     pub(crate) from: ReadFrom,
     /// Most user records.
@@ -26,63 +26,79 @@ pub(crate) struct Take {
 }
 
 /// Hands all user records of `shard` to `write`, in order, until there are enough, the latest is
-/// reached, or `stop`; gives their number. Errors are those of the last try, or of `write`.
+/// reached, or `stop`. Returns their number. Errors are those of the last try, or of `write`.
 pub(crate) async fn take(
     reader: &dyn StreamReader,
     shard: &ShardId,
-    Take { from, count }: Take,
+    part: Part,
     stop: &CancellationToken,
     mut write: impl FnMut(Record) -> std::io::Result<()>,
 ) -> anyhow::Result<u64> {
-    let (mut place, mut taken, mut failures) = (
-        Place {
-            from,
-            last: None,
-            iterator: None,
-        },
-        0,
-        0,
-    );
+    let mut place = Place {
+        from: part.from,
+        last: None,
+        iterator: None,
+        failures: 0,
+    };
+    let mut taken = 0;
     loop {
-        let reply = match place.read(reader, shard).await {
-            Ok(reply) => reply,
-            Err(ReadError::ExpiredIterator) => {
-                place.iterator = None;
-                continue;
-            }
-            Err(error @ (ReadError::Throttled { .. } | ReadError::Unavailable { .. }))
-                if failures < FAILURES_MAX =>
-            {
-                failures += 1;
-                tracing::warn!(%shard, %error, "trying again");
-                pause(Backoff::standard().delay(failures, fastrand::f64()), stop).await;
-                continue;
-            }
-            Err(error) => return Err(error.into()),
+        let Some(reply) = place.read_patiently(reader, shard, stop).await? else {
+            continue;
         };
-        failures = 0;
         let is_latest = reply.millis_behind_latest == Some(0);
-        for record in reply.records.into_iter().flat_map(opened) {
-            if taken == count {
+        for record in reply.records.into_iter().flat_map(user_records) {
+            if taken == part.count {
                 return Ok(taken);
             }
             write(record)?;
             taken += 1;
         }
-        if taken == count || is_latest || reply.next.is_none() || stop.is_cancelled() {
+        if taken == part.count || is_latest || reply.next.is_none() || stop.is_cancelled() {
             return Ok(taken);
         }
         pause(CALL_EVERY, stop).await;
     }
 }
 
+/// Where reading goes on.
 struct Place {
     from: ReadFrom,
     last: Option<SequenceNumber>,
     iterator: Option<ShardIterator>,
+    /// Failed calls in a row.
+    failures: u32,
 }
 
 impl Place {
+    /// Reads once. After a failure that may pass, waits, and returns `None`.
+    async fn read_patiently(
+        &mut self,
+        reader: &dyn StreamReader,
+        shard: &ShardId,
+        stop: &CancellationToken,
+    ) -> Result<Option<Fetched>, ReadError> {
+        match self.read(reader, shard).await {
+            Ok(reply) => {
+                self.failures = 0;
+                Ok(Some(reply))
+            }
+            Err(ReadError::ExpiredIterator) => {
+                self.iterator = None;
+                Ok(None)
+            }
+            Err(error @ (ReadError::Throttled { .. } | ReadError::Unavailable { .. }))
+                if self.failures < FAILURES_MAX =>
+            {
+                self.failures += 1;
+                tracing::warn!(%shard, %error, "trying again");
+                let wait = Backoff::standard().delay(self.failures, fastrand::f64());
+                pause(wait, stop).await;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     async fn read(
         &mut self,
         reader: &dyn StreamReader,
@@ -111,8 +127,8 @@ impl Place {
     }
 }
 
-/// User records: a plugin gets no others.
-fn opened(record: Record) -> Vec<Record> {
+/// What a plugin would get: aggregates are unpacked.
+fn user_records(record: Record) -> Vec<Record> {
     match expand(record) {
         Expansion::Plain(record) | Expansion::Damaged(record, _) => vec![record],
         Expansion::Aggregate(records) => records,
@@ -123,15 +139,15 @@ async fn pause(wait: Duration, stop: &CancellationToken) {
     let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
 }
 
-#[cfg(test)]
 #[cfg(feature = "local")]
+#[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use shardmill_core::stream::{Position, StreamName};
 
     use super::*;
     use crate::author::captured::Captured;
-    use crate::author::trial::CapturedStream;
+    use crate::author::dry_run::CapturedStream;
 
     fn record(n: u64, size: usize) -> Record {
         Record {
@@ -143,7 +159,7 @@ mod tests {
         }
     }
 
-    async fn taken(records: &[Record], take_: Take) -> Vec<Record> {
+    async fn taken(records: &[Record], part: Part) -> Vec<Record> {
         let (stream, shard) = (
             StreamName::new("orders").unwrap(),
             ShardId::new("shardId-0").unwrap(),
@@ -160,7 +176,7 @@ mod tests {
             written.push(record);
             Ok(())
         };
-        let count = take(&reader, &shard, take_, &CancellationToken::new(), write)
+        let count = take(&reader, &shard, part, &CancellationToken::new(), write)
             .await
             .unwrap();
         assert_eq!(count, written.len() as u64);
@@ -173,7 +189,7 @@ mod tests {
         let records: Vec<_> = (0..25).map(|n| record(n, 1 << 20)).collect();
         let all = taken(
             &records,
-            Take {
+            Part {
                 from: ReadFrom::TrimHorizon,
                 count: u64::MAX,
             },
@@ -182,7 +198,7 @@ mod tests {
         assert_eq!(all, records);
         let some = taken(
             &records,
-            Take {
+            Part {
                 from: ReadFrom::AtTimestamp(3),
                 count: 12,
             },

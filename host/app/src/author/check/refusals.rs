@@ -1,6 +1,6 @@
-//! What the host would refuse, asked of the code that refuses it there.
+//! What the host would refuse, by the same code as in a host.
 
-use shardmill_config::Config;
+use shardmill_config::{Config, PluginConfig};
 use shardmill_core::plugin::check_state_permission;
 use shardmill_serve::component::Found;
 use shardmill_wasm::Inspection;
@@ -8,7 +8,8 @@ use shardmill_wasm::folder::Refusal;
 
 use super::settings::Settings;
 
-/// Each with its mend, in the order in which the host looks; none if the component would run.
+/// The reasons with their fixes, in the order in which the host checks; empty if the component would
+/// run.
 pub(super) fn refusals(
     component: &Found,
     config: &Config,
@@ -28,17 +29,19 @@ pub(super) fn refusals(
     found.extend(inspection.refusal.as_ref().map(ToString::to_string));
     match &settings.checked {
         Err(problem) => found.push(problem.clone()),
-        // Of bytes that are no plugin it is not known what they want.
+        // Bytes that are not a plugin ask for nothing.
         Ok(_) if inspection.refusal.is_some() => {}
-        Ok(plugin) => {
-            found.extend(
-                plugin
-                    .refuse_other_contract(inspection.contract.as_deref())
-                    .err(),
-            );
-            let fits = check_state_permission(plugin.permissions.state, inspection.saves_state);
-            found.extend(fits.err().map(|error| error.to_string()));
-        }
+        Ok(plugin) => found.extend(refusals_of_settings(plugin, inspection)),
     }
+    found
+}
+
+/// What the component needs and its settings do not give.
+fn refusals_of_settings(plugin: &PluginConfig, inspection: &Inspection) -> Vec<String> {
+    let contract = plugin.refuse_other_contract(inspection.contract.as_deref());
+    let state = check_state_permission(plugin.permissions.state, inspection.saves_state);
+    let mut found = Vec::new();
+    found.extend(contract.err());
+    found.extend(state.err().map(|error| error.to_string()));
     found
 }

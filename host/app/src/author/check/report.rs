@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use shardmill_wasm::Inspection;
 
-/// All of it.
+/// The whole report.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Report<'a> {
     #[serde(flatten)]
     pub(super) component: ComponentReport<'a>,
     pub(super) settings: SettingsReport<'a>,
-    /// Why the host would refuse it; nothing if it would run.
+    /// Why the host would refuse it; empty if it would run.
     pub(super) problems: &'a [String],
-    /// Only if it was asked for.
+    /// `None` unless it was asked for.
     pub(super) running: Option<RunningReport<'a>>,
 }
 
-/// The file.
+/// What the file is.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct ComponentReport<'a> {
@@ -34,7 +34,7 @@ pub(super) struct ComponentReport<'a> {
     refusal: Option<String>,
 }
 
-/// An interface that it imports.
+/// An interface that the component imports.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ImportReport<'a> {
@@ -42,14 +42,14 @@ struct ImportReport<'a> {
     granted: bool,
 }
 
-/// What it would be run with.
+/// The settings under which it would run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct SettingsReport<'a> {
-    /// Whether there is one.
+    /// Whether there is a manifest.
     pub(super) manifest: bool,
     pub(super) grants_asked: &'a [String],
-    /// Only a host's configuration decides.
+    /// `None` without a host's configuration, which alone decides.
     pub(super) grants_given: Option<bool>,
     #[serde(flatten)]
     pub(super) settings: Checked<'a>,
@@ -72,7 +72,7 @@ pub(super) enum Checked<'a> {
     },
 }
 
-/// What else applies, by section, as briefly as it can be said.
+/// The other settings, by section, in a few words each.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Applied {
@@ -83,19 +83,19 @@ pub(super) struct Applied {
     pub(super) rollout: String,
 }
 
-/// The versions at work.
+/// The versions that run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct RunningReport<'a> {
     /// Who was asked.
     pub(super) source: &'a str,
     pub(super) digests: &'a BTreeSet<String>,
-    /// Whether the one at work is this one.
+    /// Whether the version that runs is this one.
     pub(super) same: bool,
     pub(super) changes: Option<&'a Changes>,
 }
 
-/// What comes and goes.
+/// What the new version adds and removes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Changes {
@@ -127,8 +127,38 @@ impl<'a> ComponentReport<'a> {
     }
 }
 
+impl Changes {
+    pub(super) fn between(old: &Inspection, new: &Inspection) -> Self {
+        let (old_imports, new_imports) = (imports(old), imports(new));
+        let (old_exports, new_exports) = (exports(old), exports(new));
+        Self {
+            imports_added: without(&new_imports, &old_imports),
+            imports_removed: without(&old_imports, &new_imports),
+            exports_added: without(&new_exports, &old_exports),
+            exports_removed: without(&old_exports, &new_exports),
+            size_before: old.size,
+        }
+    }
+}
+
+fn imports(inspection: &Inspection) -> BTreeSet<&str> {
+    let imports = inspection.imports.iter();
+    imports.map(|import| import.name.as_str()).collect()
+}
+
+fn exports(inspection: &Inspection) -> BTreeSet<&str> {
+    inspection.exports.iter().map(String::as_str).collect()
+}
+
+fn without(names: &BTreeSet<&str>, others: &BTreeSet<&str>) -> Vec<String> {
+    names
+        .difference(others)
+        .map(|name| (*name).to_owned())
+        .collect()
+}
+
 impl Applied {
-    /// Each with its section, for people.
+    /// The sections with their settings.
     pub(super) fn rows(&self) -> [(&'static str, &str); 5] {
         [
             ("sinks", &self.sinks),

@@ -1,19 +1,19 @@
-//! What a plugin would be run with: its manifest, under the host's configuration.
+//! The settings under which a plugin would run: its manifest, under the host's configuration.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use bytesize::ByteSize;
 use humantime::format_duration;
+use shardmill_config::{Config, Manifest, PluginConfig, limits_told};
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutPolicy;
 
-use shardmill_config::{Config, Manifest, PluginConfig, limits_told};
-
 use super::report::{Applied, Checked, SettingsReport};
+use crate::author::arguments::stem;
+use crate::output::Page;
 
-/// What an instance is told that it reads where nobody says.
+/// The stream of a plugin that names none, without a host's configuration.
 pub(super) const STREAM: &str = "the-stream-of-the-host";
 
 /// Settings, or what is wrong with them.
@@ -22,56 +22,61 @@ pub(super) struct Settings {
     pub(super) name: PluginName,
     /// Whether there is a manifest.
     pub(super) has_manifest: bool,
-    /// What it asks to be granted, an item a line.
+    /// What the manifest asks for, one item each.
     asked: Vec<String>,
-    /// Whether a host's configuration says what of it is given.
+    /// Whether a host's configuration decided what is granted.
     is_decided: bool,
-    /// Its settings; or the problem, with file, line and mend.
+    /// The settings; or the problem, with file, line and fix.
     pub(super) checked: Result<PluginConfig, String>,
 }
 
 impl Settings {
     /// Reads the manifest beside `component`, under `config`, which decides on grants only if it is
-    /// a host's own. An error says that its name cannot be a plugin's.
+    /// a host's own. An error means that a plugin cannot have this name.
     pub(super) fn read(
         component: &Path,
         config: &Config,
         is_decided: bool,
     ) -> anyhow::Result<Self> {
-        let stem = component
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .unwrap_or_default();
-        let name = PluginName::new(stem)?;
+        let name = PluginName::new(stem(component))?;
         let manifest = match Manifest::read(&component.with_extension("toml")) {
+            Ok(manifest) => manifest,
             Err(error) => {
-                let checked = Err(error.to_string());
                 return Ok(Self {
                     name,
                     has_manifest: true,
                     asked: Vec::new(),
                     is_decided,
-                    checked,
+                    checked: Err(error.to_string()),
                 });
             }
-            Ok(manifest) => manifest,
         };
-        let asked = manifest.as_ref().map(Manifest::asks).unwrap_or_default();
-        let under = match &manifest {
-            Some(manifest) if !is_decided => Some(manifest.asking_for_state_only()),
-            manifest => manifest.clone(),
-        };
-        let checked = config.of_plugin(&name, under.as_ref());
+        let without_grants = manifest
+            .as_ref()
+            .filter(|_| !is_decided)
+            .map(Manifest::asking_for_state_only);
+        let applied = without_grants.as_ref().or(manifest.as_ref());
+        let checked = config.of_plugin(&name, applied);
         Ok(Self {
             name,
             has_manifest: manifest.is_some(),
-            asked,
+            asked: manifest.as_ref().map(Manifest::asks).unwrap_or_default(),
             is_decided,
             checked,
         })
     }
 
-    /// Whether it asks to send requests anywhere.
+    /// The application of the plugin's first stream; the plugin's name if that is not known.
+    pub(super) fn application(&self) -> String {
+        let first = self
+            .checked
+            .as_ref()
+            .ok()
+            .and_then(|config| config.streams.first());
+        first.map_or_else(|| self.name.to_string(), |own| own.application.clone())
+    }
+
+    /// Whether the manifest asks for HTTP.
     pub(super) fn asks_http(&self) -> bool {
         self.asked.iter().any(|asked| asked.starts_with("http "))
     }
@@ -94,41 +99,41 @@ impl Settings {
         }
     }
 
-    pub(super) fn as_text(&self) -> String {
-        let mut text = String::new();
+    pub(super) fn write(&self, page: &mut Page) {
         let manifest = if self.has_manifest {
             "read"
         } else {
             "none: only computes on the host's stream"
         };
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "manifest  {manifest}");
+        page.line("manifest", manifest);
         let verdict = match (self.is_decided, &self.checked) {
             (false, _) => "requested: --config shows whether it is allowed",
             (true, Ok(_)) => "given",
             (true, Err(_)) => "asked, refused",
         };
         for asked in &self.asked {
-            let _ = writeln!(text, "grant     {asked:48} {verdict}");
+            page.line("grant", format_args!("{asked:48} {verdict}"));
         }
-        // A problem is told with the others.
-        let Ok(config) = &self.checked else {
-            return text;
-        };
-        for stream in streams(config) {
-            let _ = writeln!(text, "reads     {stream}");
+        // A problem is shown with the others.
+        if let Ok(config) = &self.checked {
+            write_config(page, config);
         }
-        for (name, value) in applied(config).rows() {
-            let _ = writeln!(text, "setting   {name:48} {value}");
-        }
-        for (name, limit) in limits_told(&config.limits) {
-            let _ = writeln!(text, "limit     {name:48} {limit}");
-        }
-        text
     }
 }
 
-/// Those that it names; none where it takes the host's.
+fn write_config(page: &mut Page, config: &PluginConfig) {
+    for stream in streams(config) {
+        page.line("reads", stream);
+    }
+    for (name, value) in applied(config).rows() {
+        page.line("setting", format_args!("{name:48} {value}"));
+    }
+    for (name, limit) in limits_told(&config.limits) {
+        page.line("limit", format_args!("{name:48} {limit}"));
+    }
+}
+
+/// The streams that it names; empty if it reads the host's.
 fn streams(config: &PluginConfig) -> Vec<String> {
     config
         .streams
@@ -139,30 +144,26 @@ fn streams(config: &PluginConfig) -> Vec<String> {
 }
 
 fn applied(config: &PluginConfig) -> Applied {
-    let sinks = match &config.sinks {
-        Some(names) => names
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(", "),
-        None => "all".to_owned(),
-    };
     let (batch, checkpoint) = (&config.batches, &config.checkpoints);
-    let (batch_bytes, checkpoint_bytes) =
-        (ByteSize(batch.bytes as u64), ByteSize(checkpoint.bytes));
-    let (window, age) = (
-        format_duration(batch.window),
-        format_duration(checkpoint.age),
-    );
     Applied {
-        sinks,
+        sinks: match &config.sinks {
+            Some(names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                names.join(", ")
+            }
+            None => "all".to_owned(),
+        },
         batch: format!(
-            "{} records or {batch_bytes}, waits {window} to fill",
-            batch.records
+            "{} records or {}, waits {} to fill",
+            batch.records,
+            ByteSize(batch.bytes as u64),
+            format_duration(batch.window)
         ),
         checkpoint: format!(
-            "{} records, {checkpoint_bytes} or {age}",
-            checkpoint.records
+            "{} records, {} or {}",
+            checkpoint.records,
+            ByteSize(checkpoint.bytes),
+            format_duration(checkpoint.age)
         ),
         failure: failure(&config.failure),
         rollout: rollout(&config.rollout),
@@ -172,27 +173,11 @@ fn applied(config: &PluginConfig) -> Applied {
 fn failure(policy: &FailurePolicy) -> String {
     let then = match &policy.then {
         None => "tried forever".to_owned(),
-        Some(then) => {
-            let attempts = policy
-                .attempts
-                .map(|attempts| format!("after {attempts} attempts"));
-            let age = policy
-                .max_age
-                .map(|age| format!("older than {}", format_duration(age)));
-            let when = attempts
-                .into_iter()
-                .chain(age)
-                .collect::<Vec<_>>()
-                .join(" or ");
-            let when = if when.is_empty() {
-                "if rejected".to_owned()
-            } else {
-                when
-            };
-            match then {
-                GiveUp::DeadLetter(sink) => format!("{} in {sink} {when}", then.code()),
-                GiveUp::Skip | GiveUp::Halt => format!("{} {when}", then.code()),
-            }
+        Some(then @ GiveUp::DeadLetter(sink)) => {
+            format!("{} in {sink} {}", then.code(), when_given_up(policy))
+        }
+        Some(then @ (GiveUp::Skip | GiveUp::Halt)) => {
+            format!("{} {}", then.code(), when_given_up(policy))
         }
     };
     let order = match policy.order {
@@ -201,6 +186,20 @@ fn failure(policy: &FailurePolicy) -> String {
     };
     let bisect = if policy.bisect { ", bisect" } else { "" };
     format!("{then}{bisect}, order {order}")
+}
+
+fn when_given_up(policy: &FailurePolicy) -> String {
+    let attempts = policy
+        .attempts
+        .map(|attempts| format!("after {attempts} attempts"));
+    let age = policy
+        .max_age
+        .map(|age| format!("older than {}", format_duration(age)));
+    match (attempts, age) {
+        (Some(attempts), Some(age)) => format!("{attempts} or {age}"),
+        (Some(only), None) | (None, Some(only)) => only,
+        (None, None) => "if rejected".to_owned(),
+    }
 }
 
 fn rollout(policy: &RolloutPolicy) -> String {

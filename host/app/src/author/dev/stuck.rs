@@ -1,15 +1,14 @@
-//! Whether a run that is to end when all is processed never will.
-
-use shardmill_worker::{ShardState, Why};
+//! Whether a run with `--until-idle` would never end.
 
 use shardmill_serve::HostSnapshot;
+use shardmill_worker::{ShardState, Why};
 
-/// Deliveries that fail in a row before nobody waits for the plugin any more: some twenty seconds.
+/// Failed deliveries in a row after which waiting for the plugin ends: some twenty seconds.
 const FAILURES_MAX: u32 = 8;
 
-/// What the plugin says of a shard that it fails on again and again, once no other shard gets on
-/// either. `tries_for_ever` tells of a plugin, by its label, whether its failure policy gives up
-/// nothing.
+/// The error of a plugin that fails on a shard again and again, once no other shard makes progress
+/// either. `tries_for_ever` takes a plugin's label and returns whether its failure policy never
+/// gives up.
 pub(super) fn stuck(host: &HostSnapshot, tries_for_ever: impl Fn(&str) -> bool) -> Option<String> {
     let mut told = None;
     for (plugin, of) in &host.plugins {
@@ -21,7 +20,7 @@ pub(super) fn stuck(host: &HostSnapshot, tries_for_ever: impl Fn(&str) -> bool) 
             if is_gone || shard.is_idle() {
                 continue;
             }
-            // One that is not blocked, or not for long, may get on.
+            // One that is not blocked, or not for long, may make progress.
             let blocked = shard.blocked.as_ref()?;
             if blocked.why != Why::Plugin
                 || blocked.attempts < FAILURES_MAX

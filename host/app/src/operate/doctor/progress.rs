@@ -1,64 +1,55 @@
-//! How far each shard is, for people; programs have all of it in the JSON.
-
-use std::fmt::Write;
+//! How far each shard is, for people; `--json` has every shard.
 
 use shardmill_core::doctor::{LeaseTableFacts, PredecessorFacts};
-use shardmill_core::migration::Found;
+use shardmill_core::migration::{Found, FoundShard};
 
-/// Shards shown of a place: a page of them helps nobody, and `--json` has all.
+use crate::output::Page;
+
+/// Shards shown of a place; `--json` has all.
 const SHOWN_MAX: usize = 20;
 
-/// The places of another library: its workers and shards.
-pub(super) fn write_places(text: &mut String, facts: &PredecessorFacts) {
+/// The places of another library, with its workers and shards.
+pub(super) fn write_places(page: &mut Page, facts: &PredecessorFacts) {
     for (place, workers) in facts.places.iter().zip(&facts.workers) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "place     {}", name_of(place));
+        page.line("place", name_of(place));
         for life in workers {
-            let _ = writeln!(
-                text,
-                "worker    {}: {} shards, {}",
-                life.worker, life.shards, life.pulse
-            );
+            let (worker, shards, pulse) = (&life.worker, life.shards, life.pulse);
+            page.line("worker", format_args!("{worker}: {shards} shards, {pulse}"));
         }
-        let shards = place.shards.iter().map(|found| {
-            let checkpoint = found.checkpoint.as_ref();
-            let checkpoint =
-                checkpoint.map_or_else(|| "no checkpoint".to_owned(), ToString::to_string);
-            format!("{} at {checkpoint}", found.shard)
-        });
-        write_shards(text, shards);
+        write_shards(page, place.shards.iter().map(progress_of).collect());
     }
 }
 
 /// The leases of a lease table.
-pub(super) fn write_leases(text: &mut String, table: &LeaseTableFacts) {
+pub(super) fn write_leases(page: &mut Page, table: &LeaseTableFacts) {
     let leases = table.leases.iter().map(|facts| &facts.lease);
-    write_shards(
-        text,
-        leases.map(|lease| format!("{} at {}", lease.key, lease.checkpoint)),
-    );
+    let shards = leases.map(|lease| format!("{} at {}", lease.key, lease.checkpoint));
+    write_shards(page, shards.collect());
 }
 
-/// A place as a person names it.
-pub(super) fn name_of(place: &Found) -> String {
-    let stream = place
-        .stream
-        .as_deref()
-        .unwrap_or("a stream that the table does not name");
+fn name_of(place: &Found) -> String {
+    let stream = place.stream.as_deref();
+    let stream = stream.unwrap_or("a stream that the table does not name");
     match &place.group {
         Some(group) => format!("group {group}, {stream}"),
         None => stream.to_owned(),
     }
 }
 
-fn write_shards(text: &mut String, shards: impl Iterator<Item = String>) {
-    let mut shards: Vec<String> = shards.collect();
+fn progress_of(found: &FoundShard) -> String {
+    match &found.checkpoint {
+        Some(checkpoint) => format!("{} at {checkpoint}", found.shard),
+        None => format!("{} at no checkpoint", found.shard),
+    }
+}
+
+fn write_shards(page: &mut Page, mut shards: Vec<String>) {
     shards.sort();
     for shard in shards.iter().take(SHOWN_MAX) {
-        let _ = writeln!(text, "shard     {shard}");
+        page.line("shard", shard);
     }
     let more = shards.len().saturating_sub(SHOWN_MAX);
     if more > 0 {
-        let _ = writeln!(text, "          and {more} more; --json has all");
+        page.line("", format_args!("and {more} more; --json has all"));
     }
 }

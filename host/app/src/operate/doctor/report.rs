@@ -1,4 +1,4 @@
-//! What `doctor` says, for programs.
+//! What `doctor --json` prints.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use shardmill_core::ports::BadRow;
 
 use crate::cli::DoctorArgs;
 
-/// All of it.
+/// The whole report.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Report<'a> {
@@ -57,7 +57,7 @@ struct WorkerReport<'a> {
 /// How far a shard is.
 #[derive(Serialize)]
 struct ShardReport<'a> {
-    /// Its id, or the key of its row where that says more.
+    /// Its id, or the key of its row if that says more.
     shard: &'a str,
     checkpoint: Option<String>,
     owner: Option<&'a str>,

@@ -1,10 +1,8 @@
-//! What `explain` says, for programs.
-
-use std::time::Duration;
+//! What `explain --json` prints.
 
 use serde::Serialize;
 use shardmill_core::explain::{
-    Ancestor, Cause, Explanation, Holder, LeaseStatus, Listed, Opinion, Relation, Relative,
+    Ancestor, Cause, Explanation, Holder, Listed, Opinion, LeaseStatus, Relation, Relative,
 };
 use shardmill_core::fleet::Incarnation;
 use shardmill_core::lease::Standing;
@@ -12,8 +10,9 @@ use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::{Untaken, untaken};
 
 use crate::operate::reading::Reading;
+use crate::output::millis;
 
-/// All of it.
+/// The whole report.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Report<'a> {
@@ -31,7 +30,7 @@ pub(super) struct Report<'a> {
     watched_for_ms: u64,
 }
 
-/// A version that was given to the application's hosts.
+/// A version that was given to the application's hosts and that they do not run.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct VersionReport {
@@ -105,43 +104,77 @@ struct ClaimReport<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn of(told: &'a Explanation, application: &'a str, reading: &'a Reading) -> Self {
-        let ancestor = |up: &'a Ancestor| AncestorReport {
-            shard: up.status.lease.key.shard_id().to_string(),
-            depth: up.depth,
-            place: PlaceReport::of(&up.status),
-        };
-        let opinion = |opinion: &'a Opinion| OpinionReport {
-            worker: opinion.worker.as_str(),
-            intent: opinion.intent.to_string(),
-        };
-        let version = |version: &Untaken| VersionReport {
-            digest: version.digest.as_str().to_owned(),
-            text: version.to_string(),
-            mend: version.mend(application),
-        };
-        let relative = |relative: &'a Relative| RelativeReport {
-            relation: relation(relative.relation),
-            shard: relative.shard.as_str(),
-            place: relative.status.as_ref().map(PlaceReport::of),
-        };
+    pub(super) fn of(
+        explanation: &'a Explanation,
+        application: &'a str,
+        reading: &'a Reading,
+    ) -> Self {
+        let version = |version: &Untaken| VersionReport::of(version, application);
+        let (lineage, opinions) = (&explanation.lineage, &explanation.opinions);
         Self {
             application,
-            shard: told.shard.as_str(),
-            listed: told.listed.map(|listed| match listed {
-                Listed::Open => "open",
-                Listed::Closed => "closed",
-                Listed::No => "not-listed",
-            }),
-            why: told.causes.iter().map(Why::of).collect(),
-            place: told.status.as_ref().map(PlaceReport::of),
-            waits_for: told.lineage.iter().map(ancestor).collect(),
-            workers: told.opinions.iter().map(opinion).collect(),
-            relatives: told.relatives.iter().map(relative).collect(),
+            shard: explanation.shard.as_str(),
+            listed: explanation.listed.map(listed),
+            why: explanation.causes.iter().map(Why::of).collect(),
+            place: explanation.status.as_ref().map(PlaceReport::of),
+            waits_for: lineage.iter().map(AncestorReport::of).collect(),
+            workers: opinions.iter().map(OpinionReport::of).collect(),
+            relatives: explanation
+                .relatives
+                .iter()
+                .map(RelativeReport::of)
+                .collect(),
             versions_not_run: untaken(&reading.fleet).iter().map(version).collect(),
             starts_at: reading.fleet.start.as_ref().map(ToString::to_string),
             notes: &reading.notes,
             watched_for_ms: millis(reading.watched_for),
+        }
+    }
+}
+
+fn listed(listed: Listed) -> &'static str {
+    match listed {
+        Listed::Open => "open",
+        Listed::Closed => "closed",
+        Listed::No => "not-listed",
+    }
+}
+
+impl VersionReport {
+    fn of(version: &Untaken, application: &str) -> Self {
+        Self {
+            digest: version.digest.as_str().to_owned(),
+            text: version.to_string(),
+            mend: version.mend(application),
+        }
+    }
+}
+
+impl<'a> AncestorReport<'a> {
+    fn of(ancestor: &'a Ancestor) -> Self {
+        Self {
+            shard: ancestor.status.lease.key.shard_id().to_string(),
+            depth: ancestor.depth,
+            place: PlaceReport::of(&ancestor.status),
+        }
+    }
+}
+
+impl<'a> OpinionReport<'a> {
+    fn of(opinion: &'a Opinion) -> Self {
+        Self {
+            worker: opinion.worker.as_str(),
+            intent: opinion.intent.to_string(),
+        }
+    }
+}
+
+impl<'a> RelativeReport<'a> {
+    fn of(relative: &'a Relative) -> Self {
+        Self {
+            relation: relation(relative.relation),
+            shard: relative.shard.as_str(),
+            place: relative.status.as_ref().map(PlaceReport::of),
         }
     }
 }
@@ -194,10 +227,7 @@ impl<'a> OwnerReport<'a> {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
+/// How a shard is related to the one that is explained, in one word.
 pub(super) fn relation(relation: Relation) -> &'static str {
     match relation {
         Relation::Parent => "parent",

@@ -13,3 +13,15 @@ pub(super) struct Export {
     /// Rows that somebody else wrote meanwhile.
     pub(super) lost: usize,
 }
+
+impl Export {
+    /// Whether the library can hold every checkpoint.
+    pub(super) fn can_hold_all(&self) -> bool {
+        self.shards.iter().all(|shard| shard.held.is_ok())
+    }
+
+    /// Whether nobody may be alive, and nothing would be lost.
+    pub(super) fn may_be_written(&self) -> bool {
+        self.alive.is_empty() && self.can_hold_all()
+    }
+}

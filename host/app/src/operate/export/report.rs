@@ -1,14 +1,12 @@
-//! What `export` says.
+//! What `export` shows.
 
-use std::fmt::Write;
-
-use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::Table;
 use serde::Serialize;
 use shardmill_core::migration::ShardExport;
 
 use super::outcome::Export;
 use crate::cli::ExportArgs;
+use crate::output::{Page, table};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,42 +37,35 @@ impl<'a> Report<'a> {
             held: shard.held.is_ok(),
             why_not: shard.held.err().map(|why| why.to_string()),
         };
-        let shards: Vec<ShardReport<'a>> = export.shards.iter().map(shard).collect();
         Self {
             application: &args.application,
             library: args.library.code(),
             table: &export.table,
             may_be_alive: &export.alive,
-            applied: args.apply && export.alive.is_empty() && shards.iter().all(|shard| shard.held),
-            shards,
+            shards: export.shards.iter().map(shard).collect(),
+            applied: args.apply && export.may_be_written(),
             written: export.written,
         }
     }
 
     pub(super) fn as_text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "from      {}", self.application);
-        let _ = writeln!(text, "to        {}, table {}", self.library, self.table);
+        let mut page = Page::new(9);
+        page.line("from", self.application);
+        page.line("to", format_args!("{}, table {}", self.library, self.table));
         for who in self.may_be_alive {
-            let _ = writeln!(text, "alive?    {who}");
+            page.line("alive?", who);
         }
-        let _ = writeln!(text, "\n{}\n", self.rows());
-        let done = if self.applied {
-            format!("{} rows written", self.written)
+        page.plain(format_args!("\n{}\n", self.rows()));
+        if self.applied {
+            page.plain(format_args!("{} rows written", self.written));
         } else {
-            "nothing was written; --apply writes".to_owned()
-        };
-        text.push_str(&done);
-        text
+            page.plain("nothing was written; --apply writes");
+        }
+        page.into_text()
     }
 
     fn rows(&self) -> Table {
-        let mut table = Table::new();
-        table
-            .load_preset(NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(["SHARD", "CHECKPOINT", "HELD", "WHY NOT"]);
+        let mut table = table(["SHARD", "CHECKPOINT", "HELD", "WHY NOT"]);
         for shard in &self.shards {
             let held = if shard.held { "yes" } else { "no" };
             table.add_row([

@@ -1,6 +1,7 @@
-//! A policy: what is allowed on what, and why.
+//! A policy: the actions that are allowed, on which resources, and why.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use shardmill_config::{AwsPlace, Statement};
 
 /// One statement of a policy, as all formats show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,18 +13,73 @@ pub(super) struct Allowed {
     pub(super) resources: Vec<String>,
 }
 
-/// The policy as AWS takes it.
-pub(super) fn document(policy: &[Allowed]) -> Value {
-    let statement = |one: &Allowed| {
-        let actions: Vec<&str> = one
-            .actions
-            .iter()
-            .map(|(action, _)| action.as_str())
-            .collect();
-        json!({ "Sid": one.sid, "Effect": "Allow", "Action": actions, "Resource": one.resources })
-    };
-    let statements: Vec<Value> = policy.iter().map(statement).collect();
-    json!({ "Version": "2012-10-17", "Statement": statements })
+impl Allowed {
+    /// What a statement allows, with the full names of its resources.
+    pub(super) fn of(statement: &Statement, place: &AwsPlace) -> Self {
+        let needs = statement.needs.iter();
+        let resources = statement.on.iter();
+        Self {
+            sid: statement.sid.to_owned(),
+            actions: needs
+                .map(|need| (need.operation.permission(), need.why))
+                .collect(),
+            resources: resources.map(|resource| resource.arn(place)).collect(),
+        }
+    }
+}
+
+/// The policy as AWS takes it. Keys are printed in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Document {
+    pub(super) statement: Vec<StatementDocument>,
+    version: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct StatementDocument {
+    action: Vec<String>,
+    effect: &'static str,
+    pub(super) resource: Vec<Arn>,
+    sid: String,
+}
+
+/// The name of a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Arn {
+    /// The whole name.
+    Known(String),
+    /// With variables that CloudFormation fills in.
+    Substituted {
+        #[serde(rename = "Fn::Sub")]
+        template: String,
+    },
+}
+
+impl Document {
+    pub(super) fn of(policy: &[Allowed]) -> Self {
+        Self {
+            statement: policy.iter().map(StatementDocument::of).collect(),
+            version: "2012-10-17",
+        }
+    }
+}
+
+impl StatementDocument {
+    fn of(one: &Allowed) -> Self {
+        Self {
+            action: one
+                .actions
+                .iter()
+                .map(|(action, _)| action.clone())
+                .collect(),
+            effect: "Allow",
+            resource: one.resources.iter().cloned().map(Arn::Known).collect(),
+            sid: one.sid.clone(),
+        }
+    }
 }
 
 /// For people: each permission with its reason.
@@ -31,13 +87,12 @@ pub(super) fn text(policy: &[Allowed]) -> String {
     let mut lines = Vec::new();
     for one in policy {
         lines.push(format!("{}:", one.sid));
-        lines.extend(
-            one.resources
-                .iter()
-                .map(|resource| format!("  on {resource}")),
-        );
-        let action = |(action, why): &(String, &str)| format!("    {action}  {why}");
-        lines.extend(one.actions.iter().map(action));
+        for resource in &one.resources {
+            lines.push(format!("  on {resource}"));
+        }
+        for (action, why) in &one.actions {
+            lines.push(format!("    {action}  {why}"));
+        }
     }
     lines.join("\n")
 }

@@ -1,18 +1,18 @@
-//! A policy as part of a template. What the policy does not know of the place, the template does.
+//! A policy as part of a template, which knows the region and the account if the policy does not.
 
 use std::fmt::Write;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::policy::Allowed;
+use super::policy::{Allowed, Arn, Document};
 
-/// As Terraform says it, with the data sources of [`terraform`].
+/// The partition in Terraform, by the data sources of [`terraform`].
 pub(super) const TERRAFORM_PARTITION: &str = "${data.aws_partition.current.partition}";
 /// `id` is the region in each version of the provider; `name` and `region` are not.
 pub(super) const TERRAFORM_REGION: &str = "${data.aws_region.current.id}";
 pub(super) const TERRAFORM_ACCOUNT: &str = "${data.aws_caller_identity.current.account_id}";
 
-/// The data sources, by what uses them.
+/// The data sources, by the variables that use them.
 const TERRAFORM_SOURCES: [(&str, &str); 3] = [
     (
         TERRAFORM_PARTITION,
@@ -36,52 +36,117 @@ pub(super) fn terraform(policy: &[Allowed]) -> String {
     }
     text += "\ndata \"aws_iam_policy_document\" \"shardmill\" {\n";
     for one in policy {
-        let _ = write!(
-            text,
-            "  statement {{\n    sid = \"{}\"\n    actions = [\n",
-            one.sid
-        );
-        for (action, why) in &one.actions {
-            let _ = writeln!(text, "      \"{action}\", # {why}");
-        }
-        text += "    ]\n    resources = [\n";
-        for resource in &one.resources {
-            let _ = writeln!(text, "      \"{resource}\",");
-        }
-        text += "    ]\n  }\n";
+        write_statement(&mut text, one);
     }
     text + "}\n\nresource \"aws_iam_policy\" \"shardmill\" {\n  name_prefix = \"shardmill-\"\n  \
             policy      = data.aws_iam_policy_document.shardmill.json\n}\n\n\
             output \"shardmill_policy_arn\" {\n  value = aws_iam_policy.shardmill.arn\n}"
 }
 
-/// A template for CloudFormation: a managed policy, to be attached to the hosts' role.
-pub(super) fn cloudformation(document: &Value) -> Value {
-    let mut document = document.clone();
-    let statements = document["Statement"].as_array_mut().into_iter().flatten();
-    for resource in statements
-        .filter_map(|one| one["Resource"].as_array_mut())
-        .flatten()
-    {
-        if resource.as_str().is_some_and(|arn| arn.contains("${")) {
-            *resource = json!({ "Fn::Sub": resource.take() });
+fn write_statement(text: &mut String, one: &Allowed) {
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "  statement {{\n    sid = \"{}\"\n    actions = [\n",
+        one.sid
+    );
+    for (action, why) in &one.actions {
+        let _ = writeln!(text, "      \"{action}\", # {why}");
+    }
+    *text += "    ]\n    resources = [\n";
+    for resource in &one.resources {
+        let _ = writeln!(text, "      \"{resource}\",");
+    }
+    *text += "    ]\n  }\n";
+}
+
+/// A template for CloudFormation: a managed policy, to be attached to the hosts' role. Keys are
+/// printed in this order.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Cloudformation {
+    #[serde(rename = "AWSTemplateFormatVersion")]
+    format_version: &'static str,
+    description: &'static str,
+    outputs: Outputs,
+    resources: Resources,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Outputs {
+    policy_arn: PolicyArn,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PolicyArn {
+    value: Reference,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Reference {
+    r#ref: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Resources {
+    shardmill_policy: ManagedPolicy,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ManagedPolicy {
+    properties: PolicyProperties,
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PolicyProperties {
+    policy_document: Document,
+}
+
+/// Marks the names in which CloudFormation has to fill in variables.
+pub(super) fn cloudformation(mut document: Document) -> Cloudformation {
+    for statement in &mut document.statement {
+        for arn in &mut statement.resource {
+            if let Arn::Known(name) = arn
+                && name.contains("${")
+            {
+                *arn = Arn::Substituted {
+                    template: std::mem::take(name),
+                };
+            }
         }
     }
-    json!({
-        "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": "What hosts of shardmill may do, as `shardmill iam` says",
-        "Resources": {
-            "ShardmillPolicy": {
-                "Type": "AWS::IAM::ManagedPolicy",
-                "Properties": { "PolicyDocument": document },
+    Cloudformation {
+        format_version: "2010-09-09",
+        description: "What hosts of shardmill may do, as `shardmill iam` says",
+        outputs: Outputs {
+            policy_arn: PolicyArn {
+                value: Reference {
+                    r#ref: "ShardmillPolicy",
+                },
             },
         },
-        "Outputs": { "PolicyArn": { "Value": { "Ref": "ShardmillPolicy" } } },
-    })
+        resources: Resources {
+            shardmill_policy: ManagedPolicy {
+                properties: PolicyProperties {
+                    policy_document: document,
+                },
+                r#type: "AWS::IAM::ManagedPolicy",
+            },
+        },
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn policy(resource: &str) -> Vec<Allowed> {
@@ -115,7 +180,8 @@ mod tests {
     #[test]
     fn cloudformation_fills_in_what_is_not_known() {
         let filled = |resource: &str| {
-            let template = cloudformation(&super::super::policy::document(&policy(resource)));
+            let template = cloudformation(Document::of(&policy(resource)));
+            let template = serde_json::to_value(template).unwrap();
             let policy = &template["Resources"]["ShardmillPolicy"];
             assert_eq!(policy["Type"], "AWS::IAM::ManagedPolicy");
             policy["Properties"]["PolicyDocument"]["Statement"][0]["Resource"][0].clone()

@@ -1,14 +1,12 @@
-//! What `import` says.
+//! What `import` shows.
 
-use std::fmt::Write;
-
-use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::Table;
 use serde::Serialize;
 use shardmill_core::migration::{Library, ShardImport, WorkerLife};
 
 use super::outcome::Import;
 use crate::cli::ImportArgs;
+use crate::output::{Page, table};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -63,50 +61,46 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn as_text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "from      {}, table {} ({})",
-            self.library, self.from, self.versions
+        let mut page = Page::new(9);
+        let (library, table, versions) = (self.library, self.from, self.versions);
+        page.line(
+            "from",
+            format_args!("{library}, table {table} ({versions})"),
         );
-        let _ = writeln!(text, "to        {}, stream {}", self.to, self.stream);
-        for worker in &self.workers {
-            let _ = writeln!(
-                text,
-                "worker    {}: {} shards, {}",
-                worker.worker, worker.shards, worker.life
-            );
+        page.line("to", format_args!("{}, stream {}", self.to, self.stream));
+        for WorkerReport {
+            worker,
+            shards,
+            life,
+        } in &self.workers
+        {
+            page.line("worker", format_args!("{worker}: {shards} shards, {life}"));
         }
         let fleet = if self.stopped {
             "stopped"
         } else {
             "may be alive"
         };
-        let _ = writeln!(text, "old fleet {fleet}\n\n{}\n", self.table());
-        let done = if self.applied {
-            format!("{} rows written", self.written)
+        page.line("old fleet", fleet);
+        page.plain(format_args!("\n{}\n", self.table()));
+        if self.applied {
+            page.plain(format_args!("{} rows written", self.written));
         } else {
-            "nothing was written".to_owned()
-        };
-        let _ = write!(text, "{done}\nnext      {}", self.next);
-        text
+            page.plain("nothing was written");
+        }
+        page.line("next", &self.next);
+        page.into_text()
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table
-            .load_preset(NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(["SHARD", "THEIR CHECKPOINT", "STARTS AT", "STEP", "WHY"]);
+        let mut table = table(["SHARD", "THEIR CHECKPOINT", "STARTS AT", "STEP", "WHY"]);
         for shard in &self.shards {
-            let told = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
             table.add_row([
-                shard.shard.to_owned(),
-                told(&shard.found),
-                told(&shard.starts_at),
-                shard.step.to_owned(),
-                shard.why.clone(),
+                shard.shard,
+                shard.found.as_deref().unwrap_or("-"),
+                shard.starts_at.as_deref().unwrap_or("-"),
+                shard.step,
+                &shard.why,
             ]);
         }
         table

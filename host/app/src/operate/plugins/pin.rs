@@ -1,6 +1,6 @@
-//! `shardmill plugins PLUGIN --pin`, `--rollback`, `--unpin`: which version a host runs whatever
-//! lies in its folder. Files beside the host's cache say it, so it holds for the hosts with that
-//! cache, and no table is asked.
+//! `shardmill plugins PLUGIN --pin`, `--rollback`, `--unpin`: which version a host runs, whatever is
+//! in its folder. This is kept in files beside the host's cache, so it applies to the hosts with
+//! that cache, and no table is read.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,12 @@ use shardmill_wasm::folder::FolderOptions;
 
 use super::prefix::{PREFIX_MIN, is_prefix};
 use crate::cli::PluginsArgs;
-use crate::operate::reading::age;
-use crate::output::print;
+use crate::output::{age, print};
 
-/// What `--pin` takes in the place of a digest.
+/// What `--pin` accepts instead of a digest.
 const LAST_GOOD: &str = "last-good";
 
-/// What is to be done.
+/// What to do.
 enum Wish<'a> {
     Pin(&'a str),
     RollBack,
@@ -31,11 +30,11 @@ struct Here {
     kept: Kept,
     name: PluginName,
     versions: Vec<KeptVersion>,
-    /// What its file in the folder is, if there is one.
+    /// The version of its file in the folder, if there is one.
     in_folder: Option<PluginDigest>,
 }
 
-/// Does what the arguments wish of a host's files; false if they wish nothing of the kind.
+/// Carries out what the arguments ask of a host's files; false if they ask nothing of the kind.
 pub(crate) fn execute(args: &PluginsArgs) -> anyhow::Result<bool> {
     let wish = match &args.pin {
         Some(digest) => Wish::Pin(digest),
@@ -99,7 +98,7 @@ impl Here {
         }
     }
 
-    /// The last one that worked well before the one that is to run now.
+    /// The newest version that worked well, except the one that should run now.
     fn before(&self) -> anyhow::Result<&KeptVersion> {
         let now = self
             .kept
@@ -151,19 +150,18 @@ impl Here {
     }
 
     fn kept_here(&self) -> String {
-        let told = |version: &KeptVersion| {
-            let ago = version.at.elapsed().map_or_else(
-                |_| "just now".to_owned(),
-                |time| format!("{} ago", age(time)),
-            );
-            format!("{} (worked well {ago})", version.digest)
-        };
-        let versions: Vec<String> = self.versions.iter().map(told).collect();
-        if versions.is_empty() {
-            "no version is kept".to_owned()
-        } else {
-            format!("kept: {}", versions.join(", "))
+        if self.versions.is_empty() {
+            return "no version is kept".to_owned();
         }
+        let versions: Vec<String> = self.versions.iter().map(with_age).collect();
+        format!("kept: {}", versions.join(", "))
+    }
+}
+
+fn with_age(version: &KeptVersion) -> String {
+    match version.at.elapsed() {
+        Ok(time) => format!("{} (worked well {} ago)", version.digest, age(time)),
+        Err(_) => format!("{} (worked well just now)", version.digest),
     }
 }
 

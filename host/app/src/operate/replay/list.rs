@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::time::Duration;
 
 use anyhow::bail;
-use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
@@ -15,19 +13,18 @@ use shardmill_serve::BootClock;
 use shardmill_sinks::letters::{Item, LetterInput};
 use tokio_util::sync::CancellationToken;
 
-use super::super::reading::age;
 use crate::cli::ReplayArgs;
-use crate::output::{print, print_json};
+use crate::output::{age_since, print, print_json, table};
 
 /// Letters, shards and problems shown one by one; of more, the counts are shown.
 const ROWS_MAX: usize = 1_000;
-/// Signs of a reason that are shown.
+/// Characters of a reason that are shown.
 const REASON_SHOWN: usize = 70;
-/// Signs of a record's data that a table shows.
+/// Characters of a record's data that the table shows.
 const DATA_SHOWN: usize = 120;
-/// Bytes of a record's data that are kept to be shown: [`ROWS_MAX`] of them are a few MiB.
+/// Bytes that are kept of a record's data: [`ROWS_MAX`] of them are a few MiB.
 const DATA_BYTES_MAX: usize = 4 << 10;
-/// Signs of a key that are shown.
+/// Characters of a key that are shown.
 const KEY_SHOWN: usize = 24;
 
 /// A letter that is shown.
@@ -43,7 +40,7 @@ struct Row {
     attempts: u32,
     failed_at_ms: u64,
     reason: String,
-    /// The beginning of it, if it was asked for.
+    /// The beginning of the record's data, with `--data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
 }
@@ -61,20 +58,39 @@ struct Report<'a> {
     problems: u64,
 }
 
+/// The letters' place in the world.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    plugin: String,
+    stream: String,
+    shard: String,
+}
+
 /// What was found.
 #[derive(Debug, Default)]
 struct Listing {
     /// The first letters.
     rows: Vec<Row>,
     letters: u64,
-    /// Letters by plugin, stream and shard, of the first shards.
-    counts: BTreeMap<(String, String, String), u64>,
-    /// Letters of other shards.
+    /// Letters by place, of the first places.
+    counts: BTreeMap<Place, u64>,
+    /// Letters of other places.
     elsewhere: u64,
     bytes: u64,
-    /// The first ones.
+    /// Letters that were there more than once.
+    repeats: u64,
+    /// Lines that are not letters.
+    other_lines: u64,
+    /// The first problems.
     problems: Vec<String>,
     problems_in_all: u64,
+}
+
+/// Which letters are shown, and how.
+struct Selection {
+    only: Option<PluginName>,
+    shows_data: bool,
+    stop: CancellationToken,
 }
 
 pub(super) async fn list(
@@ -82,40 +98,17 @@ pub(super) async fn list(
     only: Option<&PluginName>,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut input = LetterInput::open(args.files.clone())?;
-    let (only, stop, shows_data) = (only.cloned(), stop.clone(), args.data);
-    let read = tokio::task::spawn_blocking(move || -> anyhow::Result<(Listing, LetterInput)> {
-        let mut listing = Listing::default();
-        while let Some(item) = input.next_item()? {
-            if stop.is_cancelled() {
-                bail!("stopped by a signal");
-            }
-            match item {
-                Item::Letter(letter) if only.as_ref().is_none_or(|only| *only == letter.plugin) => {
-                    listing.add(&letter, shows_data);
-                }
-                Item::Letter(_) => {}
-                Item::Damaged { problem, .. } => listing.add_problem(problem),
-            }
-        }
-        Ok((listing, input))
-    });
-    let (mut listing, mut input) = read.await??;
-    for incomplete in input.incomplete() {
-        let letter = &incomplete.letter;
-        let place = format!(
-            "{} {} {}",
-            letter.stream, letter.shard, letter.record.position
-        );
-        listing.add_problem(format!(
-            "{place}: parts {:?} of {} are missing",
-            incomplete.missing, incomplete.parts
-        ));
-    }
+    let input = LetterInput::open(args.files.clone())?;
+    let selection = Selection {
+        only: only.cloned(),
+        shows_data: args.data,
+        stop: stop.clone(),
+    };
+    let listing = tokio::task::spawn_blocking(move || Listing::read(input, &selection)).await??;
     if args.output.json {
-        print_json(&listing.report(&input))?;
+        print_json(&listing.report())?;
     } else {
-        listing.show(&input);
+        listing.show();
     }
     match listing.problems_in_all {
         0 => Ok(()),
@@ -124,6 +117,38 @@ pub(super) async fn list(
 }
 
 impl Listing {
+    fn read(mut input: LetterInput, selection: &Selection) -> anyhow::Result<Self> {
+        let mut listing = Self::default();
+        let only = selection.only.as_ref();
+        while let Some(item) = input.next_item()? {
+            if selection.stop.is_cancelled() {
+                bail!("stopped by a signal");
+            }
+            match item {
+                Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin) => {
+                    listing.add(&letter, selection.shows_data);
+                }
+                Item::Letter(_) => {}
+                Item::Damaged { problem, .. } => listing.add_problem(problem),
+            }
+        }
+        for incomplete in input.incomplete() {
+            let DeadLetter {
+                stream,
+                shard,
+                record,
+                ..
+            } = &incomplete.letter;
+            listing.add_problem(format!(
+                "{stream} {shard} {}: parts {:?} of {} are missing",
+                record.position, incomplete.missing, incomplete.parts
+            ));
+        }
+        listing.repeats = input.repeats();
+        listing.other_lines = input.other_lines();
+        Ok(listing)
+    }
+
     fn add_problem(&mut self, problem: String) {
         self.problems_in_all += 1;
         if self.problems.len() < ROWS_MAX {
@@ -131,7 +156,7 @@ impl Listing {
         }
     }
 
-    fn count(&mut self, place: (String, String, String)) {
+    fn count(&mut self, place: Place) {
         let is_room = self.counts.len() < ROWS_MAX;
         match self.counts.entry(place) {
             Entry::Occupied(mut counted) => *counted.get_mut() += 1,
@@ -141,45 +166,31 @@ impl Listing {
     }
 
     fn add(&mut self, letter: &DeadLetter, shows_data: bool) {
-        let DeadLetter {
-            plugin,
-            stream,
-            shard,
-            record,
-            ..
-        } = letter;
-        self.count((plugin.to_string(), stream.to_string(), shard.to_string()));
-        self.bytes += record.data.len() as u64;
+        self.count(Place {
+            plugin: letter.plugin.to_string(),
+            stream: letter.stream.to_string(),
+            shard: letter.shard.to_string(),
+        });
+        self.bytes += letter.record.data.len() as u64;
         self.letters += 1;
         if self.rows.len() < ROWS_MAX {
-            self.rows.push(Row {
-                plugin: plugin.to_string(),
-                stream: stream.to_string(),
-                shard: shard.to_string(),
-                position: record.position.to_string(),
-                key: record.partition_key.clone(),
-                bytes: record.data.len(),
-                attempts: letter.attempts,
-                failed_at_ms: letter.failed_at_ms,
-                reason: letter.reason.clone(),
-                data: shows_data.then(|| beginning(&record.data)),
-            });
+            self.rows.push(Row::of(letter, shows_data));
         }
     }
 
-    fn report(&self, input: &LetterInput) -> Report<'_> {
+    fn report(&self) -> Report<'_> {
         Report {
             first_letters: &self.rows,
             letters: self.letters,
             bytes: self.bytes,
-            repeats: input.repeats(),
-            other_lines: input.other_lines(),
+            repeats: self.repeats,
+            other_lines: self.other_lines,
             first_problems: &self.problems,
             problems: self.problems_in_all,
         }
     }
 
-    fn show(&self, input: &LetterInput) {
+    fn show(&self) {
         if !self.rows.is_empty() {
             print(&letter_table(&self.rows).to_string());
         }
@@ -187,7 +198,8 @@ impl Listing {
         if more > 0 {
             print(&format!("... and {} more", HumanCount(more)));
         }
-        for ((plugin, stream, shard), count) in &self.counts {
+        for (place, count) in &self.counts {
+            let (plugin, stream, shard) = (&place.plugin, &place.stream, &place.shard);
             print(&format!(
                 "{plugin} {stream} {shard}: {}",
                 HumanCount(*count)
@@ -196,46 +208,69 @@ impl Listing {
         if self.elsewhere > 0 {
             print(&format!("other shards: {}", HumanCount(self.elsewhere)));
         }
-        let (repeats, other) = (HumanCount(input.repeats()), HumanCount(input.other_lines()));
+        self.show_totals();
+        self.problems.iter().for_each(|problem| print(problem));
+    }
+
+    fn show_totals(&self) {
         let (letters, bytes) = (HumanCount(self.letters), HumanBytes(self.bytes));
+        let (repeats, other) = (HumanCount(self.repeats), HumanCount(self.other_lines));
         print(&format!(
             "{letters} letters, {bytes}; {repeats} repeats, {other} other lines"
         ));
-        self.problems.iter().for_each(|problem| print(problem));
+    }
+}
+
+impl Row {
+    fn of(letter: &DeadLetter, shows_data: bool) -> Self {
+        let record = &letter.record;
+        Self {
+            plugin: letter.plugin.to_string(),
+            stream: letter.stream.to_string(),
+            shard: letter.shard.to_string(),
+            position: record.position.to_string(),
+            key: record.partition_key.clone(),
+            bytes: record.data.len(),
+            attempts: letter.attempts,
+            failed_at_ms: letter.failed_at_ms,
+            reason: letter.reason.clone(),
+            data: shows_data.then(|| beginning(&record.data)),
+        }
+    }
+
+    fn cells(&self, now_ms: u64) -> Vec<String> {
+        let mut cells = vec![
+            self.plugin.clone(),
+            self.stream.clone(),
+            self.shard.clone(),
+            self.position.clone(),
+            shown(&self.key, KEY_SHOWN),
+            self.bytes.to_string(),
+            self.attempts.to_string(),
+            format!("{} ago", age_since(self.failed_at_ms, now_ms)),
+            shown(&self.reason, REASON_SHOWN),
+        ];
+        cells.extend(self.data.as_deref().map(|data| shown(data, DATA_SHOWN)));
+        cells
     }
 }
 
 fn letter_table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic);
-    let has_data = rows.iter().any(|row| row.data.is_some());
     let mut header = vec![
         "plugin", "stream", "shard", "position", "key", "bytes", "tries", "given up", "reason",
     ];
+    let has_data = rows.iter().any(|row| row.data.is_some());
     header.extend(has_data.then_some("data"));
-    table.set_header(header);
+    let mut table = table(header);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    let now_ms = BootClock.wall_ms();
     for row in rows {
-        let ago = Duration::from_millis(BootClock.wall_ms().saturating_sub(row.failed_at_ms));
-        let mut cells = vec![
-            row.plugin.clone(),
-            row.stream.clone(),
-            row.shard.clone(),
-            row.position.clone(),
-            shown(&row.key, KEY_SHOWN),
-            row.bytes.to_string(),
-            row.attempts.to_string(),
-            format!("{} ago", age(ago)),
-            shown(&row.reason, REASON_SHOWN),
-        ];
-        cells.extend(row.data.as_deref().map(|data| shown(data, DATA_SHOWN)));
-        table.add_row(cells);
+        table.add_row(row.cells(now_ms));
     }
     table
 }
 
-/// Text that it begins with; what is no text shows as such.
+/// The text that `data` begins with; bytes that are not UTF-8 show as replacement characters.
 fn beginning(data: &[u8]) -> String {
     let start = data.get(..DATA_BYTES_MAX).unwrap_or(data);
     let text = String::from_utf8_lossy(start);
@@ -247,7 +282,7 @@ fn beginning(data: &[u8]) -> String {
     }
 }
 
-/// One line, cut.
+/// `text` in one line, cut after `max` characters.
 fn shown(text: &str, max: usize) -> String {
     let line: String = text
         .chars()

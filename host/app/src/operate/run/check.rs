@@ -1,4 +1,4 @@
-//! `shardmill run --check`: everything that a host would stumble over, all at once.
+//! `shardmill run --check`: everything that would stop a host, all at once.
 
 use anyhow::bail;
 use serde::Serialize;
@@ -12,55 +12,37 @@ use crate::cli::RunArgs;
 use crate::output::{print, print_json};
 
 /// What `--json` prints.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Report {
-    /// Whether a host would start, and find what was asked for.
+    /// Whether a host would start, and reach everything.
     good: bool,
-    /// A host, or a plugin, would not start.
+    /// Why a host, or a plugin, would not start.
     problems: Vec<String>,
     /// With `--connect`: what cannot be reached.
     missing: Vec<String>,
-    /// Probably not what was meant.
+    /// What is probably not meant.
     warnings: Vec<String>,
-    /// Variables of the environment that set something.
+    /// The variables of the environment that set a value.
     environment: Vec<String>,
 }
 
-/// Ends with an error if there is a problem, told in any case.
+/// Shows everything that is wrong. Ends with an error if there is a problem.
 pub(super) async fn check(args: &RunArgs) -> anyhow::Result<()> {
     let mut config = match Config::load(&args.config) {
         Ok(config) => config,
         Err(error) => return refused(args, error),
     };
-    let Checked {
-        problems,
-        mut warnings,
-    } = config.check_around(Utc(BootClock.wall_ms()));
-    // A host that runs finds this out by itself, again and again.
-    warnings.extend(shardmill_wasm::folder::writers(&config.plugins));
-    let environment = config.environment.clone();
+    let mut report = Report::of(&config);
     if !args.json {
-        for warning in &warnings {
-            print(&format!("warning: {warning}"));
-        }
-        for variable in &environment {
-            print(&format!("{variable} of the environment sets its value"));
-        }
+        report.print_notes();
     }
-    let mut missing = Vec::new();
     if args.connect {
         config.aws = crate::aws::merge(&config.aws, &args.aws)?;
         let clients = crate::aws::connect(&config.aws).await?;
-        missing = Box::pin(probe(&config, &clients)).await;
+        report.missing = Box::pin(probe(&config, &clients)).await;
     }
-    let report = Report {
-        good: problems.is_empty() && missing.is_empty(),
-        problems,
-        missing,
-        warnings,
-        environment,
-    };
+    report.good = report.problems.is_empty() && report.missing.is_empty();
     if args.json {
         print_json(&report)?;
     } else if report.good {
@@ -74,36 +56,72 @@ pub(super) async fn check(args: &RunArgs) -> anyhow::Result<()> {
     end(&report)
 }
 
-/// The file itself cannot be used. What is wrong around it is told as far as the rest of the file
-/// shows it, and nobody is asked.
-fn refused(args: &RunArgs, error: ConfigError) -> anyhow::Result<()> {
-    let now = Utc(BootClock.wall_ms());
-    let around = error.rest().map(|rest| rest.check_around(now));
-    let Checked { problems, warnings } = around.unwrap_or_default();
-    if args.json {
-        print_json(&Report {
-            good: false,
-            problems: [error.problems(), problems.clone()].concat(),
+impl Report {
+    fn of(config: &Config) -> Self {
+        let Checked {
+            problems,
+            mut warnings,
+        } = config.check_around(Utc(BootClock.wall_ms()));
+        // A host that runs finds this out by itself, again and again.
+        warnings.extend(shardmill_wasm::folder::writers(&config.plugins));
+        Self {
+            good: problems.is_empty(),
+            problems,
             missing: Vec::new(),
             warnings,
-            environment: error
-                .rest()
+            environment: config.environment.clone(),
+        }
+    }
+
+    /// The report on a file that cannot be used, as far as the rest of it can be checked.
+    fn of_refused(error: &ConfigError) -> Self {
+        let now = Utc(BootClock.wall_ms());
+        let rest = error.rest();
+        let around = rest.map(|rest| rest.check_around(now)).unwrap_or_default();
+        Self {
+            good: false,
+            problems: around.problems,
+            missing: Vec::new(),
+            warnings: around.warnings,
+            environment: rest
                 .map(|rest| rest.environment().to_vec())
                 .unwrap_or_default(),
-        })?;
-    } else {
-        for warning in &warnings {
+        }
+    }
+
+    fn print_notes(&self) {
+        self.print_warnings();
+        for variable in &self.environment {
+            print(&format!("{variable} of the environment sets its value"));
+        }
+    }
+
+    fn print_warnings(&self) {
+        for warning in &self.warnings {
             print(&format!("warning: {warning}"));
         }
     }
-    if problems.is_empty() {
+}
+
+/// The file itself cannot be used. Nothing outside is asked.
+fn refused(args: &RunArgs, error: ConfigError) -> anyhow::Result<()> {
+    let around = Report::of_refused(&error);
+    if args.json {
+        print_json(&Report {
+            problems: [error.problems(), around.problems.clone()].concat(),
+            ..around.clone()
+        })?;
+    } else {
+        around.print_warnings();
+    }
+    if around.problems.is_empty() {
         return Err(error.into());
     }
-    let message = one_after_the_other([error.to_string()].iter().chain(&problems));
+    let message = one_after_the_other([error.to_string()].iter().chain(&around.problems));
     Err(ConfigError::Plugin { message }.into())
 }
 
-/// Several errors, the first of which gets its `error: ` from whoever tells it.
+/// Several errors; the first gets its `error: ` where it is shown.
 fn one_after_the_other<'a>(errors: impl Iterator<Item = &'a String>) -> String {
     errors
         .map(String::as_str)
@@ -112,12 +130,12 @@ fn one_after_the_other<'a>(errors: impl Iterator<Item = &'a String>) -> String {
 }
 
 fn end(report: &Report) -> anyhow::Result<()> {
-    let told = one_after_the_other(report.problems.iter().chain(&report.missing));
+    let message = one_after_the_other(report.problems.iter().chain(&report.missing));
     if !report.problems.is_empty() {
-        return Err(ConfigError::Plugin { message: told }.into());
+        return Err(ConfigError::Plugin { message }.into());
     }
     if !report.missing.is_empty() {
-        bail!("{told}");
+        bail!("{message}");
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
-//! Asks once for everything that a host will need of others, and tells what is missing: all at
-//! once, each in a line, with the mend. Nothing is made and nothing is written, so that rights to
-//! write show only when they are needed.
+//! Asks once for everything that a host will need from outside, and lists what is missing, each with
+//! its fix. It creates and writes nothing, so a missing right to write shows only when it is needed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,73 +16,61 @@ use shardmill_core::stream::{FanOutConsumer, LeaseKey, ReadFrom, StreamRef};
 use shardmill_config::{AwsConfig, Config};
 use shardmill_sinks::{HttpSinkOptions, SinkOptions, clients_of};
 
-/// For all that is asked of one stream, one table or one sink: healthy ones take some hundred
-/// milliseconds.
+/// The time for one stream, one table or one sink: healthy ones take some hundred milliseconds.
 const EACH_WITHIN: Duration = Duration::from_secs(10);
-/// The key of a row that nobody makes, since it is no shard's.
+/// The key of a row that does not exist, since no shard has this name.
 const NO_ROW: &str = "shardmill-probe";
 
-/// What is missing; nothing if a host could serve, as far as reading tells.
+/// What is missing; empty if a host could serve, as far as reading shows.
 pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> {
     // Without credentials all else fails for the same reason.
     if let Some(problem) = clients.missing_credentials().await {
         return vec![format!("credentials: {problem}")];
     }
-    let mut problems = Vec::new();
-    let Needed {
-        streams,
-        applications,
-        consumers,
-    } = Needed::of(config);
-    for stream in &streams {
-        let place = endpoint(&config.aws, clients);
-        note(
-            &mut problems,
-            &format!("stream {stream}{place}"),
-            stream_problem(stream, clients),
-        )
-        .await;
+    let needed = Needed::of(config);
+    let mut probe = Probe::default();
+    let place = endpoint(&config.aws, clients);
+    for stream in &needed.streams {
+        let what = format!("stream {stream}{place}");
+        probe.ask(&what, stream_problem(stream, clients)).await;
     }
-    for application in &applications {
-        note(
-            &mut problems,
-            &format!("application {}", application.name),
-            tables_problem(application, clients),
-        )
-        .await;
+    for application in &needed.applications {
+        let what = format!("application {}", application.name);
+        probe.ask(&what, tables_problem(application, clients)).await;
     }
-    for (stream, consumer) in &consumers {
-        note(
-            &mut problems,
-            &format!("fan-out consumer {consumer}"),
-            consumer_problem(stream, consumer, clients),
-        )
-        .await;
+    for (stream, consumer) in &needed.consumers {
+        let what = format!("fan-out consumer {consumer}");
+        let problem = consumer_problem(stream, consumer, clients);
+        probe.ask(&what, problem).await;
     }
     for (name, sink) in &config.sinks {
         let problem = Box::pin(sink_problem(name, sink, config, clients));
-        note(&mut problems, &format!("sinks.{name}"), problem).await;
+        probe.ask(&format!("sinks.{name}"), problem).await;
     }
-    problems
+    probe.problems
 }
 
-async fn note(
-    problems: &mut Vec<String>,
-    what: &str,
-    asked: impl Future<Output = Result<(), String>>,
-) {
-    let answer = tokio::time::timeout(EACH_WITHIN, asked).await;
-    match answer.unwrap_or_else(|_| {
-        Err(format!(
-            "no answer within {EACH_WITHIN:?}: check that it can be reached from here"
-        ))
-    }) {
-        Ok(()) => {}
-        Err(problem) => problems.push(format!("{what}: {problem}")),
+/// What was found so far.
+#[derive(Default)]
+struct Probe {
+    problems: Vec<String>,
+}
+
+impl Probe {
+    async fn ask(&mut self, what: &str, asked: impl Future<Output = Result<(), String>>) {
+        let answer = tokio::time::timeout(EACH_WITHIN, asked).await;
+        let problem = match answer {
+            Ok(Ok(())) => return,
+            Ok(Err(problem)) => problem,
+            Err(_) => {
+                format!("no answer within {EACH_WITHIN:?}: check that it can be reached from here")
+            }
+        };
+        self.problems.push(format!("{what}: {problem}"));
     }
 }
 
-/// What the plugins that lie in the folder need.
+/// What the plugins in the folder need.
 struct Needed {
     /// Without any plugin, the general one.
     streams: BTreeSet<StreamRef>,
@@ -160,7 +147,7 @@ async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), 
         .map_err(|error| error.to_string())
 }
 
-/// Tables that are not there are made by the first host.
+/// The first host creates missing tables.
 async fn tables_problem(application: &Application, clients: &AwsClients) -> Result<(), String> {
     let asked = read_tables(application, clients).await;
     asked.map_err(|error| error.to_string())
@@ -186,7 +173,7 @@ async fn read_tables(
     Ok(())
 }
 
-/// One that is named is registered by the first host; one that is given has to be there.
+/// The first host registers a consumer that is named; one that is given must exist.
 async fn consumer_problem(
     stream: &StreamRef,
     consumer: &FanOutConsumer,
@@ -243,7 +230,7 @@ async fn target_problem(target: &PutTarget, admin: StreamAdmin) -> Result<(), St
     }
 }
 
-/// The nearest folder that is there must take the file, or the folders above it.
+/// The nearest folder that exists must take the file, or the missing folders.
 fn file_problem(path: &Path) -> Result<(), String> {
     let Some(there) = path
         .ancestors()
@@ -271,7 +258,7 @@ fn file_problem(path: &Path) -> Result<(), String> {
         .map_err(|error| cannot(format!("{}: {error}", target.display())))
 }
 
-/// Whether something listens there: nothing is sent, since whatever is sent would count as output.
+/// Whether something listens there: nothing is sent, since it would count as output.
 async fn http_problem(options: &HttpSinkOptions) -> Result<(), String> {
     let url = &options.url;
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {

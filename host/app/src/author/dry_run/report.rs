@@ -1,7 +1,7 @@
-//! What a trial tells, and whether that is what was expected.
+//! What a dry run reports, and whether that is what was expected.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::{self, Write};
+use std::fmt;
 
 use indicatif::HumanCount;
 use serde::Serialize;
@@ -10,7 +10,8 @@ use shardmill_core::stream::ShardId;
 use shardmill_sinks::LineFormat;
 use similar::{ChangeTag, TextDiff};
 
-use super::Kept;
+use super::collector::Kept;
+use super::run::DryRunOutcome;
 
 /// Differences and failures that are printed: what is wrong shows in the first few.
 const SHOWN_MAX: usize = 20;
@@ -21,10 +22,10 @@ const SEQUENCE_DIGITS: usize = 56;
 /// Lines on either side up to which the least difference is worth its time.
 const DIFF_LINES_MAX: usize = 50_000;
 
-/// A trial that ran to its end.
+/// What `test` shows.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) struct TrialReport {
+pub(crate) struct DryRunReport {
     /// Records that were put.
     pub(crate) records: u64,
     /// Batches that were settled.
@@ -73,7 +74,25 @@ pub(crate) struct Comparison {
     pub(crate) differences: Vec<String>,
 }
 
-impl TrialReport {
+impl DryRunReport {
+    /// The report on `records` that were delivered.
+    pub(crate) fn new(
+        records: u64,
+        outcome: &DryRunOutcome,
+        comparison: Option<Comparison>,
+    ) -> Self {
+        Self {
+            records,
+            batches: outcome.batches,
+            output: outcome.kept.output.len() as u64,
+            failures: outcome.kept.failed.iter().map(Failure::from).collect(),
+            seconds: outcome.took.as_secs_f64(),
+            digests: outcome.digests.clone(),
+            fuel_per_record: outcome.fuel.map(|fuel| fuel / records.max(1)),
+            comparison,
+        }
+    }
+
     /// Whether the plugin passed.
     pub(crate) fn is_good(&self, allows_failures: bool) -> bool {
         (allows_failures || self.failures.is_empty())
@@ -114,8 +133,8 @@ pub(crate) fn lines(kept: &Kept, format: LineFormat) -> Vec<u8> {
     lines
 }
 
-/// The same, the lines of each shard together: which of several shards comes first is chance, also
-/// where all else is not.
+/// The same, with the lines of each shard together: which of several shards comes first is chance,
+/// even if nothing else is.
 pub(crate) fn lines_by_shard(kept: &Kept, format: LineFormat) -> Vec<Vec<u8>> {
     let mut shards: BTreeMap<&ShardId, Vec<u8>> = BTreeMap::new();
     for (origin, piece) in &kept.output {
@@ -124,8 +143,8 @@ pub(crate) fn lines_by_shard(kept: &Kept, format: LineFormat) -> Vec<Vec<u8>> {
     shards.into_values().collect()
 }
 
-/// Sequence numbers that Kinesis gives differ in each run, so each stands as its rank among those
-/// that came out, from 1.
+/// Replaces each sequence number by its rank among those that came out, from 1: the numbers that
+/// Kinesis assigns differ in each run.
 pub(crate) fn rank_sequence_numbers(text: &[u8]) -> Vec<u8> {
     let is_number = |run: &&[u8]| run.len() == SEQUENCE_DIGITS && run[0].is_ascii_digit();
     let runs: Vec<&[u8]> = text
@@ -146,37 +165,41 @@ pub(crate) fn rank_sequence_numbers(text: &[u8]) -> Vec<u8> {
 
 /// Compares lines; in any order, if `is_unordered`. A line's end may be written as on Windows.
 pub(crate) fn compare(expected: &[u8], output: &[u8], is_unordered: bool) -> Comparison {
-    let split = |text: &[u8]| -> Vec<String> {
-        let text = String::from_utf8_lossy(text);
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        if is_unordered {
-            lines.sort_unstable();
-        }
-        lines
-    };
-    let (expected, output) = (split(expected), split(output));
-    if expected == output {
-        return Comparison::default();
+    let (expected, output) = (
+        String::from_utf8_lossy(expected),
+        String::from_utf8_lossy(output),
+    );
+    let mut expected: Vec<&str> = expected.lines().collect();
+    let mut output: Vec<&str> = output.lines().collect();
+    if is_unordered {
+        expected.sort_unstable();
+        output.sort_unstable();
     }
     let mut comparison = Comparison::default();
-    if expected.len().max(output.len()) > DIFF_LINES_MAX {
-        compare_in_step(&expected, &output, &mut comparison);
+    if expected == output {
         return comparison;
     }
-    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
-    let output: Vec<&str> = output.iter().map(String::as_str).collect();
-    for change in TextDiff::from_slices(&expected, &output).iter_all_changes() {
+    if expected.len().max(output.len()) > DIFF_LINES_MAX {
+        compare_in_step(&expected, &output, &mut comparison);
+    } else {
+        compare_by_least_difference(&expected, &output, &mut comparison);
+    }
+    comparison
+}
+
+/// In time that may grow with the square of the lines.
+fn compare_by_least_difference(expected: &[&str], output: &[&str], comparison: &mut Comparison) {
+    for change in TextDiff::from_slices(expected, output).iter_all_changes() {
         match (change.tag(), change.old_index(), change.new_index()) {
             (ChangeTag::Delete, Some(at), _) => comparison.missing(at, change.value()),
             (ChangeTag::Insert, _, Some(at)) => comparison.unexpected(at, change.value()),
             _ => {}
         }
     }
-    comparison
 }
 
-/// Line by line: says where it differs first, in time that grows with the lines only.
-fn compare_in_step(expected: &[String], output: &[String], comparison: &mut Comparison) {
+/// Line by line: shows where the output first differs, in time that grows only with the lines.
+fn compare_in_step(expected: &[&str], output: &[&str], comparison: &mut Comparison) {
     for at in 0..expected.len().max(output.len()) {
         match (expected.get(at), output.get(at)) {
             (Some(expected), Some(output)) if expected == output => {}
@@ -206,61 +229,57 @@ impl Comparison {
     }
 }
 
-impl fmt::Display for TrialReport {
+impl fmt::Display for DryRunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (records, batches, output) = (
-            HumanCount(self.records),
-            HumanCount(self.batches),
-            HumanCount(self.output),
-        );
+        let (records, batches) = (HumanCount(self.records), HumanCount(self.batches));
+        let (output, failures) = (HumanCount(self.output), self.failures.len());
         write!(
             f,
             "{records} records in {batches} batches, {output} pieces of output, "
         )?;
-        write!(f, "{} failures, {:.2} s", self.failures.len(), self.seconds)?;
+        write!(f, "{failures} failures, {:.2} s", self.seconds)?;
         if let Some(fuel) = self.fuel_per_record {
             write!(f, ", {} fuel a record", HumanCount(fuel))?;
         }
         for failure in self.failures.iter().take(SHOWN_MAX) {
-            let Failure {
-                data,
-                attempts,
-                reason,
-                ..
-            } = failure;
-            write!(
-                f,
-                "\nfailed: {data:?} after {attempts} deliveries: {reason}"
-            )?;
+            write!(f, "\nfailed: {failure}")?;
         }
-        let more = self.failures.len().saturating_sub(SHOWN_MAX);
+        let more = failures.saturating_sub(SHOWN_MAX);
         if more > 0 {
             write!(f, "\nand {more} more that failed")?;
         }
         match &self.comparison {
+            Some(comparison) => write!(f, "\n{comparison}"),
             None => Ok(()),
-            Some(same) if same.is_equal() => f.write_str("\nthe output is as expected"),
-            Some(Comparison {
-                missing,
-                unexpected,
-                differences,
-            }) => {
-                write!(
-                    f,
-                    "\nthe output differs: {missing} lines are missing, {unexpected} were not expected"
-                )?;
-                for difference in differences {
-                    f.write_char('\n')?;
-                    f.write_str(difference)?;
-                }
-                let more = (missing + unexpected).saturating_sub(differences.len());
-                if more > 0 {
-                    write!(f, "\nand {more} more")
-                } else {
-                    Ok(())
-                }
-            }
         }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (data, attempts, reason) = (&self.data, self.attempts, &self.reason);
+        write!(f, "{data:?} after {attempts} deliveries: {reason}")
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_equal() {
+            return f.write_str("the output is as expected");
+        }
+        let (missing, unexpected) = (self.missing, self.unexpected);
+        write!(
+            f,
+            "the output differs: {missing} lines are missing, {unexpected} were not expected"
+        )?;
+        for difference in &self.differences {
+            write!(f, "\n{difference}")?;
+        }
+        let more = (missing + unexpected).saturating_sub(self.differences.len());
+        if more > 0 {
+            write!(f, "\nand {more} more")?;
+        }
+        Ok(())
     }
 }
 

@@ -1,12 +1,13 @@
-//! The file of what a replay did not process. It is made when there is something to put into it.
+//! The file of what a replay did not process. It is created when there is something to put into it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::DeadLetter;
-use shardmill_sinks::letters::{LetterInput, encode};
+use shardmill_sinks::letters::{Item, LetterInput, encode};
 
 use super::summary::ReplaySummary;
 
@@ -17,8 +18,8 @@ pub(crate) struct Remainder {
 }
 
 impl Remainder {
-    /// Nothing is made yet; but a file that is there already is refused now, so that no letter of
-    /// it is overwritten.
+    /// Creates nothing yet. A file that exists already is an error, so that no letter in it is
+    /// overwritten.
     pub(crate) fn at(path: &Path) -> anyhow::Result<Self> {
         if path.try_exists().unwrap_or(true) {
             anyhow::bail!(
@@ -32,6 +33,28 @@ impl Remainder {
         })
     }
 
+    /// The letter of an item, if it is one of the plugin `only`. A damaged line is kept; both that
+    /// and a letter of another plugin are counted.
+    pub(super) fn wanted(
+        &mut self,
+        item: Item,
+        only: Option<&PluginName>,
+        summary: &mut ReplaySummary,
+    ) -> anyhow::Result<Option<DeadLetter>> {
+        match item {
+            Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin) => {
+                return Ok(Some(*letter));
+            }
+            Item::Letter(_) => summary.left_out += 1,
+            Item::Damaged { problem, line } => {
+                tracing::warn!(problem, "kept as it is");
+                summary.damaged += 1;
+                self.keep_line(&line)?;
+            }
+        }
+        Ok(None)
+    }
+
     /// Keeps a letter, whole.
     pub(crate) fn keep(&mut self, letter: &DeadLetter) -> anyhow::Result<()> {
         encode(letter, None)
@@ -41,23 +64,27 @@ impl Remainder {
 
     /// Keeps a line as it is.
     pub(crate) fn keep_line(&mut self, line: &[u8]) -> anyhow::Result<()> {
-        let path = &self.path;
-        let mut write = || -> std::io::Result<()> {
-            if self.file.is_none() {
-                let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-                self.file = Some(BufWriter::new(file));
-            }
-            let Some(file) = &mut self.file else {
-                return Ok(());
-            };
-            file.write_all(line)?;
-            file.write_all(b"\n")
-        };
-        write().with_context(|| format!("cannot write what is left to {}", self.path.display()))
+        self.write_line(line).with_context(|| self.cannot_write())
     }
 
-    /// Keeps the parts of letters that are not complete, and books what is known at the end of an
-    /// input.
+    fn write_line(&mut self, line: &[u8]) -> std::io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            missing => {
+                let mut options = OpenOptions::new();
+                let file = options.write(true).create_new(true).open(&self.path)?;
+                missing.insert(BufWriter::new(file))
+            }
+        };
+        file.write_all(line)?;
+        file.write_all(b"\n")
+    }
+
+    fn cannot_write(&self) -> String {
+        format!("cannot write what is left to {}", self.path.display())
+    }
+
+    /// Keeps the parts of incomplete letters, and counts what is known only at the end of an input.
     pub(crate) fn keep_incomplete(
         &mut self,
         input: &mut LetterInput,
@@ -80,7 +107,7 @@ impl Remainder {
         Ok(())
     }
 
-    /// Stores all of it; `None` if nothing was left.
+    /// Stores all of it. Returns the file; `None` if nothing was left.
     pub(crate) fn finish(&mut self) -> anyhow::Result<Option<PathBuf>> {
         let Some(file) = self.file.take() else {
             return Ok(None);
@@ -89,7 +116,7 @@ impl Remainder {
             .into_inner()
             .map_err(std::io::IntoInnerError::into_error)
             .and_then(|file| file.sync_all());
-        stored.with_context(|| format!("cannot write what is left to {}", self.path.display()))?;
+        stored.with_context(|| self.cannot_write())?;
         Ok(Some(self.path.clone()))
     }
 }

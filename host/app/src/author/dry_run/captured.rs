@@ -1,7 +1,7 @@
-//! A stream that holds captured records, each where it lay: shard, sequence number, arrival.
+//! A stream that holds captured records, each with its own shard, sequence number and arrival time.
 //!
-//! Only the reading is replaced: leases, checkpoints and everything behind the reader are those of
-//! any host.
+//! It replaces only the reading: leases, checkpoints and everything behind the reader are the same
+//! as in any host.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::author::captured::Captured;
 /// Bytes of one reply, as of Kinesis (AWS limit).
 const REPLY_BYTES_MAX: usize = 10 << 20;
 
-/// Records of one stream. What is not released yet is as if it had not arrived.
+/// Records of one stream. A record has arrived once it is released.
 #[derive(Debug)]
 pub(crate) struct CapturedStream {
     name: StreamName,
@@ -40,10 +40,10 @@ struct Arrived {
 /// Captured records that no stream can have held.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CapturedError {
-    /// Nothing to deliver.
+    /// No record.
     #[error("there are no captured records in it")]
     Empty,
-    /// An instance serves a shard of one stream.
+    /// Records of more than one stream.
     #[error("there are records of {0} and of {1}: a test takes records of one stream")]
     SeveralStreams(StreamName, StreamName),
 }
@@ -55,10 +55,8 @@ impl CapturedStream {
         if let Some(other) = captured.iter().find(|one| one.stream != name) {
             return Err(CapturedError::SeveralStreams(name, other.stream.clone()));
         }
-        let (mut shards, mut order) = (
-            BTreeMap::<ShardId, Vec<Record>>::new(),
-            Vec::with_capacity(captured.len()),
-        );
+        let mut shards = BTreeMap::<ShardId, Vec<Record>>::new();
+        let mut order = Vec::with_capacity(captured.len());
         for Captured { shard, record, .. } in captured {
             order.push(shard.clone());
             shards.entry(shard).or_default().push(record);
@@ -85,8 +83,8 @@ impl CapturedStream {
         self.shards.values().map(Vec::len).sum()
     }
 
-    /// Lets as many more arrive, by the order of the file, made up to whole Kinesis records; gives
-    /// the last of each shard.
+    /// Lets `count` more records arrive, in the order of the file, and the rest of each Kinesis record
+    /// of which one arrived. Returns the last sequence number of each shard.
     pub(crate) fn release(&self, count: usize) -> BTreeMap<ShardId, SequenceNumber> {
         let mut arrived = self.arrived();
         arrived.taken = arrived.taken.saturating_add(count).min(self.order.len());
@@ -97,22 +95,10 @@ impl CapturedStream {
         let mut last = BTreeMap::new();
         for (shard, released) in &mut released {
             let records = self.records(shard);
-            *released = (*released).min(records.len());
-            let sequence =
-                |index: usize| records.get(index).map(|record| &record.position.sequence);
-            // User records of one aggregate are read together or not at all.
-            while *released > 0
-                && *released < records.len()
-                && sequence(*released) == sequence(*released - 1)
-            {
-                *released += 1;
+            *released = whole_kinesis_records(records, *released);
+            if let Some(record) = records[..*released].last() {
+                last.insert(shard.clone(), record.position.sequence.clone());
             }
-            last.extend(
-                released
-                    .checked_sub(1)
-                    .and_then(sequence)
-                    .map(|last| (shard.clone(), last.clone())),
-            );
         }
         arrived.released = released;
         last
@@ -134,8 +120,8 @@ impl CapturedStream {
             .unwrap_or_default()
     }
 
-    /// Open shards that share the hash keys evenly: where a key belongs is not captured, and
-    /// nothing is put here.
+    /// Open shards that share the hash keys evenly: the hash ranges were not captured, and nothing is
+    /// put here.
     fn listing(&self) -> Vec<Shard> {
         let count = self.shards.len() as u128;
         let width = u128::MAX / count.max(1);
@@ -173,29 +159,27 @@ impl CapturedStream {
     }
 
     fn reply(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
-        let unknown = || ReadError::Refused {
+        let (shard, index) = parse(iterator).ok_or_else(|| ReadError::Refused {
             message: format!("not an iterator: {}", iterator.0),
-        };
-        let (shard, index) = iterator.0.rsplit_once('/').ok_or_else(unknown)?;
-        let shard = ShardId::new(shard).map_err(|_| unknown())?;
-        let index: usize = index.parse().map_err(|_| unknown())?;
+        })?;
         let records = self.records(&shard);
         let released = self.released(&shard);
-        let (mut end, mut bytes) = (index, 0);
+        let mut end = index;
+        let mut bytes = 0;
         while end < released {
-            let is_new = end == index
-                || records[end].position.sequence != records[end - 1].position.sequence;
-            bytes += records[end].cost_bytes();
-            // User records of one aggregate are never cut in between, since reading goes on by
-            // sequence number.
-            if is_new && end > index && (end - index >= limit as usize || bytes > REPLY_BYTES_MAX) {
+            let is_full = end - index >= limit as usize
+                || bytes + records[end].cost_bytes() > REPLY_BYTES_MAX;
+            if end > index && is_full {
                 break;
             }
-            end += 1;
+            let next = whole_kinesis_records(records, end + 1);
+            for record in &records[end..next] {
+                bytes += record.cost_bytes();
+            }
+            end = next;
         }
-        let records = records.get(index..end).unwrap_or_default().to_vec();
         Ok(Fetched {
-            records,
+            records: records.get(index..end).unwrap_or_default().to_vec(),
             next: Some(iterator_at(&shard, end)),
             millis_behind_latest: Some(u64::from(end < released)),
             children: Vec::new(),
@@ -203,8 +187,24 @@ impl CapturedStream {
     }
 }
 
+/// The first `count` of `records`, or more, so that the user records of an aggregate are read
+/// together or not at all: reading goes on by sequence number.
+fn whole_kinesis_records(records: &[Record], count: usize) -> usize {
+    let sequence = |index: usize| &records[index].position.sequence;
+    let mut count = count.min(records.len());
+    while count > 0 && count < records.len() && sequence(count - 1) == sequence(count) {
+        count += 1;
+    }
+    count
+}
+
 fn iterator_at(shard: &ShardId, index: usize) -> ShardIterator {
     ShardIterator(format!("{shard}/{index}"))
+}
+
+fn parse(iterator: &ShardIterator) -> Option<(ShardId, usize)> {
+    let (shard, index) = iterator.0.rsplit_once('/')?;
+    Some((ShardId::new(shard).ok()?, index.parse().ok()?))
 }
 
 impl StreamReader for CapturedStream {

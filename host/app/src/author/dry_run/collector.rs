@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shardmill_core::ports::{DeadLetter, DeadLetters, Origin, PortFuture, Sink, SinkError};
 use shardmill_core::stream::Emitted;
 
-/// Output that is kept at most, in bytes: a trial is for samples, and its output is compared in
+/// Output that is kept at most, in bytes: a dry run is for samples, and its output is compared in
 /// memory.
 const KEPT_BYTES_MAX: usize = 512 << 20;
 

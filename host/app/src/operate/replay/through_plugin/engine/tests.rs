@@ -4,16 +4,20 @@ use std::sync::Mutex;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
-use shardmill_core::plugin::{PluginDigest, ProcessorError};
+use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::ports::{
-    Clock, CloseReason, Commit, FailureKind, Origin, Outcome, PortFuture, Processed,
-    ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError,
+    Clock, CloseReason, Commit, FailureKind, InstanceContext, Origin, Outcome, PortFuture,
+    Processed, ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError,
 };
-use shardmill_core::stream::{Batch, Emitted, Position, Record, SequenceNumber};
+use shardmill_core::stream::{
+    Batch, Emitted, Position, Record, SequenceNumber, ShardId, StreamName,
+};
 use shardmill_sinks::letters::{Fragment, encode};
 use shardmill_worker::BatchLimits;
 
 use super::*;
+use crate::operate::replay::remainder::Remainder;
+use crate::operate::replay::through_plugin::options::Versions;
 
 /// A plugin by what each record's data says; notes what it gets.
 #[derive(Default)]
@@ -272,10 +276,7 @@ impl Case {
             worker: WorkerId::new("replay").unwrap(),
             epoch: LeaseCounter(0),
             destinations: vec!["out".into()],
-            config: HashMap::new(),
-            limits: HashMap::new(),
-            permissions: HashMap::new(),
-            own_destinations: HashMap::new(),
+            plugins: HashMap::new(),
         };
         let ports = ReplayPorts {
             versions: Box::new(Arc::clone(&self.plugin)),

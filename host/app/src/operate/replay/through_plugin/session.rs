@@ -1,32 +1,33 @@
 //! Letters of one shard, through one instance at a time, judged as a host judges records.
 //!
-//! What follows from a delivery is for [`shardmill_core::pipeline::judge`]. Where a host would read
+//! [`shardmill_core::pipeline::judge`] decides what follows from a delivery. Where a host would read
 //! held-back records again, because the instance that held them died, the letters are kept here and
-//! delivered again; where it would store a dead letter, the letter is left; and where it would go
-//! on for ever, the replay stops.
+//! delivered again; where it would store a dead letter, the letter is left; and where it would
+//! retry for ever, the replay stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::pipeline::{
-    Blame, FailurePolicy, Fate, GiveUp, Order, Tried, Verdict, committed, judge,
+    Blame, FailurePolicy, Fate, GiveUp, Order, Ruling, Tried, Verdict, committed, judge,
 };
 use shardmill_core::plugin::{InstanceFate, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, DeadLetter, InstanceContext, Origin, Processed, ProcessorFactory, RecordProcessor,
+    CloseReason, DeadLetter, InstanceContext, Origin, Outcome, Processed, ProcessorFactory,
+    RecordProcessor, Sink, SinkError,
 };
 use shardmill_core::stream::{Batch, Emitted, Position, Record};
 use tokio_util::sync::CancellationToken;
 
 use super::options::{ReplayOptions, ReplayPorts};
-use super::summary::ReplaySummary;
+use crate::operate::replay::summary::ReplaySummary;
 
-/// Tries to store output, and calls in a row that fail and say nothing of the letters, before the
+/// Tries to store output, and failed calls in a row for which no letter is to blame, before the
 /// replay stops: with the default waits, about two minutes.
 const TRIES_MAX: u32 = 12;
 
-/// What a replay goes by, and what it writes to.
+/// The replay, as far as its sessions use it.
 pub(super) struct Run<'a> {
     pub(super) options: &'a ReplayOptions,
     pub(super) ports: &'a mut ReplayPorts,
@@ -40,27 +41,23 @@ pub(super) struct Session {
     context: Arc<InstanceContext>,
     processor: Option<Box<dyn RecordProcessor>>,
     policy: FailurePolicy,
+    /// Batches to deliver, the next one last.
+    pending: Vec<Vec<DeadLetter>>,
     /// Letters that failed, and are neither handled nor given up yet.
     tried: BTreeMap<Position, Tried>,
-    /// Handled, and not committed yet, in order.
+    /// Letters that are handled and not committed yet, in order.
     held_back: Vec<DeadLetter>,
-    /// Calls in a row that failed and say nothing of the letters.
+    /// Calls in a row that failed and for which no letter is to blame.
     troubles: u32,
 }
 
 impl Run<'_> {
-    fn end(&mut self, why: String) {
-        self.summary.stopped.get_or_insert(why);
-    }
-
     fn is_stopped(&mut self) -> bool {
-        if self.stop.is_cancelled() {
-            self.end("by a signal".to_owned());
-        }
+        self.summary.stop_if(self.stop);
         self.summary.stopped.is_some()
     }
 
-    /// Keeps letters that are not delivered, as they are.
+    /// Leaves letters that were not delivered.
     pub(super) fn leave(&mut self, letters: &[DeadLetter]) -> anyhow::Result<()> {
         self.summary.not_tried += letters.len() as u64;
         letters
@@ -89,14 +86,14 @@ impl Session {
             order: Order::Shard,
             ..FailurePolicy::default()
         };
-        let (tried, held_back) = (BTreeMap::new(), Vec::new());
         Self {
             version,
             context,
             processor: None,
             policy,
-            tried,
-            held_back,
+            pending: Vec::new(),
+            tried: BTreeMap::new(),
+            held_back: Vec::new(),
             troubles: 0,
         }
     }
@@ -107,13 +104,12 @@ impl Session {
         letters: Vec<DeadLetter>,
         run: &mut Run<'_>,
     ) -> anyhow::Result<()> {
-        // The batch to deliver next is last.
-        let mut batches = vec![letters];
-        while let Some(letters) = batches.pop() {
+        self.pending.push(letters);
+        while let Some(letters) = self.pending.pop() {
             if run.is_stopped() {
                 run.leave(&letters)?;
             } else if !letters.is_empty() {
-                self.deliver_once(letters, &mut batches, run).await?;
+                self.deliver_once(letters, run).await?;
             }
         }
         Ok(())
@@ -122,7 +118,6 @@ impl Session {
     async fn deliver_once(
         &mut self,
         letters: Vec<DeadLetter>,
-        batches: &mut Vec<Vec<DeadLetter>>,
         run: &mut Run<'_>,
     ) -> anyhow::Result<()> {
         let records: Arc<Vec<Record>> =
@@ -131,62 +126,27 @@ impl Session {
             Ok(Processed { outcome, emitted }) => (Ok(outcome), emitted),
             Err(error) => (Err(error), Vec::new()),
         };
-        let tried = |position: &Position| self.tried.get(position).copied().unwrap_or_default();
-        let verdict = judge(
-            &records,
-            &tried,
-            outcome.as_ref(),
-            &self.policy,
-            run.ports.clock.wall_ms(),
-        );
-        let is_kept = matches!(
-            verdict.failure.as_ref().map(|failure| failure.of),
-            None | Some(Blame::Records)
-        );
-        if is_kept {
+        let now_ms = run.ports.clock.wall_ms();
+        let verdict = self.judge(&records, outcome.as_ref(), now_ms);
+        if keeps_output(&verdict) {
             let through = records.last().map(|record| record.position.clone());
             if let Err(problem) = self.store(emitted, through, run).await {
-                run.end(problem);
-                batches.push(letters);
+                run.summary.stop(problem);
+                self.pending.push(letters);
                 return Ok(());
             }
         }
-        let mut again = self.sort(letters, &verdict, run)?;
-        if let Some(second) = verdict.split_at.map(|at| again.split_off(at)) {
-            batches.push(second);
-        }
-        batches.push(again);
-        if self.processor.is_none() {
-            self.deliver_held_back_again(batches, run.options);
-        }
+        let again = self.sort(letters, &verdict, run)?;
+        self.deliver_again(again, &verdict, run.options);
         self.wait_after(&verdict, run).await;
         Ok(())
     }
 
     async fn call(&mut self, records: Arc<Vec<Record>>) -> Result<Processed, ProcessorError> {
-        let deliveries = records
-            .iter()
-            .filter_map(|record| self.tried.get(&record.position));
-        let attempt = deliveries
-            .map(|tried| tried.deliveries)
-            .max()
-            .unwrap_or_default()
-            .saturating_add(1);
+        let attempt = self.deliveries(&records).saturating_add(1);
         let mut processor = match self.processor.take() {
             Some(processor) => processor,
-            // As in a host, a plugin that does not start is no letter's failure.
-            None => match self
-                .version
-                .instantiate(Arc::clone(&self.context), None)
-                .await
-            {
-                Ok(processor) => processor,
-                Err(error) => {
-                    return Err(ProcessorError::Host {
-                        message: error.to_string(),
-                    });
-                }
-            },
+            None => self.start().await?,
         };
         let result = processor
             .process(Batch {
@@ -195,14 +155,40 @@ impl Session {
                 millis_behind_latest: 0,
             })
             .await;
-        if result
-            .as_ref()
-            .err()
-            .is_none_or(|error| error.fate() == InstanceFate::Usable)
-        {
+        let fate = result.as_ref().err().map(ProcessorError::fate);
+        if fate.is_none_or(|fate| fate == InstanceFate::Usable) {
             self.processor = Some(processor);
         }
         result
+    }
+
+    /// The most deliveries that one of the records has had.
+    fn deliveries(&self, records: &[Record]) -> u32 {
+        let tried = records
+            .iter()
+            .filter_map(|record| self.tried.get(&record.position));
+        tried
+            .map(|tried| tried.deliveries)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// As in a host, a plugin that does not start is no letter's failure.
+    async fn start(&self) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
+        let started = self.version.instantiate(Arc::clone(&self.context), None);
+        started.await.map_err(|error| ProcessorError::Host {
+            message: error.to_string(),
+        })
+    }
+
+    fn judge(
+        &self,
+        records: &[Record],
+        outcome: Result<&Outcome, &ProcessorError>,
+        now_ms: u64,
+    ) -> Verdict {
+        let tried = |position: &Position| self.tried.get(position).copied().unwrap_or_default();
+        judge(records, &tried, outcome, &self.policy, now_ms)
     }
 
     /// Sorts letters by what became of them. Returns those that are to be delivered again.
@@ -219,48 +205,71 @@ impl Session {
         let mut rulings = verdict.rulings.iter().peekable();
         let mut again = Vec::new();
         for (index, letter) in letters.into_iter().enumerate() {
-            let Some(ruling) = rulings.next_if(|ruling| ruling.index == index) else {
-                self.tried.remove(&letter.record.position);
-                if index < committed {
-                    run.summary.processed += 1;
-                } else {
-                    self.held_back.push(letter);
-                }
+            if let Some(ruling) = rulings.next_if(|ruling| ruling.index == index) {
+                again.extend(self.rule(letter, ruling, run)?);
                 continue;
-            };
-            match ruling.fate {
-                Fate::Again => {
-                    self.tried
-                        .insert(letter.record.position.clone(), ruling.tried);
-                    again.push(letter);
-                }
-                Fate::GivenUp(cause) => {
-                    self.tried.remove(&letter.record.position);
-                    run.summary.failed += 1;
-                    self.keep(letter, ruling.reason(cause), ruling.tried.deliveries, run)?;
-                }
+            }
+            self.tried.remove(&letter.record.position);
+            if index < committed {
+                run.summary.processed += 1;
+            } else {
+                self.held_back.push(letter);
             }
         }
         Ok(again)
     }
 
-    /// What a dead instance held back died with it: a new one must get it again, before anything
-    /// that follows.
-    fn deliver_held_back_again(
+    /// Carries out the ruling about a letter that failed. Returns it if it is to be delivered again.
+    fn rule(
         &mut self,
-        batches: &mut Vec<Vec<DeadLetter>>,
+        letter: DeadLetter,
+        ruling: &Ruling,
+        run: &mut Run<'_>,
+    ) -> anyhow::Result<Option<DeadLetter>> {
+        let position = &letter.record.position;
+        match ruling.fate {
+            Fate::Again => {
+                self.tried.insert(position.clone(), ruling.tried);
+                Ok(Some(letter))
+            }
+            Fate::GivenUp(cause) => {
+                self.tried.remove(position);
+                run.summary.failed += 1;
+                self.keep(letter, ruling.reason(cause), ruling.tried.deliveries, run)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Puts letters at the front of what is pending, in two batches if the verdict says so.
+    fn deliver_again(
+        &mut self,
+        mut letters: Vec<DeadLetter>,
+        verdict: &Verdict,
         options: &ReplayOptions,
     ) {
-        let first = batches.len();
+        if let Some(at) = verdict.split_at {
+            self.pending.push(letters.split_off(at));
+        }
+        self.pending.push(letters);
+        if self.processor.is_none() {
+            self.deliver_held_back_again(options);
+        }
+    }
+
+    /// A dead instance took with it what it held back: a new one must get that again, before
+    /// anything that follows.
+    fn deliver_held_back_again(&mut self, options: &ReplayOptions) {
+        let first = self.pending.len();
         let mut batch: Vec<DeadLetter> = Vec::new();
         for letter in self.held_back.drain(..) {
             if !options.may_join(&batch, &letter) {
-                batches.push(std::mem::take(&mut batch));
+                self.pending.push(std::mem::take(&mut batch));
             }
             batch.push(letter);
         }
-        batches.push(batch);
-        batches[first..].reverse();
+        self.pending.push(batch);
+        self.pending[first..].reverse();
     }
 
     async fn wait_after(&mut self, verdict: &Verdict, run: &mut Run<'_>) {
@@ -274,7 +283,7 @@ impl Session {
             0
         };
         if self.troubles >= TRIES_MAX {
-            run.end(failure.reason.clone());
+            run.summary.stop(failure.reason.clone());
         } else if verdict.has_again() {
             let backoff = run.options.backoff.delay(failure.in_a_row, fastrand::f64());
             run.pause(failure.retry_after.unwrap_or(backoff)).await;
@@ -283,27 +292,27 @@ impl Session {
 
     pub(super) async fn close(mut self, run: &mut Run<'_>) -> anyhow::Result<()> {
         if let Some(processor) = self.processor.take() {
-            match processor.close(CloseReason::Shutdown).await {
-                Ok(emitted) => {
-                    if let Err(problem) = self.store(emitted, None, run).await {
-                        run.end(problem);
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close");
-                }
-            }
+            self.close_instance(processor, run).await;
         }
         for letter in std::mem::take(&mut self.held_back) {
             run.summary.held_back += 1;
-            self.keep(
-                letter,
-                "held back by the plugin to the end".to_owned(),
-                1,
-                run,
-            )?;
+            let reason = "held back by the plugin to the end".to_owned();
+            self.keep(letter, reason, 1, run)?;
         }
         Ok(())
+    }
+
+    async fn close_instance(&self, processor: Box<dyn RecordProcessor>, run: &mut Run<'_>) {
+        match processor.close(CloseReason::Shutdown).await {
+            Ok(emitted) => {
+                if let Err(problem) = self.store(emitted, None, run).await {
+                    run.summary.stop(problem);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close");
+            }
+        }
     }
 
     /// Returns once all is stored. A replay has no lease to give up, so it stops after some tries.
@@ -316,31 +325,17 @@ impl Session {
         if emitted.is_empty() {
             return Ok(());
         }
-        let InstanceContext { plugin, shard, .. } = &*self.context;
-        let origin = Arc::new(Origin {
-            plugin: plugin.clone(),
-            shard: shard.clone(),
-            through,
-        });
-        let emitted = Arc::new(emitted);
-        let (mut tries, mut is_written) = (0, false);
-        loop {
-            let result = if is_written {
-                Ok(())
-            } else {
-                run.ports
-                    .sink
-                    .write(Arc::clone(&origin), Arc::clone(&emitted))
-                    .await
-            };
-            let result = match result {
-                Ok(()) => {
-                    is_written = true;
-                    run.ports.sink.flush().await
-                }
-                Err(error) => Err(error),
-            };
-            let Err(error) = result else { return Ok(()) };
+        let mut output = Output {
+            origin: Arc::new(Origin {
+                plugin: self.context.plugin.clone(),
+                shard: self.context.shard.clone(),
+                through,
+            }),
+            emitted: Arc::new(emitted),
+            is_written: false,
+        };
+        let mut tries = 0;
+        while let Err(error) = output.store(&*run.ports.sink).await {
             tries += 1;
             // Once the replay is stopping, what an instance emits in close is tried once.
             if tries >= TRIES_MAX || run.is_stopped() {
@@ -350,6 +345,7 @@ impl Session {
             run.pause(run.options.backoff.delay(tries, fastrand::f64()))
                 .await;
         }
+        Ok(())
     }
 
     /// Keeps the letter as it failed now: with this version's digest, and all deliveries counted.
@@ -367,5 +363,31 @@ impl Session {
             failed_at_ms: run.ports.clock.wall_ms(),
             ..letter
         })
+    }
+}
+
+/// Whether the output of the delivery is stored: not if the call failed and the records are not to
+/// blame.
+fn keeps_output(verdict: &Verdict) -> bool {
+    let blame = verdict.failure.as_ref().map(|failure| failure.of);
+    matches!(blame, None | Some(Blame::Records))
+}
+
+/// What an instance emitted.
+struct Output {
+    origin: Arc<Origin>,
+    emitted: Arc<Vec<Emitted>>,
+    /// Whether the sink has taken it, and need only be flushed.
+    is_written: bool,
+}
+
+impl Output {
+    async fn store(&mut self, sink: &dyn Sink) -> Result<(), SinkError> {
+        if !self.is_written {
+            let (origin, emitted) = (Arc::clone(&self.origin), Arc::clone(&self.emitted));
+            sink.write(origin, emitted).await?;
+            self.is_written = true;
+        }
+        sink.flush().await
     }
 }

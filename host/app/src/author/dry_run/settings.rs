@@ -1,30 +1,73 @@
-//! The settings under which a plugin is tried: its own, with waits and attempts that let a trial
-//! end.
+//! The settings of a dry run: the plugin's own, with waits and attempts that let the run end.
 
 use std::time::Duration;
 
 use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
+use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::Order;
 use shardmill_core::plugin::PluginName;
-use shardmill_sinks::STDOUT;
+use shardmill_core::stream::StreamName;
+use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
+use shardmill_wasm::IntegrityRules;
+use shardmill_worker::ReadLimits;
+
+use super::folder::PluginFolder;
+use super::scene::LOOK_EVERY;
 
 /// Long enough for a batch to fill from a stream that holds everything already, so that batches are
 /// cut in the same places in every run.
 const FILL: Duration = Duration::from_millis(100);
-/// The longest that a batch is waited for, whatever the plugin's window: what the stream holds is
-/// there by then, and nothing more comes.
+/// The longest wait for a batch to fill, whatever the plugin's window: by then all that the stream
+/// holds has been read, and nothing more comes.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 
-/// What a trial sets instead of what the plugin says.
+/// What a dry run sets in place of the plugin's own settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Tries of a record, also of one that the plugin cannot handle now.
+    /// Deliveries of a record, also of one that the plugin cannot handle now.
     pub(super) attempts: u32,
-    /// Records of a call, if the author said so.
+    /// Most records of a call; `None` keeps the plugin's own.
     pub(super) batch_records: Option<u32>,
 }
 
-/// Writes the trial's waits and attempts into the plugin's section, and reads the settings anew.
+/// Replaces what the configuration says about places outside, and about pace.
+pub(super) fn configure(
+    config: &mut Config,
+    folder: &PluginFolder,
+    stream: &StreamName,
+    sinks: &[String],
+) {
+    // What is in the folder was checked when it was copied.
+    config.integrity = IntegrityRules::default();
+    config.stream = Some(stream.clone().into());
+    folder.path().clone_into(&mut config.plugins);
+    config.host.admin = None;
+    if let Some(worker) = WorkerId::new("test") {
+        config.worker_id = worker;
+    }
+    config.reads = ReadLimits {
+        calls_per_second: 1e4,
+        bytes_per_second: 1e12,
+        idle_every: LOOK_EVERY,
+        idle_max: LOOK_EVERY,
+        ..ReadLimits::default()
+    };
+    let section = config.plugin.entry(folder.name().to_string()).or_default();
+    section.remove("streams");
+    section.remove("integrity");
+    section.insert("stream".to_owned(), stream.as_str().into());
+    section.insert("retrieval".to_owned(), "polling".into());
+    // Nothing is sent there, but the manifest may name it.
+    for sink in sinks {
+        let sink = config.sinks.entry(sink.clone());
+        sink.or_insert(SinkOptions::Stdout {
+            format: LineFormat::Data,
+        });
+    }
+}
+
+/// Writes the waits and attempts of a dry run into the plugin's section. Returns the settings that
+/// result.
 ///
 /// # Errors
 /// What the configuration or the manifest says about the plugin is not valid.
@@ -35,7 +78,7 @@ pub(super) fn settings_for(
     limits: Limits,
 ) -> Result<PluginConfig, ConfigError> {
     let own = checked(config, name, manifest)?;
-    // In the plugin's section, since what its manifest says stands over the general settings.
+    // In the plugin's section, since its manifest overrides the general settings.
     let section = config.plugin.entry(name.to_string()).or_default();
     let window = own.batches.window.clamp(FILL, WINDOW_MAX);
     set(section, "batch", "window", as_text(window));
@@ -50,8 +93,8 @@ pub(super) fn settings_for(
     checked(config, name, manifest)
 }
 
-/// A test that tries for ever would never tell what is wrong, also where nobody will put right what
-/// is missing.
+/// A test that retries for ever would never report what is wrong, and during a test nobody provides
+/// what is missing.
 fn failure_section(attempts: u32, order: Order) -> toml::Table {
     let order = match order {
         Order::Key => "key",

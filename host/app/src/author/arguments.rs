@@ -1,0 +1,28 @@
+//! What several commands make of the same arguments.
+
+use std::path::Path;
+
+use anyhow::Context;
+use shardmill_config::Config;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::stream::StreamName;
+
+/// The name that a component's file gives its plugin.
+pub(super) fn plugin_name(component: &Path) -> anyhow::Result<PluginName> {
+    PluginName::new(stem(component))
+        .with_context(|| format!("{} cannot name a plugin", component.display()))
+}
+
+/// The name of a file without its extension; empty if it has none, or one that is not UTF-8.
+pub(super) fn stem(file: &Path) -> &str {
+    let stem = file.file_stem().and_then(|stem| stem.to_str());
+    stem.unwrap_or_default()
+}
+
+/// The configuration in `file`; without a file, the defaults for a host that reads `stream`.
+pub(super) fn config_or_default(file: Option<&Path>, stream: &str) -> anyhow::Result<Config> {
+    match file {
+        Some(path) => Ok(Config::load(path)?),
+        None => Config::for_stream(&StreamName::new(stream)?).map_err(anyhow::Error::msg),
+    }
+}

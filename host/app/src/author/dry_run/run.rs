@@ -1,0 +1,204 @@
+//! The run: a stack in memory, a folder with the plugin, the host, and a wait for each portion of
+//! the input.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use shardmill_aws::StreamAdmin;
+use shardmill_config::Config;
+use shardmill_core::stream::{SequenceNumber, ShardId};
+use shardmill_local::{LocalOptions, LocalStack};
+use shardmill_serve::{Host, HostStatus, Outputs, Sinks, Substitutes};
+use shardmill_sinks::STDOUT;
+use shardmill_wasm::Metering;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::collector::{Collector, Kept};
+use super::folder::PluginFolder;
+use super::input::DryRunInput;
+use super::scene::Scene;
+use super::settings::{Limits, configure, settings_for};
+use crate::author::arguments::plugin_name;
+use crate::output::Interrupted;
+
+/// What is run, and how.
+#[derive(Debug)]
+pub(crate) struct DryRun {
+    /// The component.
+    pub(crate) plugin: PathBuf,
+    /// Settings; streams, endpoints and sinks in them are not used.
+    pub(crate) config: Config,
+    /// Destinations besides those of the configuration.
+    pub(crate) sinks: Vec<String>,
+    /// Shards of the stream.
+    pub(crate) shards: u32,
+    /// Most records of a batch, whatever the settings say.
+    pub(crate) batch_records: Option<u32>,
+    /// Deliveries of a record that fails, where the policy would try for ever.
+    pub(crate) attempts: u32,
+    /// A swap in the middle.
+    pub(crate) reload: Option<Reload>,
+    /// Nothing settled for this long is a failure of the dry run.
+    pub(crate) timeout: Duration,
+    /// What bounds a call.
+    pub(crate) metering: Metering,
+}
+
+/// A swap in the middle.
+#[derive(Debug)]
+pub(crate) struct Reload {
+    /// Records that are settled before it.
+    pub(crate) after: usize,
+    /// The version to swap to; the same code under another digest if `None`.
+    pub(crate) to: Option<PathBuf>,
+}
+
+/// What came of a dry run.
+#[derive(Debug)]
+pub(crate) struct DryRunOutcome {
+    /// What came out.
+    pub(crate) kept: Kept,
+    /// Batches that were settled.
+    pub(crate) batches: u64,
+    /// From the host's start to the last checkpoint.
+    pub(crate) took: Duration,
+    /// Digests of the versions that ran, in order.
+    pub(crate) digests: Vec<String>,
+    /// Fuel that calls of `process` took; `None` if it was not counted.
+    pub(crate) fuel: Option<u64>,
+}
+
+/// What was settled, and when.
+struct Settled {
+    digests: Vec<String>,
+    took: Duration,
+}
+
+impl DryRun {
+    /// Runs until everything is settled.
+    pub(crate) async fn run(
+        mut self,
+        input: DryRunInput,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<DryRunOutcome> {
+        let stack = LocalStack::start(LocalOptions::in_memory())
+            .await
+            .context("cannot start the embedded stack")?;
+        self.config.aws = crate::aws::at_endpoints(
+            stack.kinesis_endpoint().to_owned(),
+            stack.dynamodb_endpoint().to_owned(),
+        );
+        let scene = self.scene(input).await?;
+        let outcome = Box::pin(self.run_in(scene, stop)).await?;
+        stack.stop().await;
+        Ok(outcome)
+    }
+
+    /// Puts the plugin into a folder of its own, and settles what it runs with.
+    async fn scene(&mut self, input: DryRunInput) -> anyhow::Result<Scene> {
+        let folder = PluginFolder::new(plugin_name(&self.plugin)?, &self.config)?;
+        let manifest = folder.fill(&self.plugin)?;
+        let stream = input.stream()?;
+        configure(&mut self.config, &folder, &stream, &self.sinks);
+        let limits = Limits {
+            attempts: self.attempts,
+            batch_records: self.batch_records,
+        };
+        let settings = settings_for(&mut self.config, folder.name(), manifest.as_ref(), limits)?;
+        let own = settings.streams.into_iter().next();
+        let clients = crate::aws::connect(&self.config.aws).await?;
+        if let DryRunInput::Put(_) = input {
+            let admin = StreamAdmin::new(clients.kinesis.clone());
+            admin.ensure_stream(&stream, self.shards).await?;
+        }
+        Ok(Scene {
+            folder,
+            application: own.map_or_else(String::new, |own| own.application),
+            stream,
+            clients,
+            input,
+            timeout: self.timeout,
+        })
+    }
+
+    async fn run_in(
+        &self,
+        mut scene: Scene,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<DryRunOutcome> {
+        let first = self
+            .reload
+            .as_ref()
+            .map_or(usize::MAX, |reload| reload.after);
+        let last = scene.offer(first).await?;
+        let collector = Arc::new(Collector::default());
+        let substitutes = Substitutes {
+            outputs: self.outputs(&collector),
+            reader: scene.input.reader(),
+            metering: self.metering,
+        };
+        let host = Host::on_trial(self.config.clone(), &scene.clients, substitutes)?;
+        let (status, runtime) = (host.status(), host.runtime());
+        let host_stop = CancellationToken::new();
+        let settling = async {
+            let settling = self.settle(&mut scene, &status, last);
+            let settled = stop.run_until_cancelled(settling).await;
+            host_stop.cancel();
+            settled
+        };
+        let (served, settled) = tokio::join!(host.run(host_stop.clone()), settling);
+        served?;
+        let Settled { digests, took } = settled.ok_or_else(|| Interrupted(String::new()))??;
+        Ok(DryRunOutcome {
+            kept: collector.take(),
+            batches: batches_of(&status),
+            took,
+            digests,
+            fuel: matches!(self.metering, Metering::Fuel { .. }).then(|| runtime.fuel_used()),
+        })
+    }
+
+    /// Everything that is emitted goes to the collector, whatever the destination.
+    fn outputs(&self, collector: &Arc<Collector>) -> Outputs {
+        let configured = self.config.sinks.keys().cloned();
+        let mut names: BTreeSet<String> = configured.chain(self.sinks.clone()).collect();
+        names.insert(STDOUT.to_owned());
+        Outputs {
+            sinks: Sinks::One(collector.clone()),
+            dead_letters: collector.clone(),
+            names: names.into_iter().collect(),
+        }
+    }
+
+    /// Waits until everything up to `last` is settled. If a swap is asked for, swaps the version
+    /// then, and lets the rest of the input arrive.
+    async fn settle(
+        &self,
+        scene: &mut Scene,
+        status: &HostStatus,
+        mut last: BTreeMap<ShardId, SequenceNumber>,
+    ) -> anyhow::Result<Settled> {
+        let started = Instant::now();
+        let mut digests = vec![scene.until_settled(status, &last).await?];
+        if let Some(reload) = &self.reload {
+            let other = reload.to.as_deref();
+            digests.push(scene.swap(status, &self.plugin, other).await?);
+            last.extend(scene.offer(usize::MAX).await?);
+            scene.until_settled(status, &last).await?;
+        }
+        Ok(Settled {
+            digests,
+            took: started.elapsed(),
+        })
+    }
+}
+
+fn batches_of(status: &HostStatus) -> u64 {
+    let plugins = status.snapshot().plugins.into_values();
+    let shards = plugins.flat_map(|plugin| plugin.worker.shards.into_values());
+    shards.map(|shard| shard.batches).sum()
+}
