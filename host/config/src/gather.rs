@@ -5,6 +5,7 @@
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 
+use super::key::{last_name, split_first};
 use super::problem::{Problem, TOLD_MAX};
 
 /// Problems that are looked for. Some of them follow from others and are not told.
@@ -74,32 +75,19 @@ impl Gathered {
 impl LeftOut {
     /// Whether a key of this name is among them, in whichever section.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|key| last_of(key) == name)
+        self.0.iter().any(|key| last_name(key) == name)
     }
 
     /// Whether `problem`, of a manifest, may be there only because one of them is missing.
     pub(super) fn explains(&self, problem: &Problem) -> bool {
-        self.0.iter().any(|key| problem.speaks_of(last_of(key)))
+        self.0.iter().any(|key| problem.speaks_of(last_name(key)))
     }
-}
-
-fn last_of(key: &str) -> &str {
-    key.rsplit('.').next().unwrap_or(key)
 }
 
 /// Takes `key` out of `table`, or what it would be in. The answer is the key of what is gone.
 fn take_out(table: &mut toml::Table, key: &str) -> Option<String> {
-    // Names of plugins and sinks may have dots in them.
-    let is_on_the_way = |name: &&String| {
-        key.strip_prefix(name.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    let name = table
-        .keys()
-        .filter(is_on_the_way)
-        .max_by_key(|name| name.len())?
-        .clone();
-    let within = key[name.len()..].trim_start_matches('.');
+    let (name, within) = split_first(key, table.keys().map(String::as_str))?;
+    let name = name.to_owned();
     let section = table.get_mut(&name).and_then(toml::Value::as_table_mut);
     if let Some(taken) = section.and_then(|section| take_out(section, within)) {
         return Some(format!("{name}.{taken}"));

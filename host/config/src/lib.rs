@@ -15,6 +15,8 @@ mod grants;
 mod host;
 mod http;
 mod integrity;
+mod key;
+mod key_lines;
 mod leases;
 mod limits;
 mod load;

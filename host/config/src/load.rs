@@ -11,6 +11,7 @@ use super::environment::{Environment, Overrides};
 use super::error::ConfigError;
 use super::file::ConfigFile;
 use super::gather::{Gathered, LeftOut, typed};
+use super::key_lines::KeyLines;
 use super::manifest::Manifest;
 use super::plugin::{PluginFile, overlay};
 use super::problem::{Problem, Under, listed, table_of};
@@ -97,7 +98,11 @@ impl Config {
             environment: environment.variables(),
             ..config
         });
-        let problems = Places { text, overrides }.told(gathered.problems());
+        let problems = Places {
+            lines: KeyLines::of(text),
+            overrides,
+        }
+        .told(gathered.problems());
         match config {
             Some(config) if problems.is_empty() => Ok(config),
             rest => Err(Refused {
@@ -304,7 +309,7 @@ fn told_of_plugin(name: &PluginName, manifest: Option<&Manifest>, problems: &[Pr
 
 /// Where a setting was made: in the file, or by a variable over it.
 struct Places<'a> {
-    text: &'a str,
+    lines: KeyLines<'a>,
     overrides: Overrides,
 }
 
@@ -330,7 +335,7 @@ impl Places<'_> {
                 format!("{variable}: {problem}{}", text_of_number(problem)),
             );
         }
-        match problem.line(self.text) {
+        match self.lines.line_of(key) {
             Some(line) => (Some(line), format!("line {line}: {problem}")),
             None => match self.overrides.variable_within(key) {
                 Some(variable) => (None, format!("{variable}: {problem}")),

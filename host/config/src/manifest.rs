@@ -11,6 +11,7 @@ use shardmill_core::plugin::PluginName;
 
 use super::error::ConfigError;
 use super::gather::{Gathered, typed};
+use super::key_lines::KeyLines;
 use super::plugin::PluginFile;
 use super::problem::{Problem, listed, table_of};
 
@@ -104,9 +105,10 @@ impl Manifest {
     /// What is wrong with it, in its own order; what lies with the host's section of the `plugin`
     /// comes last.
     pub(super) fn told(&self, plugin: &PluginName, problems: &[Problem]) -> String {
+        let lines = KeyLines::of(&self.text);
         let mut by_line: Vec<_> = problems
             .iter()
-            .map(|problem| (problem.line(&self.text), problem))
+            .map(|problem| (lines.line_of(problem.key()), problem))
             .collect();
         by_line.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
         let path = self.path.display();
