@@ -95,12 +95,12 @@ fn plugin_name(path: &Path) -> anyhow::Result<PluginName> {
 
 /// A plugin that names no stream is measured all the same.
 fn config_of(args: &BenchArgs, name: &PluginName) -> anyhow::Result<Config> {
+    let stream = StreamName::new(STREAM)?;
     let mut config = match &args.settings.config {
         Some(path) => Config::load(path)?,
-        None => Config::for_stream(&StreamName::new(STREAM)?).map_err(anyhow::Error::msg)?,
+        None => Config::for_stream(&stream).map_err(anyhow::Error::msg)?,
     };
-    let section = config.plugin.entry(name.to_string()).or_default();
-    section.entry("stream").or_insert_with(|| STREAM.into());
+    config.read_by_default(name, &stream);
     Ok(config)
 }
 

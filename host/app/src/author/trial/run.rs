@@ -19,7 +19,7 @@ use shardmill_serve::{Host, Substitutes};
 use shardmill_serve::{HostStatus, PluginSnapshot};
 use shardmill_serve::{Outputs, Sinks};
 use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
-use shardmill_wasm::{Integrity, IntegrityRules, Metering};
+use shardmill_wasm::{Integrity, Metering};
 use shardmill_worker::{ReadLimits, ShardState, ShardStatus, Why};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -252,7 +252,7 @@ impl Trial {
     fn configure(&mut self, name: &PluginName, stream: &StreamName, folder: &Path) {
         let config = &mut self.config;
         // What is in the folder was judged when it was read, by the bytes that it had then.
-        config.integrity = IntegrityRules::default();
+        config.trust_every_component();
         config.stream = Some(stream.clone().into());
         folder.clone_into(&mut config.plugins);
         config.host.admin = None;
@@ -266,11 +266,7 @@ impl Trial {
             idle_max: LOOK_EVERY,
             ..ReadLimits::default()
         };
-        let section = config.plugin.entry(name.to_string()).or_default();
-        section.remove("streams");
-        section.remove("integrity");
-        section.insert("stream".to_owned(), stream.as_str().into());
-        section.insert("retrieval".to_owned(), "polling".into());
+        config.read_only(name, stream);
         // Nothing is sent there, but the manifest may name it.
         for sink in &self.sinks {
             let sink = config.sinks.entry(sink.clone());

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
-use shardmill_core::pipeline::Order;
+use shardmill_config::{Config, ConfigError, Manifest, PluginConfig, SectionOverrides};
+use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
 use shardmill_core::plugin::PluginName;
 use shardmill_sinks::STDOUT;
 
@@ -36,39 +36,31 @@ pub(super) fn settings_for(
 ) -> Result<PluginConfig, ConfigError> {
     let own = checked(config, name, manifest)?;
     // In the plugin's section, since what its manifest says stands over the general settings.
-    let section = config.plugin.entry(name.to_string()).or_default();
-    let window = own.batches.window.clamp(FILL, WINDOW_MAX);
-    set(section, "batch", "window", as_text(window));
-    set(section, "checkpoint", "age", as_text(FILL));
-    if let Some(records) = limits.batch_records {
-        set(section, "batch", "records", i64::from(records));
-    }
-    if own.failure.then.is_none() {
-        let failure = failure_section(limits.attempts, own.failure.order);
-        section.insert("failure".to_owned(), failure.into());
-    }
+    let overrides = SectionOverrides {
+        batch_window: own.batches.window.clamp(FILL, WINDOW_MAX),
+        batch_records: limits.batch_records.map(|records| records as usize),
+        checkpoint_age: FILL,
+        failure: match own.failure.then {
+            None => Some(policy(limits.attempts, own.failure.order)),
+            Some(_) => None,
+        },
+    };
+    config.override_section(name, overrides);
     checked(config, name, manifest)
 }
 
 /// A test that tries for ever would never tell what is wrong, also where nobody will put right what
 /// is missing.
-fn failure_section(attempts: u32, order: Order) -> toml::Table {
-    let order = match order {
-        Order::Key => "key",
-        Order::Shard => "shard",
-    };
-    let mut failure = toml::Table::new();
-    for key in ["attempts", "unavailable-attempts", "misconfigured-attempts"] {
-        failure.insert(key.to_owned(), i64::from(attempts).into());
+fn policy(attempts: u32, order: Order) -> FailurePolicy {
+    FailurePolicy {
+        attempts: Some(attempts),
+        unavailable_attempts: Some(attempts),
+        misconfigured_attempts: Some(attempts),
+        max_age: None,
+        bisect: true,
+        then: Some(GiveUp::DeadLetter(STDOUT.to_owned())),
+        order,
     }
-    failure.insert("on-exhausted".to_owned(), "dead-letter".into());
-    failure.insert("dead-letter".to_owned(), STDOUT.into());
-    failure.insert("order".to_owned(), order.into());
-    failure
-}
-
-fn as_text(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
 }
 
 fn checked(
@@ -79,14 +71,4 @@ fn checked(
     config
         .of_plugin(name, manifest)
         .map_err(|message| ConfigError::Plugin { message })
-}
-
-/// Sets one key of a plugin's section, and leaves the others of its table.
-fn set(section: &mut toml::Table, table: &str, key: &str, value: impl Into<toml::Value>) {
-    let table = section
-        .entry(table)
-        .or_insert_with(|| toml::Table::new().into());
-    if let Some(table) = table.as_table_mut() {
-        table.insert(key.to_owned(), value.into());
-    }
 }
