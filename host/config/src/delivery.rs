@@ -11,25 +11,25 @@ use shardmill_worker::BatchLimits;
 use super::problem::Problem;
 use super::units::to_usize;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct BatchFile {
-    records: Option<usize>,
+    pub(super) records: Option<usize>,
     bytes: Option<ByteSize>,
     #[serde(default, with = "humantime_serde")]
-    window: Option<Duration>,
+    pub(super) window: Option<Duration>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct CheckpointFile {
     records: Option<u64>,
     bytes: Option<ByteSize>,
     #[serde(default, with = "humantime_serde")]
-    age: Option<Duration>,
+    pub(super) age: Option<Duration>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct RetryFile {
     #[serde(default, with = "humantime_serde")]
@@ -39,6 +39,16 @@ pub(super) struct RetryFile {
 }
 
 impl BatchFile {
+    /// These keys, and those of `under` that are not set here.
+    pub(super) fn laid_over(self, under: Self) -> Self {
+        Self {
+            records: self.records.or(under.records),
+            bytes: self.bytes.or(under.bytes),
+            window: self.window.or(under.window),
+        }
+    }
+
+    /// The limits that follow over `defaults`. Problems are named by whole key.
     pub(super) fn check(self, defaults: BatchLimits) -> Result<BatchLimits, Problem> {
         /// A shard iterator lives for five minutes (AWS).
         const WINDOW_MAX: Duration = Duration::from_mins(5);
@@ -64,6 +74,16 @@ impl BatchFile {
 }
 
 impl CheckpointFile {
+    /// These keys, and those of `under` that are not set here.
+    pub(super) fn laid_over(self, under: Self) -> Self {
+        Self {
+            records: self.records.or(under.records),
+            bytes: self.bytes.or(under.bytes),
+            age: self.age.or(under.age),
+        }
+    }
+
+    /// The policy that follows over `defaults`.
     pub(super) fn check(self, defaults: CheckpointPolicy) -> CheckpointPolicy {
         CheckpointPolicy {
             records: self.records.unwrap_or(defaults.records),
@@ -74,6 +94,15 @@ impl CheckpointFile {
 }
 
 impl RetryFile {
+    /// These keys, and those of `under` that are not set here.
+    pub(super) fn laid_over(self, under: Self) -> Self {
+        Self {
+            base: self.base.or(under.base),
+            cap: self.cap.or(under.cap),
+        }
+    }
+
+    /// The waits that follow over `defaults`. Problems are named by whole key.
     pub(super) fn check(self, defaults: Backoff) -> Result<Backoff, Problem> {
         let base = self.base.unwrap_or(defaults.base());
         let cap = self.cap.unwrap_or(defaults.cap().max(base));

@@ -129,6 +129,10 @@ impl Overrides {
         name.starts_with(&within).then_some(variable)
     }
 
+    pub(super) fn has_mistakes(&self) -> bool {
+        !self.mistakes.is_empty()
+    }
+
     /// What is wrong with variables that set nothing.
     pub(super) fn problems(&self) -> impl Iterator<Item = String> {
         self.mistakes.iter().map(|mistake| mistake.told.clone())
@@ -302,7 +306,7 @@ mod tests {
         assert_eq!(config.leases.max_leases, 7);
         assert!((config.reads.calls_per_second - 2.5).abs() < f64::EPSILON);
         assert_eq!(config.batches.bytes, 2 << 20);
-        assert!(config.host.is_fan_out_allowed && !config.grant_ceilings.state);
+        assert!(config.host.is_fan_out_allowed && !config.permission_ceilings.state);
         assert_eq!(config.host.admin_names, ["a.example", "b.example"]);
         assert!(config.secrets.contains_key("api"));
         assert_eq!(config.environment.len(), 12);

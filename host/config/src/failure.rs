@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order, PolicyProblem};
-use shardmill_sinks::{STDOUT, SinkOptions};
+use shardmill_sinks::SinkOptions;
 
-use super::problem::Problem;
+use super::problem::{At, Problem};
+use super::sinks::refuse_unknown_sink;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct FailureFile {
     attempts: Option<u32>,
@@ -20,8 +21,7 @@ pub(super) struct FailureFile {
     bisect: Option<bool>,
     on_exhausted: Option<OnExhausted>,
     dead_letter: Option<String>,
-    #[serde(default)]
-    order: OrderWord,
+    order: Option<OrderWord>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -41,66 +41,96 @@ enum OrderWord {
 }
 
 impl FailureFile {
+    /// These keys, and those of `under` that are not set here.
+    pub(super) fn laid_over(self, under: Self) -> Self {
+        Self {
+            attempts: self.attempts.or(under.attempts),
+            unavailable_attempts: self.unavailable_attempts.or(under.unavailable_attempts),
+            misconfigured_attempts: self.misconfigured_attempts.or(under.misconfigured_attempts),
+            max_age: self.max_age.or(under.max_age),
+            bisect: self.bisect.or(under.bisect),
+            on_exhausted: self.on_exhausted.or(under.on_exhausted),
+            dead_letter: self.dead_letter.or(under.dead_letter),
+            order: self.order.or(under.order),
+        }
+    }
+
     /// The sink that it names.
     pub(super) fn dead_letter(&self) -> Option<&str> {
         self.dead_letter.as_deref()
     }
 
-    /// Problems are named by key, without the section that this is.
+    /// The policy that it says. Problems are named by key, without the section.
     pub(super) fn check(
         self,
         sinks: &BTreeMap<String, SinkOptions>,
     ) -> Result<FailurePolicy, Problem> {
-        let problem = |key: &str, message: &str| Err(Problem::new(key, message));
-        let then = match (self.on_exhausted, self.dead_letter) {
-            (Some(OnExhausted::DeadLetter), Some(sink)) => Some(GiveUp::DeadLetter(sink)),
-            (Some(OnExhausted::DeadLetter), None) => {
-                return problem(
-                    "on-exhausted",
-                    "\"dead-letter\" needs the name of a sink: set dead-letter as well",
-                );
-            }
-            (Some(OnExhausted::Skip | OnExhausted::Halt) | None, Some(_)) => {
-                return problem(
-                    "dead-letter",
-                    "is only used with on-exhausted = \"dead-letter\": set that, or remove this",
-                );
-            }
-            (Some(OnExhausted::Skip), None) => Some(GiveUp::Skip),
-            (Some(OnExhausted::Halt), None) => Some(GiveUp::Halt),
-            (None, None) => None,
-        };
-        let order = match self.order {
+        let then = self.give_up()?;
+        let order = match self.order.unwrap_or_default() {
             OrderWord::Shard => Order::Shard,
             OrderWord::Key => Order::Key,
         };
-        // Without it, one bad record takes its whole batch with it; who gives up records wants the
-        // bad one.
-        let bisect = self.bisect.unwrap_or(then.is_some() || order == Order::Key);
         let policy = FailurePolicy {
             attempts: self.attempts,
             unavailable_attempts: self.unavailable_attempts,
             misconfigured_attempts: self.misconfigured_attempts,
             max_age: self.max_age,
-            bisect,
+            // Without bisecting, one bad record takes its whole batch with it, and only the bad
+            // record is to be given up.
+            bisect: self.bisect.unwrap_or(then.is_some() || order == Order::Key),
             then,
             order,
         };
-        if let Some(PolicyProblem {
-            key,
-            problem: message,
-        }) = policy.problem()
-        {
-            return problem(key, message);
+        if let Some(PolicyProblem { key, problem }) = policy.problem() {
+            return Err(Problem::new(key, problem));
         }
-        match &policy.then {
-            Some(GiveUp::DeadLetter(sink)) if sink != STDOUT && !sinks.contains_key(sink) => {
-                let message = format!(
-                    "no sink is named {sink:?}: add [sinks.{sink}], or name an existing one"
-                );
-                problem("dead-letter", &message)
+        if let Some(GiveUp::DeadLetter(sink)) = &policy.then {
+            refuse_unknown_sink(sink, sinks).at("dead-letter")?;
+        }
+        Ok(policy)
+    }
+
+    /// What happens to a record once its attempts are used up.
+    fn give_up(&self) -> Result<Option<GiveUp>, Problem> {
+        match (self.on_exhausted, &self.dead_letter) {
+            (Some(OnExhausted::DeadLetter), Some(sink)) => {
+                Ok(Some(GiveUp::DeadLetter(sink.clone())))
             }
-            _ => Ok(policy),
+            (Some(OnExhausted::DeadLetter), None) => Err(Problem::new(
+                "on-exhausted",
+                "\"dead-letter\" needs the name of a sink: set dead-letter as well",
+            )),
+            (Some(OnExhausted::Skip | OnExhausted::Halt) | None, Some(_)) => Err(Problem::new(
+                "dead-letter",
+                "is only used with on-exhausted = \"dead-letter\": set that, or remove this",
+            )),
+            (Some(OnExhausted::Skip), None) => Ok(Some(GiveUp::Skip)),
+            (Some(OnExhausted::Halt), None) => Ok(Some(GiveUp::Halt)),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl From<FailurePolicy> for FailureFile {
+    fn from(policy: FailurePolicy) -> Self {
+        let (on_exhausted, dead_letter) = match policy.then {
+            Some(GiveUp::DeadLetter(sink)) => (Some(OnExhausted::DeadLetter), Some(sink)),
+            Some(GiveUp::Skip) => (Some(OnExhausted::Skip), None),
+            Some(GiveUp::Halt) => (Some(OnExhausted::Halt), None),
+            None => (None, None),
+        };
+        Self {
+            attempts: policy.attempts,
+            unavailable_attempts: policy.unavailable_attempts,
+            misconfigured_attempts: policy.misconfigured_attempts,
+            max_age: policy.max_age,
+            bisect: Some(policy.bisect),
+            on_exhausted,
+            dead_letter,
+            order: Some(match policy.order {
+                Order::Shard => OrderWord::Shard,
+                Order::Key => OrderWord::Key,
+            }),
         }
     }
 }

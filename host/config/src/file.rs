@@ -9,11 +9,13 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_core::plugin::{GuestLimits, PluginName};
 use shardmill_core::rollout::RolloutPolicy;
+use shardmill_core::stream::StreamName;
 use shardmill_wasm::IntegrityRules;
 use shardmill_worker::BatchLimits;
 
 use super::aws::AwsFile;
 use super::compile::CompileFile;
+use super::config::Config;
 use super::delivery::{BatchFile, CheckpointFile, RetryFile};
 use super::failure::FailureFile;
 use super::grants::CeilingsFile;
@@ -28,85 +30,68 @@ use super::reads::ReadsFile;
 use super::retrieval::refuse_shared_consumers;
 use super::rollout::RolloutFile;
 use super::secrets::{SecretFile, check_secrets};
-use super::settings::{Applications, Config, shared_applications};
+use super::settings::{Applications, shared_applications};
 use super::sinks::{SinkFile, check_sinks};
 use super::streams;
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+/// The folder of plugins, unless the file names another.
+const DEFAULT_PLUGINS: &str = "plugins";
+
+/// As written. What is absent is as by default.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct ConfigFile {
     stream: Option<String>,
-    #[serde(default = "default_plugins")]
-    plugins: PathBuf,
+    plugins: Option<PathBuf>,
     worker_id: Option<String>,
     initial_position: Option<String>,
-    #[serde(default)]
     aws: AwsFile,
-    #[serde(default)]
     leases: LeasesFile,
-    #[serde(default)]
     reads: ReadsFile,
-    #[serde(default)]
     batch: BatchFile,
-    #[serde(default)]
     checkpoint: CheckpointFile,
-    #[serde(default)]
     retry: RetryFile,
-    #[serde(default)]
     failure: FailureFile,
-    #[serde(default)]
     limits: HostLimitsFile,
-    #[serde(default)]
     ceilings: CeilingsFile,
-    #[serde(default)]
     http: HttpRequestsFile,
-    #[serde(default)]
     secrets: BTreeMap<String, SecretFile>,
-    #[serde(default)]
     compile: CompileFile,
-    #[serde(default)]
     rollout: RolloutFile,
-    #[serde(default)]
     integrity: IntegrityFile,
-    #[serde(default)]
     host: HostFile,
-    #[serde(default)]
     sinks: BTreeMap<String, SinkFile>,
-    #[serde(default)]
     plugin: BTreeMap<String, PluginFile>,
-}
-
-fn default_plugins() -> PathBuf {
-    "plugins".into()
 }
 
 // === impl ConfigFile ===
 
 impl ConfigFile {
-    /// `sections` is the same file's `[plugin]`, as it stands there.
-    pub(super) fn check(
-        mut self,
-        folder: &Path,
-        sections: BTreeMap<String, toml::Table>,
-    ) -> Result<Config, Problem> {
-        let plugins = std::mem::take(&mut self.plugin);
-        let mut config = self.check_general(folder, sections)?;
-        config.applications = check_plugins(plugins, &config)?;
+    /// A file that says nothing but which stream to read.
+    pub(super) fn reading(stream: &StreamName) -> Self {
+        Self {
+            stream: Some(stream.to_string()),
+            ..Self::default()
+        }
+    }
+
+    /// Relative paths are relative to `folder`.
+    pub(super) fn check(mut self, folder: &Path) -> Result<Config, Problem> {
+        let sections = std::mem::take(&mut self.plugin);
+        let mut config = self.check_general(folder)?;
+        check_sections(&sections, &mut config)?;
+        config.sections = sections;
         Ok(config)
     }
 
-    fn check_general(
-        self,
-        folder: &Path,
-        sections: BTreeMap<String, toml::Table>,
-    ) -> Result<Config, Problem> {
+    fn check_general(self, folder: &Path) -> Result<Config, Problem> {
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
         let sinks = check_sinks(self.sinks, folder)?;
         let limits = self.limits.check(GuestLimits::default()).under("limits")?;
         let ceilings = self.ceilings;
         Ok(Config {
             stream: self.stream.as_deref().map(streams::stream).transpose()?,
-            plugins: folder.join(self.plugins),
+            plugins: folder.join(self.plugins.unwrap_or_else(|| DEFAULT_PLUGINS.into())),
             worker_id: usable_worker_id(&worker_id).at("worker-id")?,
             initial_position: streams::initial_position(self.initial_position.as_deref())?,
             aws: self.aws.check().under("aws")?,
@@ -117,7 +102,7 @@ impl ConfigFile {
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
-            grant_ceilings: ceilings.check_grants().under("ceilings")?,
+            permission_ceilings: ceilings.check_permissions().under("ceilings")?,
             name_ceilings: ceilings.names.check(&sinks).under("ceilings")?,
             ceilings: ceilings.limits.over(default_ceilings()).under("ceilings")?,
             compile: self.compile.check().under("compile")?,
@@ -127,7 +112,7 @@ impl ConfigFile {
             limits,
             integrity: self
                 .integrity
-                .check(IntegrityRules::default())
+                .check(&IntegrityRules::default())
                 .under("integrity")?,
             rollout: self
                 .rollout
@@ -135,36 +120,45 @@ impl ConfigFile {
                 .under("rollout")?,
             failure: self.failure.check(&sinks).under("failure")?,
             sinks,
-            plugin: sections,
             environment: Vec::new(),
+            sections: BTreeMap::new(),
+            integrity_of_plugins: BTreeMap::new(),
             applications: Applications::default(),
         })
     }
 }
 
-/// Checks the sections of plugins against the general settings, and against each other. Returns the
-/// applications that they name.
-fn check_plugins(
-    files: BTreeMap<String, PluginFile>,
-    general: &Config,
-) -> Result<Applications, Problem> {
-    let (mut by_section, mut by_name) = (BTreeMap::new(), BTreeMap::new());
-    let mut applications = Applications::default();
-    for (name, file) in files {
-        let section = format!("plugin.{name}");
-        let name = PluginName::new(&name).at(&section)?;
-        let base = file.application_of(&name).to_owned();
-        let plugin = file.check(&name, general).under(&section)?;
-        applications.add(&name, &base, &plugin);
+/// Checks the sections of plugins against the general settings, and against each other. `config`
+/// takes over what they say of applications and components.
+fn check_sections(
+    sections: &BTreeMap<String, PluginFile>,
+    config: &mut Config,
+) -> Result<(), Problem> {
+    let mut by_key = BTreeMap::new();
+    let mut by_name = BTreeMap::new();
+    for (name, file) in sections {
+        let key = format!("plugin.{name}");
+        let name = PluginName::new(name).at(&key)?;
+        let plugin = config.check_plugin(&name, file.clone()).under(&key)?;
+        if let Some(own) = &file.integrity {
+            let rules = own
+                .check(&config.integrity)
+                .under("integrity")
+                .under(&key)?;
+            config.integrity_of_plugins.insert(name.to_string(), rules);
+        }
+        config
+            .applications
+            .add(&name, file.application_of(&name), &plugin);
         by_name.insert(name.to_string(), plugin.clone());
-        by_section.insert(section, plugin);
+        by_key.insert(key, plugin);
     }
-    refuse_shared_consumers(&by_section)?;
+    refuse_shared_consumers(&by_key)?;
     if let Some(shared) = shared_applications(&by_name).pop() {
         let key = format!("plugin.{}.application", shared.plugin);
         return Err(Problem::new(key, shared.told));
     }
-    Ok(applications)
+    Ok(())
 }
 
 /// In rows, logs and tables; a KCL's ids are host names and random parts.

@@ -1,20 +1,21 @@
-//! What is wrong with the plugins as they lie in the folder, and with what the configuration names
-//! outside of itself: told before a host starts, all at once.
+//! Problems with the plugins in the folder, and with what the configuration names outside of itself,
+//! all at once and before a host starts.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use shardmill_core::plugin::{PluginName, SecretSource};
 use shardmill_core::stream::{InitialPosition, Utc};
 use shardmill_sinks::SinkOptions;
 
+use super::config::Config;
 use super::gather::LeftOut;
 use super::manifest::Manifest;
 use super::rest::Rest;
-use super::settings::{Config, PluginConfig, shared_applications};
+use super::settings::{PluginConfig, shared_applications};
 use crate::files;
 
-/// What `run --check` tells beyond the file itself.
+/// What `run --check` reports beyond the file itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// A host, or a plugin, would not start.
@@ -31,8 +32,8 @@ impl Rest {
 }
 
 impl Config {
-    /// Looks at the folder of plugins, the environment and the files of secrets. Nothing is loaded,
-    /// nobody is asked. `now` is what time people say that it is.
+    /// Checks the folder of plugins, the environment and the files of secrets, without loading a
+    /// plugin or opening a connection. `now` is the wall time.
     pub fn check_around(&self, now: Utc) -> Checked {
         self.check_without(&LeftOut::default(), now)
     }
@@ -62,151 +63,91 @@ impl Config {
         )
     }
 
-    /// The settings of the plugins whose components lie in the folder. What cannot be read is left
-    /// to others to tell.
-    pub fn plugins_to_serve(&self) -> Vec<PluginConfig> {
-        let components = self.components();
-        let settings = components.iter().filter_map(|name| {
-            let name = PluginName::new(name).ok()?;
-            let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name)).ok()?;
-            self.of_plugin(&name, manifest.as_ref()).ok()
-        });
-        settings.collect()
-    }
-
-    /// The settings of each plugin that lies in the folder, is configured here or has a manifest
-    /// there, by name. Names that no plugin can have are left to others to tell.
-    ///
-    /// # Errors
-    /// The settings of one cannot be used.
-    pub fn all_plugins(&self) -> Result<BTreeMap<String, PluginConfig>, String> {
-        let mut plugins = self.settings_of_plugins()?;
-        let components = self.components().into_iter();
-        for name in components.filter_map(|name| PluginName::new(&name).ok()) {
-            if !plugins.contains_key(name.as_str()) {
-                // Without a manifest: those have their settings already.
-                let plugin = self.of_plugin(&name, None)?;
-                plugins.insert(name.as_str().to_owned(), plugin);
-            }
-        }
-        Ok(plugins)
-    }
-
-    /// The names of the components in the folder, whether they can name plugins or not.
-    pub(super) fn components(&self) -> BTreeSet<String> {
-        self.names_in_folder("wasm")
-    }
-
     fn check_plugins(&self, left_out: &LeftOut, now: Utc, checked: &mut Checked) {
         checked.warnings.extend(self.unheeded_files());
         let components = self.components();
-        for name in self
-            .plugin
-            .keys()
-            .filter(|name| !components.contains(*name))
-        {
-            let warning = format!(
-                "[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder"
-            );
-            checked.warnings.push(warning);
+        for name in self.sections.keys() {
+            if !components.contains(name) {
+                checked.warnings.push(format!(
+                    "[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder"
+                ));
+            }
         }
-        let mut settings = BTreeMap::new();
+        let mut plugins = BTreeMap::new();
         // Under dot names editors and copy tools write first.
         for name in components.iter().filter(|name| !name.starts_with('.')) {
-            let name = match PluginName::new(name) {
-                Ok(name) => name,
-                Err(error) => {
-                    checked
-                        .problems
-                        .push(format!("a component is not loaded: {error}"));
-                    continue;
-                }
-            };
-            let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name))
-                .map_err(|error| error.to_string());
-            let own = manifest
-                .and_then(|manifest| self.of_plugin_without(left_out, &name, manifest.as_ref()));
-            match own {
-                Ok(Some(own)) => {
-                    check_positions(&name, &own, now, checked);
-                    settings.insert(name.to_string(), own);
+            match self.check_plugin_file(left_out, name) {
+                Ok(Some(plugin)) => {
+                    check_positions(name, &plugin, now, checked);
+                    plugins.insert(name.clone(), plugin);
                 }
                 Ok(None) => {}
                 Err(problem) => checked.problems.push(problem),
             }
         }
-        if left_out.has("application") {
-            return;
+        if !left_out.has("application") {
+            let shared = shared_applications(&plugins).into_iter();
+            checked.problems.extend(shared.map(|one| one.told));
         }
-        let shared = shared_applications(&settings);
-        checked
-            .problems
-            .extend(shared.into_iter().map(|one| one.told));
+    }
+
+    /// The settings of the component of that name, as far as there are any.
+    fn check_plugin_file(
+        &self,
+        left_out: &LeftOut,
+        name: &str,
+    ) -> Result<Option<PluginConfig>, String> {
+        let name =
+            PluginName::new(name).map_err(|error| format!("a component is not loaded: {error}"))?;
+        let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name))
+            .map_err(|error| error.to_string())?;
+        self.of_plugin_without(left_out, &name, manifest.as_ref())
     }
 
     /// Files that look like components to people only.
     fn unheeded_files(&self) -> Vec<String> {
-        let files = std::fs::read_dir(&self.plugins)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path());
-        let is_almost = |path: &PathBuf| {
-            path.extension()
-                .is_some_and(|found| found != "wasm" && found.eq_ignore_ascii_case("wasm"))
-        };
-        let told = |path: PathBuf| {
-            format!(
-                "{} is not loaded: a component's name ends in .wasm",
-                path.display()
-            )
-        };
-        files.filter(is_almost).map(told).collect()
-    }
-
-    fn names_in_folder(&self, extension: &str) -> BTreeSet<String> {
-        let files = std::fs::read_dir(&self.plugins)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path());
-        let matching =
-            files.filter(|path| path.extension().is_some_and(|found| found == extension));
-        matching
-            .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-            .collect()
+        let mut unheeded = Vec::new();
+        for path in self.files_in_folder() {
+            let extension = path.extension().unwrap_or_default();
+            if extension != "wasm" && extension.eq_ignore_ascii_case("wasm") {
+                unheeded.push(format!(
+                    "{} is not loaded: a component's name ends in .wasm",
+                    path.display()
+                ));
+            }
+        }
+        unheeded
     }
 
     fn check_environment(&self, checked: &mut Checked) {
         for (name, sink) in &self.sinks {
-            let SinkOptions::Http(options) = sink else {
-                continue;
-            };
-            for header in options.headers.values() {
+            if let SinkOptions::Http(options) = sink {
                 let key = format!("sinks.{name}.headers");
-                if let Some(variable) = header.variable() {
-                    checked.problems.extend(unset(&key, variable));
-                }
-                if let Some(path) = header.file() {
-                    checked.problems.extend(unreadable(&key, path));
+                for header in options.headers.values() {
+                    let variable = header.variable();
+                    let file = header.file();
+                    let unset = variable.and_then(|variable| unset(&key, variable));
+                    checked.problems.extend(unset);
+                    let unreadable = file.and_then(|file| unreadable(&key, file));
+                    checked.problems.extend(unreadable);
                 }
             }
         }
-        let token = self
-            .host
-            .admin_token
-            .iter()
-            .map(|source| ("host.admin-token".to_owned(), source));
-        let secrets = self
-            .secrets
-            .iter()
-            .map(|(name, secret)| (format!("secrets.{name}"), &secret.source));
-        for (key, source) in secrets.chain(token) {
-            checked.problems.extend(match source {
-                SecretSource::Variable(name) => unset(&key, name),
-                SecretSource::File(path) => unreadable(&key, path),
-            });
+        for (name, secret) in &self.secrets {
+            let missing = missing(&format!("secrets.{name}"), &secret.source);
+            checked.problems.extend(missing);
         }
+        if let Some(token) = &self.host.admin_token {
+            checked.problems.extend(missing("host.admin-token", token));
+        }
+    }
+}
+
+/// What is wrong with the place where the secret of `key` is kept.
+fn missing(key: &str, source: &SecretSource) -> Option<String> {
+    match source {
+        SecretSource::Variable(name) => unset(key, name),
+        SecretSource::File(path) => unreadable(key, path),
     }
 }
 
@@ -220,17 +161,18 @@ fn unreadable(key: &str, path: &Path) -> Option<String> {
     Some(format!("{key}: cannot read {}: {error}", path.display()))
 }
 
-/// From a time to come nothing is read until then, and it may be a slip in the year.
-fn check_positions(name: &PluginName, plugin: &PluginConfig, now: Utc, checked: &mut Checked) {
+/// Warns of positions in the future: nothing is read until then, and it may be a slip in the year.
+fn check_positions(name: &str, plugin: &PluginConfig, now: Utc, checked: &mut Checked) {
     for stream in &plugin.streams {
-        match stream.initial_position {
-            InitialPosition::AtTimestamp(ms) if ms > now.0 => checked.warnings.push(format!(
+        if let InitialPosition::AtTimestamp(ms) = stream.initial_position
+            && ms > now.0
+        {
+            checked.warnings.push(format!(
                 "plugin {name}: initial-position of {} is in the future, {}: records that arrive \
                     before it are not read",
                 stream.stream,
                 Utc(ms)
-            )),
-            _ => {}
+            ));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! All problems of a file at once. Whoever reads settings ends at the first problem; here what it
-//! names is taken out, and the rest is read again, so that nothing but the reader itself decides
-//! what is wrong.
+//! All problems of a file at once. A check ends at its first problem; here the key of that problem
+//! is taken out and the rest is checked again, so that only the check itself decides what is wrong.
 
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 
+use super::key::{last_name, split_first};
 use super::problem::{Problem, TOLD_MAX};
 
 /// Problems that are looked for. Some of them follow from others and are not told.
@@ -37,27 +37,53 @@ impl Gathered {
         }
     }
 
-    /// Reads `table`, without what is wrong in it. `None` if there is a problem that goes away with
-    /// no key.
-    pub(super) fn read<T>(
+    /// The settings in `table`, without the keys that are unknown or have values of another type,
+    /// which are taken out of it. `None` if there is a problem that goes away with no key, or if
+    /// there are too many.
+    pub(super) fn typed<S: DeserializeOwned>(&mut self, table: &mut toml::Table) -> Option<S> {
+        loop {
+            match typed(table) {
+                Ok(settings) => return Some(settings),
+                Err(problem) => self.leave_out(problem, table)?,
+            }
+        }
+    }
+
+    /// What `check` makes of `settings`, which were read from `table`, without the keys that it
+    /// refuses. `None` as for [`Self::typed`].
+    pub(super) fn checked<S: DeserializeOwned, T>(
         &mut self,
+        mut settings: S,
         table: &mut toml::Table,
-        read: impl Fn(&toml::Table) -> Result<T, Problem>,
+        check: impl Fn(S) -> Result<T, Problem>,
     ) -> Option<T> {
         loop {
-            let problem = match read(table) {
-                Ok(settings) => return Some(settings),
-                Err(problem) => problem,
-            };
-            let taken = take_out(table, problem.key());
-            // What was meant is missing, and is no second mistake.
-            self.taken.extend(problem.meant());
-            if !self.taken.iter().any(|key| problem.may_follow_from(key)) {
-                self.problems.push(problem);
+            match check(settings) {
+                Ok(checked) => return Some(checked),
+                Err(problem) => self.leave_out(problem, table)?,
             }
-            let is_enough = self.problems.len() > TOLD_MAX || self.taken.len() >= LOOKED_FOR_MAX;
-            self.taken.push(taken.filter(|_| !is_enough)?);
+            settings = self.typed(table)?;
         }
+    }
+
+    /// Takes the key of `problem` out of `table`. The problem counts unless it may follow from an
+    /// earlier one. `None` if nothing can be taken out, or if there are enough problems.
+    fn leave_out(&mut self, problem: Problem, table: &mut toml::Table) -> Option<()> {
+        let taken = take_out(table, problem.key());
+        // What was meant is missing, and is no second mistake.
+        self.taken.extend(problem.meant());
+        if !self.taken.iter().any(|key| problem.may_follow_from(key)) {
+            self.problems.push(problem);
+        }
+        if self.problems.len() > TOLD_MAX || self.taken.len() >= LOOKED_FOR_MAX {
+            return None;
+        }
+        self.taken.push(taken?);
+        Some(())
+    }
+
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        self.problems
     }
 
     pub(super) fn problems(&self) -> &[Problem] {
@@ -74,32 +100,19 @@ impl Gathered {
 impl LeftOut {
     /// Whether a key of this name is among them, in whichever section.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|key| last_of(key) == name)
+        self.0.iter().any(|key| last_name(key) == name)
     }
 
     /// Whether `problem`, of a manifest, may be there only because one of them is missing.
     pub(super) fn explains(&self, problem: &Problem) -> bool {
-        self.0.iter().any(|key| problem.speaks_of(last_of(key)))
+        self.0.iter().any(|key| problem.speaks_of(last_name(key)))
     }
-}
-
-fn last_of(key: &str) -> &str {
-    key.rsplit('.').next().unwrap_or(key)
 }
 
 /// Takes `key` out of `table`, or what it would be in. The answer is the key of what is gone.
 fn take_out(table: &mut toml::Table, key: &str) -> Option<String> {
-    // Names of plugins and sinks may have dots in them.
-    let is_on_the_way = |name: &&String| {
-        key.strip_prefix(name.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    let name = table
-        .keys()
-        .filter(is_on_the_way)
-        .max_by_key(|name| name.len())?
-        .clone();
-    let within = key[name.len()..].trim_start_matches('.');
+    let (name, within) = split_first(key, table.keys().map(String::as_str))?;
+    let name = name.to_owned();
     let section = table.get_mut(&name).and_then(toml::Value::as_table_mut);
     if let Some(taken) = section.and_then(|section| take_out(section, within)) {
         return Some(format!("{name}.{taken}"));
@@ -109,7 +122,7 @@ fn take_out(table: &mut toml::Table, key: &str) -> Option<String> {
 }
 
 /// The table as settings, if every key is known and every value of its type.
-pub(super) fn typed<T: DeserializeOwned>(table: &toml::Table) -> Result<T, Problem> {
+fn typed<T: DeserializeOwned>(table: &toml::Table) -> Result<T, Problem> {
     let error = match deserialized::<T>(table) {
         Ok(settings) => return Ok(settings),
         Err(error) => error,

@@ -1,5 +1,5 @@
-//! The section `[grants]` of a plugin, and `[ceilings.grants]`: what a manifest may ask for.
-//! Nothing unless it is said.
+//! The section `[grants]` of a plugin: its permissions. And `[ceilings.grants]`: which of them a
+//! manifest may ask for. Everything is denied by default.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +12,25 @@ use super::limits::LimitsFile;
 use super::names::NameCeilingsFile;
 use super::problem::{At, Problem, Under};
 use super::secrets::is_of_aws;
-use super::settings::{Config, PermissionCeilings};
+use super::settings::{PermissionCeilings, SecretConfig};
 
 /// Most hosts that a plugin is granted one by one; more is a pattern.
 const HOSTS_MAX: usize = 256;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+/// The host's secrets, by name.
+type Secrets = BTreeMap<String, SecretConfig>;
+
+/// The section `[grants]` of a plugin or a manifest.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct GrantsFile {
-    #[serde(default)]
-    http: Vec<String>,
-    #[serde(default)]
-    env: Vec<String>,
-    #[serde(default)]
-    secrets: Vec<String>,
-    #[serde(default)]
-    state: bool,
+    http: Option<Vec<String>>,
+    env: Option<Vec<String>>,
+    secrets: Option<Vec<String>>,
+    state: Option<bool>,
 }
 
+/// The section `[ceilings.grants]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct GrantCeilingsFile {
@@ -53,155 +54,192 @@ impl<'de> Deserialize<'de> for CeilingsFile {
     /// By hand, since unknown keys are refused, which a flattened section would not do.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let readable = |error: toml::de::Error| de::Error::custom(error.message());
-        let mut table = toml::Table::deserialize(deserializer)?;
-        let grants = table
-            .remove("grants")
-            .map(toml::Value::try_into)
-            .transpose()
-            .map_err(readable)?;
-        let names: toml::Table = NameCeilingsFile::KEYS
-            .iter()
-            .filter_map(|key| table.remove_entry(*key))
-            .collect();
-        let names = names.try_into().map_err(readable)?;
+        let mut limits = toml::Table::deserialize(deserializer)?;
+        let grants = match limits.remove("grants") {
+            Some(grants) => grants.try_into().map_err(readable)?,
+            None => GrantCeilingsFile::default(),
+        };
+        let mut names = toml::Table::new();
+        for key in NameCeilingsFile::KEYS {
+            names.extend(limits.remove_entry(key));
+        }
         Ok(Self {
-            limits: table.try_into().map_err(readable)?,
-            names,
-            grants: grants.unwrap_or_default(),
+            names: names.try_into().map_err(readable)?,
+            limits: limits.try_into().map_err(readable)?,
+            grants,
         })
     }
 }
 
 impl CeilingsFile {
-    /// Problems are named by key, without the section.
-    pub(super) fn check_grants(&self) -> Result<PermissionCeilings, Problem> {
-        let GrantCeilingsFile { http, env, state } = &self.grants;
-        let check = || {
-            Ok(PermissionCeilings {
-                http: hosts(http)?,
-                env: variables(env)?,
-                state: state.unwrap_or(true),
-            })
-        };
-        check().under("grants")
+    /// The permissions that a manifest may ask for. Problems are named by key, without the section.
+    pub(super) fn check_permissions(&self) -> Result<PermissionCeilings, Problem> {
+        self.grants.check().under("grants")
+    }
+}
+
+impl GrantCeilingsFile {
+    fn check(&self) -> Result<PermissionCeilings, Problem> {
+        Ok(PermissionCeilings {
+            http: hosts(&self.http)?,
+            env: variables(&self.env)?,
+            state: self.state.unwrap_or(true),
+        })
     }
 }
 
 impl GrantsFile {
+    /// These keys, and those of `under` that are not set here.
+    pub(super) fn laid_over(self, under: Self) -> Self {
+        Self {
+            http: self.http.or(under.http),
+            env: self.env.or(under.env),
+            secrets: self.secrets.or(under.secrets),
+            state: self.state.or(under.state),
+        }
+    }
+
+    /// The same, asking for nothing but state.
+    pub(super) fn state_only(&self) -> Self {
+        Self {
+            state: self.state,
+            ..Self::default()
+        }
+    }
+
     /// What is asked for, an item a line; for people.
     pub(super) fn lines(&self) -> Vec<String> {
-        let items = |kind: &str, items: &[String]| {
-            items.iter().map(|item| format!("{kind} {item}")).collect()
-        };
-        let state = if self.state {
-            vec!["state".to_owned()]
-        } else {
-            Vec::new()
-        };
-        [
-            items("http", &self.http),
-            items("env", &self.env),
-            items("secret", &self.secrets),
-            state,
-        ]
-        .concat()
+        let mut lines = Vec::new();
+        for (kind, items) in [
+            ("http", &self.http),
+            ("env", &self.env),
+            ("secret", &self.secrets),
+        ] {
+            lines.extend(items.iter().flatten().map(|item| format!("{kind} {item}")));
+        }
+        if self.asks_for_state() {
+            lines.push("state".to_owned());
+        }
+        lines
     }
 
     /// What is granted. Problems are named by key, without the section.
-    pub(super) fn check(self, order: Order, general: &Config) -> Result<Permissions, Problem> {
-        let env = variables(&self.env)?;
-        if let Some((variable, whose)) = env
-            .iter()
-            .find_map(|one| Some((one, holder_of(one, general)?)))
-        {
-            let message = format!(
-                "{variable:?} is the variable of {whose}, which the environment would expose: \
-                    grant it as a secret"
-            );
-            return Err(Problem::new("env", message));
+    pub(super) fn check(
+        &self,
+        order: Order,
+        secrets: &Secrets,
+        sinks: &BTreeMap<String, SinkOptions>,
+    ) -> Result<Permissions, Problem> {
+        let env = variables(self.env.as_deref().unwrap_or_default())?;
+        for variable in &env {
+            if let Some(whose) = holder_of(variable, secrets, sinks) {
+                let message = format!(
+                    "{variable:?} is the variable of {whose}, which the environment would expose: \
+                        grant it as a secret"
+                );
+                return Err(Problem::new("env", message));
+            }
         }
-        if self.state && order == Order::Key {
+        if self.asks_for_state() && order == Order::Key {
             let message = "cannot be kept with failure.order = \"key\": later records would be \
                 counted before earlier ones that wait, so set failure.order = \"shard\"";
             return Err(Problem::new("state", message));
         }
         Ok(Permissions {
-            http: hosts(&self.http)?,
+            http: hosts(self.http.as_deref().unwrap_or_default())?,
             env,
-            secrets: self.secrets(general)?,
-            state: self.state,
+            secrets: self.secrets(secrets)?,
+            state: self.asks_for_state(),
         })
     }
 
-    fn secrets(&self, general: &Config) -> Result<BTreeMap<String, SecretSource>, Problem> {
-        let find = |name: &String| {
-            if let Some(secret) = general.secrets.get(name) {
-                Ok((name.clone(), secret.source.clone()))
-            } else {
+    fn asks_for_state(&self) -> bool {
+        self.state.unwrap_or_default()
+    }
+
+    fn secrets(&self, all: &Secrets) -> Result<BTreeMap<String, SecretSource>, Problem> {
+        let mut found = BTreeMap::new();
+        for name in self.secrets.iter().flatten() {
+            let Some(secret) = all.get(name) else {
                 let message = format!(
                     "no secret is named {name:?}: add [secrets.{name}] to the host's configuration"
                 );
-                Err(Problem::new("secrets", message))
-            }
-        };
-        self.secrets.iter().map(find).collect()
+                return Err(Problem::new("secrets", message));
+            };
+            found.insert(name.clone(), secret.source.clone());
+        }
+        Ok(found)
     }
 
-    /// Refuses what a manifest may not ask for.
+    /// Refuses what a manifest may not ask for, unless the operator's `section` sets that key.
     pub(super) fn refuse_beyond(
         &self,
+        section: &Self,
         plugin: &PluginName,
-        general: &Config,
+        ceilings: &PermissionCeilings,
+        secrets: &Secrets,
     ) -> Result<(), Problem> {
-        let ceilings = &general.grant_ceilings;
-        let beyond = |key: &str, what: &str, mend: &str| {
-            let message = format!(
-                "{what} is more than this host allows a manifest: {mend}, or set it in the host's \
-                    section of the plugin"
-            );
-            Err(Problem::new(key, message))
-        };
-        for (text, host) in self.http.iter().zip(hosts(&self.http)?) {
-            if !ceilings.http.iter().any(|ceiling| ceiling.covers(&host)) {
-                return beyond(
-                    "http",
-                    &format!("{text:?}"),
-                    "add it to http under [ceilings.grants]",
-                );
-            }
+        if section.http.is_none() {
+            self.refuse_hosts_beyond(ceilings)?;
         }
-        if let Some(name) = self
-            .env
-            .iter()
-            .find(|name| !ceilings.env.contains(*name) && !is_of_aws(name))
-        {
-            return beyond(
-                "env",
-                &format!("{name:?}"),
-                "add it to env under [ceilings.grants]",
-            );
+        if section.env.is_none() {
+            self.refuse_variables_beyond(ceilings)?;
         }
-        let may_have = |name: &str| {
-            general
-                .secrets
-                .get(name)
-                .is_none_or(|secret| secret.plugins.contains(plugin.as_str()))
-        };
-        if let Some(name) = self.secrets.iter().find(|name| !may_have(name)) {
-            return beyond(
-                "secrets",
-                &format!("{name:?}"),
-                &format!(
-                    "add {plugin:?} to plugins under [secrets.{name}]",
-                    plugin = plugin.as_str()
-                ),
-            );
+        if section.secrets.is_none() {
+            self.refuse_secrets_of_others(plugin, secrets)?;
         }
-        if self.state && !ceilings.state {
-            return beyond("state", "state", "set state = true under [ceilings.grants]");
+        if section.state.is_none() && self.asks_for_state() && !ceilings.state {
+            let fix = "set state = true under [ceilings.grants]";
+            return Err(beyond("state", "state", fix));
         }
         Ok(())
     }
+
+    fn refuse_hosts_beyond(&self, ceilings: &PermissionCeilings) -> Result<(), Problem> {
+        let texts = self.http.as_deref().unwrap_or_default();
+        for (text, host) in texts.iter().zip(hosts(texts)?) {
+            if !ceilings.http.iter().any(|ceiling| ceiling.covers(&host)) {
+                let fix = "add it to http under [ceilings.grants]";
+                return Err(beyond("http", &format!("{text:?}"), fix));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_variables_beyond(&self, ceilings: &PermissionCeilings) -> Result<(), Problem> {
+        for name in self.env.iter().flatten() {
+            if !ceilings.env.contains(name) && !is_of_aws(name) {
+                let fix = "add it to env under [ceilings.grants]";
+                return Err(beyond("env", &format!("{name:?}"), fix));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_secrets_of_others(
+        &self,
+        plugin: &PluginName,
+        secrets: &Secrets,
+    ) -> Result<(), Problem> {
+        let plugin = plugin.as_str();
+        for name in self.secrets.iter().flatten() {
+            let secret = secrets.get(name);
+            if secret.is_some_and(|secret| !secret.plugins.contains(plugin)) {
+                let fix = format!("add {plugin:?} to plugins under [secrets.{name}]");
+                return Err(beyond("secrets", &format!("{name:?}"), &fix));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says what is too much, and both places where the operator may allow it.
+fn beyond(key: &str, what: &str, fix: &str) -> Problem {
+    let message = format!(
+        "{what} is more than this host allows a manifest: {fix}, or set it in the host's section \
+            of the plugin"
+    );
+    Problem::new(key, message)
 }
 
 fn hosts(entries: &[String]) -> Result<Vec<HttpHost>, Problem> {
@@ -235,25 +273,26 @@ fn variables(names: &[String]) -> Result<BTreeSet<String>, Problem> {
     Ok(names.iter().cloned().collect())
 }
 
-/// The secret, or the sink, whose value is in a variable.
-fn holder_of(variable: &str, general: &Config) -> Option<String> {
-    let is_its =
-        |source: &SecretSource| matches!(source, SecretSource::Variable(name) if name == variable);
-    let secret = general
-        .secrets
-        .iter()
-        .find(|(_, secret)| is_its(&secret.source));
-    let sends = |sink: &SinkOptions| match sink {
-        SinkOptions::Http(options) => options
-            .headers
-            .values()
-            .any(|header| header.variable() == Some(variable)),
-        _ => false,
-    };
-    let sink = general.sinks.iter().find(|(_, sink)| sends(sink));
-    secret
-        .map(|(name, _)| format!("the secret {name}"))
-        .or_else(|| sink.map(|(name, _)| format!("the sink {name}")))
+/// The secret or the sink whose value is in `variable`.
+fn holder_of(
+    variable: &str,
+    secrets: &Secrets,
+    sinks: &BTreeMap<String, SinkOptions>,
+) -> Option<String> {
+    for (name, secret) in secrets {
+        if matches!(&secret.source, SecretSource::Variable(held) if held == variable) {
+            return Some(format!("the secret {name}"));
+        }
+    }
+    for (name, sink) in sinks {
+        if let SinkOptions::Http(options) = sink {
+            let mut headers = options.headers.values();
+            if headers.any(|header| header.variable() == Some(variable)) {
+                return Some(format!("the sink {name}"));
+            }
+        }
+    }
+    None
 }
 
 #[cfg(test)]

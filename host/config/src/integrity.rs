@@ -1,15 +1,12 @@
 //! The section `[integrity]`: which components are loaded at all.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 use shardmill_core::plugin::PluginDigest;
-use shardmill_wasm::{Integrity, IntegrityRules, PublicKey};
+use shardmill_wasm::{IntegrityRules, PublicKey};
 
 use super::problem::{At, Problem};
-use super::settings::Config;
 
-#[derive(Debug, Default, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct IntegrityFile {
     allowed_digests: Option<Vec<String>>,
@@ -21,27 +18,17 @@ pub(super) struct IntegrityFile {
 
 impl IntegrityFile {
     /// A plugin's own keys over the general ones. Problems are named by key, without the section.
-    pub(super) fn check(self, general: IntegrityRules) -> Result<IntegrityRules, Problem> {
-        let digest = |text: &String| {
-            PluginDigest::from_hex(text).ok_or_else(|| {
-                let help = "`shardmill check` prints a component's digest, as `sha256sum` does";
-                Problem::new(
-                    "allowed-digests",
-                    format!("{text:?} is not the 64 hex digits of a SHA-256: {help}"),
-                )
-            })
-        };
-        let key = |text: &String| PublicKey::parse(text).at("keys");
-        let digests = self
-            .allowed_digests
-            .map(|texts| texts.iter().map(digest).collect::<Result<Vec<_>, _>>());
-        let keys = self
-            .keys
-            .map(|texts| texts.iter().map(key).collect::<Result<Vec<_>, _>>());
+    pub(super) fn check(&self, general: &IntegrityRules) -> Result<IntegrityRules, Problem> {
         let rules = IntegrityRules {
-            allowed_digests: digests.transpose()?.or(general.allowed_digests),
+            allowed_digests: match &self.allowed_digests {
+                Some(texts) => Some(digests(texts)?),
+                None => general.allowed_digests.clone(),
+            },
             require_signature: self.require_signature.unwrap_or(general.require_signature),
-            keys: keys.transpose()?.unwrap_or(general.keys),
+            keys: match &self.keys {
+                Some(texts) => public_keys(texts)?,
+                None => general.keys.clone(),
+            },
             accept_bare_signatures: self
                 .accept_bare_signatures
                 .unwrap_or(general.accept_bare_signatures),
@@ -62,32 +49,29 @@ impl IntegrityFile {
     }
 }
 
-impl Config {
-    /// Which components a host with this configuration loads.
-    pub fn integrity(&self) -> Integrity {
-        Integrity {
-            general: self.integrity.clone(),
-            of_plugins: self.integrity_of_plugins(),
-            ..Integrity::default()
-        }
+fn digests(texts: &[String]) -> Result<Vec<PluginDigest>, Problem> {
+    let help = "`shardmill check` prints a component's digest, as `sha256sum` does";
+    let mut digests = Vec::new();
+    for text in texts {
+        let digest = PluginDigest::from_hex(text).ok_or_else(|| {
+            let message = format!("{text:?} is not the 64 hex digits of a SHA-256: {help}");
+            Problem::new("allowed-digests", message)
+        });
+        digests.push(digest?);
     }
+    Ok(digests)
+}
 
-    /// The rules of the plugins that have some of their own.
-    fn integrity_of_plugins(&self) -> BTreeMap<String, IntegrityRules> {
-        let own = |(name, section): (&String, &toml::Table)| {
-            let file: IntegrityFile = section.get("integrity")?.clone().try_into().ok()?;
-            // It was checked when the configuration was read.
-            Some((name.clone(), file.check(self.integrity.clone()).ok()?))
-        };
-        self.plugin.iter().filter_map(own).collect()
-    }
+fn public_keys(texts: &[String]) -> Result<Vec<PublicKey>, Problem> {
+    let keys = texts.iter().map(|text| PublicKey::parse(text).at("keys"));
+    keys.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::*;
+    use crate::Config;
 
     const KEY: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 
@@ -104,7 +88,7 @@ mod tests {
              [plugin.def.integrity]\nrequire-signature = false\n"
         );
         let config = parsed(&text).unwrap();
-        let own = config.integrity_of_plugins();
+        let own = config.integrity_of_plugins;
         assert_eq!(own["abc"].allowed_digests.as_ref().map(Vec::len), Some(1));
         assert!(own["abc"].require_signature && own["abc"].keys.len() == 1);
         assert!(!own["def"].require_signature && own["def"].allowed_digests.is_none());

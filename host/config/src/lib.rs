@@ -1,8 +1,11 @@
 //! The configuration file: parsed once, into values that cannot be wrong.
 
+mod all_plugins;
+mod asked;
 mod aws;
 mod cache;
 mod compile;
+mod config;
 mod delivery;
 mod environment;
 mod error;
@@ -15,12 +18,15 @@ mod grants;
 mod host;
 mod http;
 mod integrity;
+mod key;
+mod key_lines;
 mod leases;
 mod limits;
 mod load;
 pub mod machine;
 mod manifest;
 mod names;
+mod of_plugin;
 mod plugin;
 mod problem;
 mod reads;
@@ -38,6 +44,7 @@ mod units;
 mod tests;
 
 pub use cache::CachePlace;
+pub use config::{Config, SectionOverrides};
 pub use error::ConfigError;
 pub use folder::Checked;
 pub use host::refuse_open;
@@ -47,6 +54,6 @@ pub use names::NameCeilings;
 pub use rest::Rest;
 pub use rights::{AwsPlace, Need, Resource, Statement};
 pub use settings::{
-    AwsConfig, Config, HostConfig, HttpConfig, OnRemove, PermissionCeilings, PluginConfig,
-    RetrievalMode, SecretConfig, StreamConfig,
+    AwsConfig, HostConfig, HttpConfig, OnRemove, PermissionCeilings, PluginConfig, RetrievalMode,
+    SecretConfig, StreamConfig,
 };

@@ -1,19 +1,20 @@
-//! What an instance may use: the host's word, a plugin's own, and how much of that a manifest may
-//! ask for. Each limit is a row of a table; what is done with limits is written once.
+//! What an instance may use: the host's settings, a plugin's own, and how much of that a manifest
+//! may ask for. A limit is one row of a table; reading, checking and comparing are written once.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use shardmill_core::plugin::GuestLimits;
 
 use super::problem::Problem;
-use super::units::to_usize;
 
-/// The most that a manifest may ask for unless the host says otherwise; inclusive. What JavaScript
-/// and Python need with room, a minute, which is still far below a lease's patience with a plugin,
-/// and of the rest some times what every plugin gets. What has no row in the table below is not
-/// asked for.
+/// The most that a manifest may ask for unless the host says otherwise; inclusive. Memory is what
+/// JavaScript and Python need with room; a minute is still far below a lease's patience with a
+/// plugin; the rest is a multiple of what every plugin gets.
 pub(super) fn default_ceilings() -> GuestLimits {
     GuestLimits {
         memory_bytes: 256 << 20,
@@ -32,71 +33,46 @@ pub(super) fn default_ceilings() -> GuestLimits {
 /// An item of DynamoDB has 400 KB at most (AWS limit), with its names, the checkpoint and a digest.
 const STATE_BYTES_MAX: usize = 380 << 10;
 
-/// The section `[limits]`: for every plugin that says nothing else.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct HostLimitsFile {
-    memory: Option<ByteSize>,
-    table_elements: Option<usize>,
-    #[serde(default, with = "humantime_serde")]
-    process_deadline: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    init_deadline: Option<Duration>,
-    hostcall_bytes: Option<ByteSize>,
-    handles: Option<usize>,
-    emit_bytes: Option<ByteSize>,
-    emit_count: Option<usize>,
-    state: Option<ByteSize>,
-    log_line_bytes: Option<ByteSize>,
-    log_lines_per_second: Option<u32>,
-    log_burst: Option<u32>,
-}
+/// The host's section `[limits]`, which has all keys of [`ROWS`]. It holds for every plugin that
+/// says nothing else.
+#[derive(Debug, Default)]
+pub(super) struct HostLimitsFile(LimitsFile);
 
-/// A plugin's own `[limits]`, and the host's `[ceilings]`, which have the same keys.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct LimitsFile {
-    memory: Option<ByteSize>,
-    table_elements: Option<usize>,
-    #[serde(default, with = "humantime_serde")]
-    process_deadline: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    init_deadline: Option<Duration>,
-    hostcall_bytes: Option<ByteSize>,
-    handles: Option<usize>,
-    emit_bytes: Option<ByteSize>,
-    emit_count: Option<usize>,
-    state: Option<ByteSize>,
-}
+/// A plugin's own `[limits]`, and the limits among the host's `[ceilings]`: the amounts that are
+/// set, by their keys, which are the first [`OF_PLUGINS`] of [`ROWS`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct LimitsFile(BTreeMap<&'static str, Amount>);
 
-/// A limit that a plugin may have of its own.
+/// A limit that can be set.
 struct Row {
     key: &'static str,
-    /// What the file says.
-    asked: fn(&LimitsFile) -> Option<Amount>,
-    /// Where it stands.
-    place: fn(&mut GuestLimits) -> Place<'_>,
-    /// What less than that is refused with.
+    /// The limit itself, within all of them.
+    bound: fn(&mut GuestLimits) -> Bound<'_>,
+    /// The least that it may be, and why.
     least: (Amount, &'static str),
 }
 
-/// Bytes or pieces; nanoseconds of a time. A row is compared with nothing but itself.
+/// Bytes, pieces, lines a second, or nanoseconds. Compared only with amounts of the same row.
 type Amount = u64;
 
-/// A limit in place.
-enum Place<'a> {
+/// A limit in its unit.
+enum Bound<'a> {
     Bytes(&'a mut usize),
     Count(&'a mut usize),
+    Lines(&'a mut u32),
     Time(&'a mut Duration),
 }
 
 const ABOVE_ZERO: (Amount, &str) = (1, "must be above zero");
+const ANY: (Amount, &str) = (0, "");
 
-const ROWS: [Row; 9] = [
+/// How many of [`ROWS`], from the first on, plugins and ceilings may set. The others are the host's.
+const OF_PLUGINS: usize = 9;
+
+const ROWS: [Row; 12] = [
     Row {
         key: "memory",
-        asked: |file| file.memory.map(|size| size.as_u64()),
-        place: |limits| Place::Bytes(&mut limits.memory_bytes),
+        bound: |limits| Bound::Bytes(&mut limits.memory_bytes),
         least: (
             1 << 20,
             "must be at least 1MiB: less does not hold any guest",
@@ -104,26 +80,22 @@ const ROWS: [Row; 9] = [
     },
     Row {
         key: "table-elements",
-        asked: |file| file.table_elements.map(|count| count as Amount),
-        place: |limits| Place::Count(&mut limits.table_elements),
+        bound: |limits| Bound::Count(&mut limits.table_elements),
         least: ABOVE_ZERO,
     },
     Row {
         key: "process-deadline",
-        asked: |file| file.process_deadline.map(nanoseconds),
-        place: |limits| Place::Time(&mut limits.process_deadline),
+        bound: |limits| Bound::Time(&mut limits.process_deadline),
         least: ABOVE_ZERO,
     },
     Row {
         key: "init-deadline",
-        asked: |file| file.init_deadline.map(nanoseconds),
-        place: |limits| Place::Time(&mut limits.init_deadline),
+        bound: |limits| Bound::Time(&mut limits.init_deadline),
         least: ABOVE_ZERO,
     },
     Row {
         key: "hostcall-bytes",
-        asked: |file| file.hostcall_bytes.map(|size| size.as_u64()),
-        place: |limits| Place::Bytes(&mut limits.hostcall_bytes),
+        bound: |limits| Bound::Bytes(&mut limits.hostcall_bytes),
         least: (
             64 << 10,
             "must be at least 64KiB: less does not hold an outcome with a few failures",
@@ -131,8 +103,7 @@ const ROWS: [Row; 9] = [
     },
     Row {
         key: "handles",
-        asked: |file| file.handles.map(|count| count as Amount),
-        place: |limits| Place::Count(&mut limits.handles),
+        bound: |limits| Bound::Count(&mut limits.handles),
         least: (
             16,
             "must be at least 16: what toolchains open before a plugin begins",
@@ -140,82 +111,58 @@ const ROWS: [Row; 9] = [
     },
     Row {
         key: "emit-bytes",
-        asked: |file| file.emit_bytes.map(|size| size.as_u64()),
-        place: |limits| Place::Bytes(&mut limits.emit_bytes),
-        least: (0, ""),
+        bound: |limits| Bound::Bytes(&mut limits.emit_bytes),
+        least: ANY,
     },
     Row {
         key: "emit-count",
-        asked: |file| file.emit_count.map(|count| count as Amount),
-        place: |limits| Place::Count(&mut limits.emit_count),
-        least: (0, ""),
+        bound: |limits| Bound::Count(&mut limits.emit_count),
+        least: ANY,
     },
     Row {
         key: "state",
-        asked: |file| file.state.map(|size| size.as_u64()),
-        place: |limits| Place::Bytes(&mut limits.state_bytes),
+        bound: |limits| Bound::Bytes(&mut limits.state_bytes),
         least: ABOVE_ZERO,
+    },
+    Row {
+        key: "log-line-bytes",
+        bound: |limits| Bound::Bytes(&mut limits.log_line_bytes),
+        least: ANY,
+    },
+    Row {
+        key: "log-lines-per-second",
+        bound: |limits| Bound::Lines(&mut limits.log_lines_per_second),
+        least: ANY,
+    },
+    Row {
+        key: "log-burst",
+        bound: |limits| Bound::Lines(&mut limits.log_burst),
+        least: ANY,
     },
 ];
 
-// === impl Row ===
-
-impl Row {
-    fn amount(&self, limits: &GuestLimits) -> Amount {
-        let mut limits = *limits;
-        match (self.place)(&mut limits) {
-            Place::Bytes(size) | Place::Count(size) => *size as Amount,
-            Place::Time(time) => nanoseconds(*time),
-        }
+const KEYS: [&str; ROWS.len()] = {
+    let mut keys = [""; ROWS.len()];
+    let mut at = 0;
+    while at < keys.len() {
+        keys[at] = ROWS[at].key;
+        at += 1;
     }
+    keys
+};
 
-    fn set(&self, limits: &mut GuestLimits, amount: Amount) {
-        match (self.place)(limits) {
-            Place::Bytes(size) | Place::Count(size) => {
-                *size = usize::try_from(amount).unwrap_or(usize::MAX);
-            }
-            Place::Time(time) => *time = Duration::from_nanos(amount),
-        }
-    }
-
-    fn told(&self, limits: &GuestLimits) -> String {
-        let mut limits = *limits;
-        match (self.place)(&mut limits) {
-            Place::Bytes(size) => ByteSize(*size as Amount).to_string(),
-            Place::Count(count) => count.to_string(),
-            Place::Time(time) => humantime::format_duration(*time).to_string(),
-        }
-    }
-}
-
-/// Each limit by its key, for people.
+/// Each limit that a plugin may set, by its key, for people.
 pub fn told(limits: &GuestLimits) -> Vec<(&'static str, String)> {
-    ROWS.iter().map(|row| (row.key, row.told(limits))).collect()
-}
-
-/// A time of five centuries and more is as good as none.
-fn nanoseconds(time: Duration) -> Amount {
-    Amount::try_from(time.as_nanos()).unwrap_or(Amount::MAX)
+    let rows = ROWS[..OF_PLUGINS].iter();
+    rows.map(|row| (row.key, row.told(limits))).collect()
 }
 
 // === impl HostLimitsFile ===
 
 impl HostLimitsFile {
-    /// Problems are named by key, without the section.
-    pub(super) fn check(self, defaults: GuestLimits) -> Result<GuestLimits, Problem> {
-        let Self {
-            log_line_bytes,
-            log_lines_per_second,
-            log_burst,
-            ..
-        } = self;
-        let limits = self.shared().over(defaults)?;
-        let limits = GuestLimits {
-            log_line_bytes: log_line_bytes.map_or(limits.log_line_bytes, to_usize),
-            log_lines_per_second: log_lines_per_second.unwrap_or(limits.log_lines_per_second),
-            log_burst: log_burst.unwrap_or(limits.log_burst),
-            ..limits
-        };
+    /// The limits that follow over `defaults`. Problems are named by key, without the section.
+    pub(super) fn check(&self, defaults: GuestLimits) -> Result<GuestLimits, Problem> {
+        let limits = self.0.over(defaults)?;
         if limits.log_burst == 0 && limits.log_lines_per_second > 0 {
             return Err(Problem::new(
                 "log-burst",
@@ -224,32 +171,34 @@ impl HostLimitsFile {
         }
         Ok(limits)
     }
+}
 
-    /// What plugins may have of their own, too.
-    fn shared(self) -> LimitsFile {
-        LimitsFile {
-            memory: self.memory,
-            table_elements: self.table_elements,
-            process_deadline: self.process_deadline,
-            init_deadline: self.init_deadline,
-            hostcall_bytes: self.hostcall_bytes,
-            handles: self.handles,
-            emit_bytes: self.emit_bytes,
-            emit_count: self.emit_count,
-            state: self.state,
-        }
+impl<'de> Deserialize<'de> for HostLimitsFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let limits = LimitsVisitor {
+            name: "struct HostLimitsFile",
+            keys: &KEYS,
+        };
+        deserializer.deserialize_map(limits).map(Self)
     }
 }
 
 // === impl LimitsFile ===
 
 impl LimitsFile {
+    /// These keys, and those of `under` that are not set here.
+    pub(super) fn laid_over(&self, under: &Self) -> Self {
+        let mut all = under.clone();
+        all.0.extend(&self.0);
+        all
+    }
+
     /// A plugin's own limits over the general ones, or the host's ceilings over the default ones.
     pub(super) fn over(&self, general: GuestLimits) -> Result<GuestLimits, Problem> {
         let mut limits = general;
         for row in &ROWS {
-            if let Some(asked) = (row.asked)(self) {
-                row.set(&mut limits, asked);
+            if let Some(asked) = self.0.get(row.key) {
+                row.set(&mut limits, *asked);
             }
             let (least, why) = row.least;
             if row.amount(&limits) < least {
@@ -265,15 +214,18 @@ impl LimitsFile {
         Ok(limits)
     }
 
-    /// Refuses what a manifest may not ask for. What every plugin gets is never too much.
+    /// Refuses what a manifest may not ask for, unless the operator's `section` sets it. What every
+    /// plugin gets is never too much.
     pub(super) fn refuse_beyond(
         &self,
+        section: &Self,
         ceilings: &GuestLimits,
         general: &GuestLimits,
     ) -> Result<(), Problem> {
         for row in &ROWS {
             let most = row.amount(ceilings).max(row.amount(general));
-            if (row.asked)(self).is_some_and(|asked| asked > most) {
+            let is_beyond = self.0.get(row.key).is_some_and(|asked| *asked > most);
+            if is_beyond && !section.0.contains_key(row.key) {
                 let key = row.key;
                 let message = format!(
                     "is more than this host allows a manifest: ask for less, raise \
@@ -284,6 +236,94 @@ impl LimitsFile {
         }
         Ok(())
     }
+}
+
+impl<'de> Deserialize<'de> for LimitsFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(LimitsVisitor {
+            name: "struct LimitsFile",
+            keys: &KEYS[..OF_PLUGINS],
+        })
+    }
+}
+
+/// Reads the limits of a table.
+struct LimitsVisitor {
+    /// What is wanted, for the error about something else.
+    name: &'static str,
+    /// The keys that may be set.
+    keys: &'static [&'static str],
+}
+
+impl<'de> Visitor<'de> for LimitsVisitor {
+    type Value = LimitsFile;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LimitsFile, A::Error> {
+        let mut asked = BTreeMap::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let known = ROWS
+                .iter()
+                .find(|row| row.key == key && self.keys.contains(&row.key));
+            let row = known.ok_or_else(|| A::Error::unknown_field(&key, self.keys))?;
+            asked.insert(row.key, row.read(&mut map)?);
+        }
+        Ok(LimitsFile(asked))
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    /// Reads the value of its key.
+    fn read<'de, A: MapAccess<'de>>(&self, map: &mut A) -> Result<Amount, A::Error> {
+        Ok(match (self.bound)(&mut GuestLimits::default()) {
+            Bound::Bytes(_) => map.next_value::<ByteSize>()?.as_u64(),
+            Bound::Count(_) => map.next_value::<usize>()? as Amount,
+            Bound::Lines(_) => map.next_value::<u32>()?.into(),
+            Bound::Time(_) => {
+                let time: humantime_serde::Serde<Duration> = map.next_value()?;
+                nanoseconds(time.into_inner())
+            }
+        })
+    }
+
+    fn amount(&self, limits: &GuestLimits) -> Amount {
+        let mut limits = *limits;
+        match (self.bound)(&mut limits) {
+            Bound::Bytes(count) | Bound::Count(count) => *count as Amount,
+            Bound::Lines(lines) => (*lines).into(),
+            Bound::Time(time) => nanoseconds(*time),
+        }
+    }
+
+    fn set(&self, limits: &mut GuestLimits, amount: Amount) {
+        match (self.bound)(limits) {
+            Bound::Bytes(count) | Bound::Count(count) => {
+                *count = usize::try_from(amount).unwrap_or(usize::MAX);
+            }
+            Bound::Lines(lines) => *lines = u32::try_from(amount).unwrap_or(u32::MAX),
+            Bound::Time(time) => *time = Duration::from_nanos(amount),
+        }
+    }
+
+    fn told(&self, limits: &GuestLimits) -> String {
+        let mut limits = *limits;
+        match (self.bound)(&mut limits) {
+            Bound::Bytes(size) => ByteSize(*size as Amount).to_string(),
+            Bound::Count(count) => count.to_string(),
+            Bound::Lines(lines) => lines.to_string(),
+            Bound::Time(time) => humantime::format_duration(*time).to_string(),
+        }
+    }
+}
+
+/// A time of five centuries or more counts as the longest that fits.
+fn nanoseconds(time: Duration) -> Amount {
+    Amount::try_from(time.as_nanos()).unwrap_or(Amount::MAX)
 }
 
 #[cfg(test)]
@@ -363,7 +403,7 @@ mod tests {
 
     #[test]
     fn every_limit_of_the_table_is_set_by_its_key_and_held_to_its_ceiling() {
-        for row in &ROWS {
+        for row in &ROWS[..OF_PLUGINS] {
             let general = GuestLimits::default();
             let most = row.amount(&default_ceilings());
             assert!(

@@ -10,7 +10,9 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use shardmill_core::plugin::PluginName;
 
 use super::error::ConfigError;
-use super::gather::{Gathered, typed};
+use super::gather::Gathered;
+use super::grants::GrantsFile;
+use super::key_lines::KeyLines;
 use super::plugin::PluginFile;
 use super::problem::{Problem, listed, table_of};
 
@@ -23,10 +25,12 @@ const BYTES_MAX: u64 = 64 << 10;
 pub struct Manifest {
     path: PathBuf,
     text: String,
-    /// What has the right keys and types.
-    pub(super) table: toml::Table,
-    /// What has not.
-    pub(super) gathered: Gathered,
+    /// The keys that are known and have values of the right type.
+    table: toml::Table,
+    /// The same as settings; `None` if there is too much beside them.
+    settings: Option<PluginFile>,
+    /// The problems with the other keys.
+    gathered: Gathered,
 }
 
 impl Manifest {
@@ -82,31 +86,43 @@ impl Manifest {
 
     /// What it asks to be granted, an item a line; for people.
     pub fn asks(&self) -> Vec<String> {
-        // It was read as this before, and what was wrong is gone.
-        let file: PluginFile = self.table.clone().try_into().unwrap_or_default();
-        file.grants.lines()
+        let grants = self.settings.as_ref().map(|settings| &settings.grants);
+        grants.map(GrantsFile::lines).unwrap_or_default()
     }
 
     /// The same, asking for nothing but state, which a host gives unless it says otherwise.
     pub fn asking_for_state_only(&self) -> Self {
-        let mut table = self.table.clone();
-        if let Some(grants) = table.get_mut("grants").and_then(toml::Value::as_table_mut) {
+        let mut manifest = self.clone();
+        if let Some(settings) = &mut manifest.settings {
+            settings.grants = settings.grants.state_only();
+        }
+        if let Some(toml::Value::Table(grants)) = manifest.table.get_mut("grants") {
             grants.retain(|key, _| key == "state");
         }
-        Self {
-            path: self.path.clone(),
-            text: self.text.clone(),
-            table,
-            gathered: self.gathered.clone(),
-        }
+        manifest
+    }
+
+    /// What `check` makes of the settings, as far as anything comes of them, and all problems, with
+    /// those of keys and types.
+    pub(super) fn checked<T>(
+        &self,
+        check: impl Fn(PluginFile) -> Result<T, Problem>,
+    ) -> (Option<T>, Vec<Problem>) {
+        let mut gathered = self.gathered.clone();
+        let checked = self
+            .settings
+            .clone()
+            .and_then(|settings| gathered.checked(settings, &mut self.table.clone(), check));
+        (checked, gathered.into_problems())
     }
 
     /// What is wrong with it, in its own order; what lies with the host's section of the `plugin`
     /// comes last.
     pub(super) fn told(&self, plugin: &PluginName, problems: &[Problem]) -> String {
+        let lines = KeyLines::of(&self.text);
         let mut by_line: Vec<_> = problems
             .iter()
-            .map(|problem| (problem.line(&self.text), problem))
+            .map(|problem| (lines.line_of(problem.key()), problem))
             .collect();
         by_line.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
         let path = self.path.display();
@@ -125,11 +141,12 @@ impl Manifest {
     fn parse(path: &Path, text: String) -> Result<Self, Vec<String>> {
         let mut table = table_of(&text)?;
         let mut gathered = Gathered::default();
-        gathered.read(&mut table, typed::<PluginFile>);
+        let settings = gathered.typed(&mut table);
         Ok(Self {
             path: path.to_owned(),
             text,
             table,
+            settings,
             gathered,
         })
     }

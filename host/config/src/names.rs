@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::StreamRef;
-use shardmill_sinks::{STDOUT, SinkOptions};
+use shardmill_sinks::SinkOptions;
 
 use super::problem::{At, Problem};
+use super::sinks::refuse_unknown_sink;
 
 /// What a manifest may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,15 +81,12 @@ impl NameCeilingsFile {
         &self,
         sinks: &BTreeMap<String, SinkOptions>,
     ) -> Result<NameCeilings, Problem> {
-        let own = self
+        let own: Option<BTreeSet<String>> = self
             .sinks
             .as_ref()
-            .map(|names| names.iter().cloned().collect::<BTreeSet<_>>());
-        let is_missing = |name: &&String| *name != STDOUT && !sinks.contains_key(*name);
-        if let Some(name) = own.iter().flatten().find(is_missing) {
-            let message =
-                format!("no sink is named {name:?}: add [sinks.{name}], or name an existing one");
-            return Err(Problem::new("sinks", message));
+            .map(|names| names.iter().cloned().collect());
+        for name in own.iter().flatten() {
+            refuse_unknown_sink(name, sinks).at("sinks")?;
         }
         Ok(NameCeilings {
             streams: patterns("streams", &self.streams)?,

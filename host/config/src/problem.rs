@@ -1,10 +1,12 @@
-//! A setting that parses but cannot work, and the line it stands on.
+//! A setting that parses but cannot work.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use shardmill_worker::InvalidOptions;
 use toml::de::DeTable;
+
+use super::key_lines::line_at;
 
 /// The key of a value that a check refused.
 pub(super) trait At<T> {
@@ -105,21 +107,6 @@ impl Problem {
     pub(super) fn speaks_of(&self, word: &str) -> bool {
         !self.stands_alone && (has_word(&self.key, word) || has_word(&self.message, word))
     }
-
-    /// The line of `text` that sets the key, or else the one that opens what it is in
-    /// (`batch = { records = 0 }`).
-    pub(super) fn line(&self, text: &str) -> Option<usize> {
-        let mut path = self.key.as_str();
-        loop {
-            let within = format!("{path}.");
-            let line = line_where(text, |key| key == path)
-                .or_else(|| line_where(text, |key| key.starts_with(&within)));
-            if line.is_some() {
-                return line;
-            }
-            path = path.rsplit_once('.')?.0;
-        }
-    }
 }
 
 impl From<InvalidOptions> for Problem {
@@ -174,8 +161,9 @@ fn of_syntax(text: &str, errors: &[toml::de::Error]) -> Vec<String> {
     let mut by_line = BTreeMap::new();
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);
-        let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-        by_line.entry(line).or_insert_with(|| error.message());
+        by_line
+            .entry(line_at(text, at))
+            .or_insert_with(|| error.message());
     }
     let shown = |line: usize| cut(text.lines().nth(line - 1).unwrap_or_default().trim());
     let told = by_line
@@ -301,42 +289,6 @@ fn meant(message: &str) -> Option<&str> {
         .map(|(_, known)| known)
 }
 
-/// The first line, counted from one, that sets a key which `is_it`, or opens the section of that
-/// name.
-fn line_where(text: &str, is_it: impl Fn(&str) -> bool) -> Option<usize> {
-    let mut section = String::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if let Some(header) = line
-            .strip_prefix('[')
-            .and_then(|rest| rest.split(']').next())
-        {
-            section = bare(header.trim_start_matches('['));
-            if is_it(&section) {
-                return Some(index + 1);
-            }
-        } else if let Some((key, _)) = line.split_once('=') {
-            let key = bare(key);
-            let whole = if section.is_empty() {
-                key
-            } else {
-                format!("{section}.{key}")
-            };
-            if is_it(&whole) {
-                return Some(index + 1);
-            }
-        }
-    }
-    None
-}
-
-/// A dotted key without spaces and quotes.
-fn bare(key: &str) -> String {
-    key.chars()
-        .filter(|c| !c.is_whitespace() && *c != '"' && *c != '\'')
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -390,28 +342,6 @@ mod tests {
         }
         let told = crate::Config::parse("xyzzy = 1", std::path::Path::new(".")).unwrap_err();
         assert!(!told.contains("did you mean"), "{told}");
-    }
-
-    #[test]
-    fn a_problem_names_the_line_of_its_key_in_its_own_section() {
-        let text = "stream = \"s\"\n[checkpoint]\nrecords = 1\n[plugin.a.batch]\nrecords = 0\n";
-        assert_eq!(
-            Problem::new("plugin.a.batch.records", "zero").line(text),
-            Some(5)
-        );
-        assert_eq!(
-            Problem::new("checkpoint.records", "zero").line(text),
-            Some(3)
-        );
-        assert_eq!(Problem::new("batch.records", "zero").line(text), None);
-        let inline = "stream = \"s\"\nplugin.a = { batch = { records = 0 } }\n";
-        assert_eq!(
-            Err::<(), _>(Problem::new("batch.records", "zero"))
-                .under("plugin.a")
-                .unwrap_err()
-                .line(inline),
-            Some(2)
-        );
     }
 
     #[test]

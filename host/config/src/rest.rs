@@ -1,7 +1,7 @@
 //! What can be read of a configuration that has mistakes: enough to look for more of them.
 
+use super::config::Config;
 use super::gather::LeftOut;
-use super::settings::Config;
 
 /// A configuration without what is wrong in it. No host runs on it.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use shardmill_core::stream::FanOutConsumer;
 use shardmill_worker::{FanOut, Retrieval};
 
 use super::problem::{At, Problem};
-use super::settings::{Config, PluginConfig, RetrievalMode};
+use super::settings::{PluginConfig, RetrievalMode};
 
 /// What a plugin says of it.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +14,14 @@ pub(super) struct OwnRetrieval<'a> {
     pub(super) mode: Option<RetrievalMode>,
     /// The fan-out consumer, by name or ARN.
     pub(super) consumer: Option<&'a str>,
+}
+
+/// What holds for plugins that say nothing else.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RetrievalDefaults {
+    pub(super) mode: RetrievalMode,
+    pub(super) deregister_on_exit: bool,
+    pub(super) is_fan_out_allowed: bool,
 }
 
 /// Refuses two plugins that would subscribe to one stream with one consumer. `plugins` by section.
@@ -47,9 +55,9 @@ impl OwnRetrieval<'_> {
         self,
         application: &str,
         is_only: bool,
-        general: &Config,
+        general: RetrievalDefaults,
     ) -> Result<Retrieval, Problem> {
-        let mode = self.mode.unwrap_or(general.retrieval);
+        let mode = self.mode.unwrap_or(general.mode);
         if mode == RetrievalMode::Polling {
             // Polling that a plugin asks for itself is meant, whatever consumer it once had.
             if self.consumer.is_some() && self.mode.is_none() {
@@ -66,7 +74,7 @@ impl OwnRetrieval<'_> {
         };
         Ok(match mode {
             RetrievalMode::Auto => Retrieval::Auto {
-                is_fan_out_allowed: general.host.is_fan_out_allowed,
+                is_fan_out_allowed: general.is_fan_out_allowed,
                 fan_out,
             },
             RetrievalMode::Polling | RetrievalMode::FanOut => Retrieval::FanOut(fan_out),
@@ -93,7 +101,7 @@ mod tests {
     use shardmill_core::plugin::PluginName;
 
     use super::*;
-    use crate::Manifest;
+    use crate::{Config, Manifest};
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(&format!("stream = \"orders\"\n{text}"), Path::new("."))

@@ -10,7 +10,8 @@ use shardmill_core::plugin::{coordinator_table, state_table};
 use shardmill_core::stream::{FanOutConsumer, StreamRef};
 use shardmill_sinks::SinkOptions;
 
-use super::settings::{Config, PluginConfig, StreamConfig};
+use super::config::Config;
+use super::settings::{PluginConfig, StreamConfig};
 
 /// Operations on resources, for one purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]

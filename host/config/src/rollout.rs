@@ -8,7 +8,7 @@ use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
 
 use super::problem::Problem;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct RolloutFile {
     enabled: Option<bool>,
@@ -29,6 +29,23 @@ pub(super) struct RolloutFile {
 }
 
 impl RolloutFile {
+    /// These keys, and those of `under` that are not set here.
+    pub(super) fn laid_over(self, under: Self) -> Self {
+        Self {
+            enabled: self.enabled.or(under.enabled),
+            canary_records: self.canary_records.or(under.canary_records),
+            canary_batches: self.canary_batches.or(under.canary_batches),
+            canary_for: self.canary_for.or(under.canary_for),
+            time_factor: self.time_factor.or(under.time_factor),
+            memory_factor: self.memory_factor.or(under.memory_factor),
+            memory_allowance: self.memory_allowance.or(under.memory_allowance),
+            probation: self.probation.or(under.probation),
+            share: self.share.or(under.share),
+            share_wait: self.share_wait.or(under.share_wait),
+            quarantine_for: self.quarantine_for.or(under.quarantine_for),
+        }
+    }
+
     /// A plugin's own keys over the general ones. Problems are named by key, without the section.
     pub(super) fn check(self, general: RolloutPolicy) -> Result<RolloutPolicy, Problem> {
         let policy = RolloutPolicy {

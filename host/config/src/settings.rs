@@ -1,89 +1,19 @@
-//! A configuration that was checked: values of types, which nobody has to look at again.
+//! Checked settings: parts of a configuration as typed values, which need no second check.
 
 mod applications;
 mod plugin;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
 use shardmill_aws::{AwsOptions, StaticCredentials, WireSetting};
-use shardmill_core::backoff::Backoff;
-use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
-use shardmill_core::plugin::{AddressPolicy, GuestLimits, HttpHost, HttpLimits, SecretSource};
-use shardmill_core::rollout::RolloutPolicy;
-use shardmill_core::stream::{InitialPosition, StreamRef};
-use shardmill_sinks::SinkOptions;
-use shardmill_wasm::{CompileLimits, IntegrityRules};
-use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
+use shardmill_core::plugin::{AddressPolicy, HttpHost, HttpLimits, SecretSource};
 
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
 use super::cache::CachePlace;
-use super::names::NameCeilings;
-
-/// A checked configuration.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// The stream that plugins read which name none.
-    pub stream: Option<StreamRef>,
-    /// The folder that plugins are dropped in.
-    pub plugins: PathBuf,
-    /// This host's id; made up from the host's name and a random part unless given.
-    pub worker_id: WorkerId,
-    /// Where shards start that were never checkpointed.
-    pub initial_position: InitialPosition,
-    /// How to reach AWS.
-    pub aws: AwsConfig,
-    /// Leases.
-    pub leases: LeaseOptions,
-    /// Reads.
-    pub reads: ReadLimits,
-    /// How records are read.
-    pub retrieval: RetrievalMode,
-    /// Whether the last host that leaves an application deregisters its fan-out consumer.
-    pub deregister_on_exit: bool,
-    /// Batches.
-    pub batches: BatchLimits,
-    /// Checkpoints.
-    pub checkpoints: CheckpointPolicy,
-    /// Waits between tries.
-    pub retry: Backoff,
-    /// What is done about records that fail, unless a plugin has a policy of its own.
-    pub failure: FailurePolicy,
-    /// What an instance may use.
-    pub limits: GuestLimits,
-    /// The most that a manifest may ask for.
-    pub ceilings: GuestLimits,
-    /// What a manifest may be granted.
-    pub grant_ceilings: PermissionCeilings,
-    /// Which streams, applications and sinks a manifest may name.
-    pub name_ceilings: NameCeilings,
-    /// What compiling one plugin may cost.
-    pub compile: CompileLimits,
-    /// Requests of plugins.
-    pub http: HttpConfig,
-    /// Secrets by name; without their values.
-    pub secrets: BTreeMap<String, SecretConfig>,
-    /// How new versions of plugins are tried.
-    pub rollout: RolloutPolicy,
-    /// Which components are loaded at all.
-    pub integrity: IntegrityRules,
-    /// The process.
-    pub host: HostConfig,
-    /// Sinks by name.
-    pub sinks: BTreeMap<String, SinkOptions>,
-    /// What differs by plugin, as it stands in the file; [`Config::of_plugin`] is what follows from
-    /// it.
-    pub plugin: BTreeMap<String, toml::Table>,
-    /// Names of the variables of the environment that set something here.
-    pub environment: Vec<String>,
-    /// What these sections name for their plugins, and for nobody else.
-    pub(crate) applications: Applications,
-}
 
 /// How records are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -10,7 +10,7 @@ use reqwest::header::HeaderName;
 use serde::Deserialize;
 use shardmill_aws::PutTarget;
 use shardmill_sinks::{
-    BodyFormat, HeaderSource, HttpSinkOptions, KeyOrder, KinesisSinkOptions, LineFormat,
+    BodyFormat, HeaderSource, HttpSinkOptions, KeyOrder, KinesisSinkOptions, LineFormat, STDOUT,
     SinkOptions,
 };
 
@@ -105,6 +105,19 @@ pub(super) fn check_sinks(
     }
     refuse_shared_files(&checked)?;
     Ok(checked)
+}
+
+/// Refuses the name of a sink that the configuration does not have.
+pub(super) fn refuse_unknown_sink(
+    name: &str,
+    sinks: &BTreeMap<String, SinkOptions>,
+) -> Result<(), String> {
+    if name == STDOUT || sinks.contains_key(name) {
+        return Ok(());
+    }
+    Err(format!(
+        "no sink is named {name:?}: add [sinks.{name}], or name an existing one"
+    ))
 }
 
 /// A file has one writer.

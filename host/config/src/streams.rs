@@ -11,8 +11,8 @@ use shardmill_core::plugin::{PluginName, check_ending, tables_of};
 use shardmill_core::stream::{InitialPosition, StreamRef};
 
 use super::problem::{At, Problem, Under};
-use super::retrieval::OwnRetrieval;
-use super::settings::{Config, StreamConfig};
+use super::retrieval::{OwnRetrieval, RetrievalDefaults};
+use super::settings::StreamConfig;
 
 /// Streams of one plugin. Each is a worker with two tables of its own.
 const STREAMS_MAX: usize = 32;
@@ -21,7 +21,7 @@ const STREAMS_MAX: usize = 32;
 const APPLICATION_MAX: usize = 243;
 
 /// An entry of `streams`: a name or an ARN, or one with settings of its own.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct StreamFile {
     stream: String,
     initial_position: Option<String>,
@@ -47,6 +47,15 @@ pub(super) struct OwnStreams<'a> {
     pub(super) retrieval: OwnRetrieval<'a>,
 }
 
+/// What holds for plugins that say nothing else.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StreamDefaults<'a> {
+    /// The stream of plugins that name none.
+    pub(super) stream: Option<&'a StreamRef>,
+    pub(super) initial_position: InitialPosition,
+    pub(super) retrieval: RetrievalDefaults,
+}
+
 impl OwnStreams<'_> {
     /// The stream under `stream` has the application's own table, as it always had; each one under
     /// `streams` has a table of its own, so that adding one changes nothing for the others.
@@ -54,7 +63,7 @@ impl OwnStreams<'_> {
         self,
         name: &PluginName,
         application: &str,
-        general: &Config,
+        general: &StreamDefaults<'_>,
     ) -> Result<Vec<StreamConfig>, Problem> {
         if self.streams.len() > STREAMS_MAX {
             return Err(Problem::new(
@@ -62,27 +71,28 @@ impl OwnStreams<'_> {
                 format!("must be at most {STREAMS_MAX}: use another plugin for more"),
             ));
         }
-        let own_position = match self.initial_position {
+        let position = match self.initial_position {
             Some(text) => initial_position(Some(text))?,
             None => general.initial_position,
         };
         let single = match self.stream {
             Some(text) => Some(stream(text)?),
-            None if self.streams.is_empty() => general.stream.clone(),
+            None if self.streams.is_empty() => general.stream.cloned(),
             None => None,
         };
-        let retrieval = self.retrieval;
         let is_only = self.streams.len() + usize::from(single.is_some()) == 1;
+        let retrieval = |application: &str| {
+            self.retrieval
+                .check(application, is_only, general.retrieval)
+        };
         let mut streams = Vec::new();
         if let Some(stream) = single {
-            let retrieval = retrieval.check(application, is_only, general)?;
-            let (application, label) = (application.to_owned(), name.clone());
             streams.push(StreamConfig {
                 stream,
-                application,
-                label,
-                initial_position: own_position,
-                retrieval,
+                application: application.to_owned(),
+                label: name.clone(),
+                initial_position: position,
+                retrieval: retrieval(application)?,
             });
         }
         for entry in self.streams {
@@ -90,18 +100,12 @@ impl OwnStreams<'_> {
             let suffix = suffix_of(&stream);
             let application = format!("{application}.{suffix}");
             check_application("streams", &application)?;
-            let initial_position = match &entry.initial_position {
-                Some(text) => initial_position(Some(text)).under("streams")?,
-                None => own_position,
-            };
-            let retrieval = retrieval.check(&application, is_only, general)?;
-            let label = name.on_stream(&suffix);
             streams.push(StreamConfig {
                 stream,
+                label: name.on_stream(&suffix),
+                initial_position: entry.position()?.unwrap_or(position),
+                retrieval: retrieval(&application)?,
                 application,
-                label,
-                initial_position,
-                retrieval,
             });
         }
         refuse_twins(&streams)?;
@@ -193,6 +197,13 @@ impl StreamFile {
     /// The stream as it is written: a name or an ARN.
     pub(super) fn named(&self) -> &str {
         &self.stream
+    }
+
+    /// Where it says that its shards start.
+    fn position(&self) -> Result<Option<InitialPosition>, Problem> {
+        let text = self.initial_position.as_deref();
+        let position = text.map(|text| initial_position(Some(text)).under("streams"));
+        position.transpose()
     }
 }
 

@@ -90,8 +90,7 @@ fn runtime(config: &Config) -> anyhow::Result<Runtime> {
 /// A plugin that names no stream gets one.
 fn config_of(args: &BenchArgs, name: &PluginName) -> anyhow::Result<Config> {
     let mut config = config_or_default(args.settings.config.as_deref(), STREAM)?;
-    let section = config.plugin.entry(name.to_string()).or_default();
-    section.entry("stream").or_insert_with(|| STREAM.into());
+    config.read_by_default(name, &StreamName::new(STREAM)?);
     Ok(config)
 }
 

@@ -6,7 +6,7 @@ use shardmill_core::rollout::RolloutPolicy;
 use shardmill_worker::BatchLimits;
 
 use super::*;
-use crate::{Manifest, PluginConfig};
+use crate::{Config, Manifest, PluginConfig};
 
 fn plugin(config: &str, manifest: &str) -> Result<PluginConfig, String> {
     let folder = tempfile::tempdir().unwrap();

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
+use shardmill_config::{Config, ConfigError, Manifest, PluginConfig, SectionOverrides};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::Order;
+use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::StreamName;
 use shardmill_sinks::{LineFormat, STDOUT, SinkOptions};
-use shardmill_wasm::IntegrityRules;
 use shardmill_worker::ReadLimits;
 
 use super::folder::PluginFolder;
@@ -38,7 +37,7 @@ pub(super) fn configure(
     sinks: &[String],
 ) {
     // What is in the folder was checked when it was copied.
-    config.integrity = IntegrityRules::default();
+    config.trust_every_component();
     config.stream = Some(stream.clone().into());
     folder.path().clone_into(&mut config.plugins);
     config.host.admin = None;
@@ -52,11 +51,7 @@ pub(super) fn configure(
         idle_max: LOOK_EVERY,
         ..ReadLimits::default()
     };
-    let section = config.plugin.entry(folder.name().to_string()).or_default();
-    section.remove("streams");
-    section.remove("integrity");
-    section.insert("stream".to_owned(), stream.as_str().into());
-    section.insert("retrieval".to_owned(), "polling".into());
+    config.read_only(folder.name(), stream);
     // Nothing is sent there, but the manifest may name it.
     for sink in sinks {
         let sink = config.sinks.entry(sink.clone());
@@ -79,39 +74,32 @@ pub(super) fn settings_for(
 ) -> Result<PluginConfig, ConfigError> {
     let own = checked(config, name, manifest)?;
     // In the plugin's section, since its manifest overrides the general settings.
-    let section = config.plugin.entry(name.to_string()).or_default();
-    let window = own.batches.window.clamp(FILL, WINDOW_MAX);
-    set(section, "batch", "window", as_text(window));
-    set(section, "checkpoint", "age", as_text(FILL));
-    if let Some(records) = limits.batch_records {
-        set(section, "batch", "records", i64::from(records));
-    }
-    if own.failure.then.is_none() {
-        let failure = failure_section(limits.attempts, own.failure.order);
-        section.insert("failure".to_owned(), failure.into());
-    }
+    let failure = match own.failure.then {
+        None => Some(policy(limits.attempts, own.failure.order)),
+        Some(_) => None,
+    };
+    let overrides = SectionOverrides {
+        batch_window: own.batches.window.clamp(FILL, WINDOW_MAX),
+        batch_records: limits.batch_records.map(|records| records as usize),
+        checkpoint_age: FILL,
+        failure,
+    };
+    config.override_section(name, overrides);
     checked(config, name, manifest)
 }
 
 /// A test that retries for ever would never report what is wrong, and during a test nobody provides
 /// what is missing.
-fn failure_section(attempts: u32, order: Order) -> toml::Table {
-    let order = match order {
-        Order::Key => "key",
-        Order::Shard => "shard",
-    };
-    let mut failure = toml::Table::new();
-    for key in ["attempts", "unavailable-attempts", "misconfigured-attempts"] {
-        failure.insert(key.to_owned(), i64::from(attempts).into());
+fn policy(attempts: u32, order: Order) -> FailurePolicy {
+    FailurePolicy {
+        attempts: Some(attempts),
+        unavailable_attempts: Some(attempts),
+        misconfigured_attempts: Some(attempts),
+        max_age: None,
+        bisect: true,
+        then: Some(GiveUp::DeadLetter(STDOUT.to_owned())),
+        order,
     }
-    failure.insert("on-exhausted".to_owned(), "dead-letter".into());
-    failure.insert("dead-letter".to_owned(), STDOUT.into());
-    failure.insert("order".to_owned(), order.into());
-    failure
-}
-
-fn as_text(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
 }
 
 fn checked(
@@ -122,14 +110,4 @@ fn checked(
     config
         .of_plugin(name, manifest)
         .map_err(|message| ConfigError::Plugin { message })
-}
-
-/// Sets one key of a plugin's section, and leaves the others of its table.
-fn set(section: &mut toml::Table, table: &str, key: &str, value: impl Into<toml::Value>) {
-    let table = section
-        .entry(table)
-        .or_insert_with(|| toml::Table::new().into());
-    if let Some(table) = table.as_table_mut() {
-        table.insert(key.to_owned(), value.into());
-    }
 }

@@ -1,0 +1,94 @@
+//! What a manifest asks for by itself, held against what the operator allows manifests.
+
+use shardmill_core::plugin::PluginName;
+
+use super::config::Config;
+use super::names::Named;
+use super::plugin::PluginFile;
+use super::problem::{Problem, Under};
+use super::settings::RetrievalMode;
+use super::streams::StreamFile;
+
+/// A manifest, and the operator's section of the same plugin. Of a key that both set, the section's
+/// value counts, so that the manifest asks for nothing by it.
+pub(super) struct Asked<'a> {
+    pub(super) plugin: &'a PluginName,
+    pub(super) manifest: &'a PluginFile,
+    pub(super) section: &'a PluginFile,
+}
+
+// === impl Asked ===
+
+impl Asked<'_> {
+    /// Refuses what the plugin's author may not decide alone.
+    pub(super) fn refuse_beyond(&self, general: &Config) -> Result<(), Problem> {
+        let (manifest, section) = (self.manifest, self.section);
+        if manifest.integrity.is_some() {
+            let message = "is for the host to set: a manifest comes with the very component it \
+                would vouch for; set it in the host's [integrity] or its section of the plugin";
+            return Err(Problem::new("integrity", message));
+        }
+        if section.retrieval.is_none() {
+            self.refuse_to_spend(general)?;
+        }
+        general
+            .name_ceilings
+            .refuse_beyond(&self.named(), general.stream.as_ref())?;
+        manifest
+            .limits
+            .refuse_beyond(&section.limits, &general.ceilings, &general.limits)
+            .under("limits")?;
+        manifest
+            .grants
+            .refuse_beyond(
+                &section.grants,
+                self.plugin,
+                &general.permission_ceilings,
+                &general.secrets,
+            )
+            .under("grants")
+    }
+
+    /// A manifest comes with the plugin, and the bill goes to the host's operator, who has to have
+    /// allowed it.
+    fn refuse_to_spend(&self, general: &Config) -> Result<(), Problem> {
+        let is_allowed =
+            general.host.is_fan_out_allowed || general.retrieval == RetrievalMode::FanOut;
+        if self.manifest.retrieval != Some(RetrievalMode::FanOut) || is_allowed {
+            return Ok(());
+        }
+        let message = "a manifest alone may not spend money on fan-out: set host.fan-out-allowed \
+            = true, or retrieval in the host's section of the plugin; with \"auto\" the plugin is \
+            polled until then";
+        Err(Problem::new("retrieval", message))
+    }
+
+    /// What the manifest names. Where the section names a stream, the manifest's are not read.
+    fn named(&self) -> Named<'_> {
+        let (manifest, section) = (self.manifest, self.section);
+        let mut named = Named::nothing(self.plugin);
+        if section.application.is_none() {
+            named.application = manifest.application.as_deref();
+        }
+        if section.consumer.is_none() {
+            named.consumer = manifest.consumer.as_deref();
+        }
+        if !section.names_streams() {
+            named.stream = manifest.stream.as_deref();
+            let streams = manifest.streams.iter().flatten();
+            named.streams = streams.map(StreamFile::named).collect();
+        }
+        if section.sinks.is_none() {
+            named.sinks = manifest.sinks.as_deref().unwrap_or_default();
+        }
+        let own_failure = section.failure.clone().unwrap_or_default();
+        if let Some(failure) = &manifest.failure {
+            if own_failure.dead_letter().is_none() {
+                named.dead_letter = failure.dead_letter();
+            }
+            named.has_failure = own_failure.clone().laid_over(failure.clone()) != own_failure;
+        }
+        named.has_rollout = section.rollout.laid_over(manifest.rollout) != section.rollout;
+        named
+    }
+}

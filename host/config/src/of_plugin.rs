@@ -1,0 +1,242 @@
+//! All settings of one plugin: its section, over the manifest beside it, over the general settings,
+//! key by key.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shardmill_core::plugin::{GuestLimits, HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract};
+use shardmill_sinks::SinkOptions;
+use shardmill_worker::BatchLimits;
+
+use super::asked::Asked;
+use super::config::Config;
+use super::delivery::BatchFile;
+use super::gather::LeftOut;
+use super::limits::LimitsFile;
+use super::manifest::Manifest;
+use super::plugin::PluginFile;
+use super::problem::{At, Problem, Under, listed};
+use super::retrieval::RetrievalDefaults;
+use super::settings::PluginConfig;
+use super::sinks::refuse_unknown_sink;
+use super::streams::{StreamDefaults, check_own_application};
+
+impl Config {
+    /// All settings of a plugin that reads a stream.
+    ///
+    /// # Errors
+    /// They cannot work, or they name no stream. The text says where, and what would be right.
+    pub fn of_plugin(
+        &self,
+        name: &PluginName,
+        manifest: Option<&Manifest>,
+    ) -> Result<PluginConfig, String> {
+        let settings = self.overlaid(name, manifest)?;
+        if settings.streams.is_empty() {
+            return Err(no_stream(name));
+        }
+        Ok(settings)
+    }
+
+    /// All settings of a plugin. If it names no stream, they have none.
+    pub(super) fn overlaid(
+        &self,
+        name: &PluginName,
+        manifest: Option<&Manifest>,
+    ) -> Result<PluginConfig, String> {
+        match self.gathered(name, manifest) {
+            (Some(settings), problems) if problems.is_empty() => Ok(settings),
+            (_, problems) => Err(shown(name, manifest, &problems)),
+        }
+    }
+
+    /// The same as [`Self::of_plugin`] for a configuration that lacks the keys in `left_out`:
+    /// settings as far as there are any, without the problems that may follow from the lack.
+    pub(super) fn of_plugin_without(
+        &self,
+        left_out: &LeftOut,
+        name: &PluginName,
+        manifest: Option<&Manifest>,
+    ) -> Result<Option<PluginConfig>, String> {
+        let (settings, mut problems) = self.gathered(name, manifest);
+        problems.retain(|problem| !left_out.explains(problem));
+        if !problems.is_empty() {
+            return Err(shown(name, manifest, &problems));
+        }
+        let is_stream_left_out = left_out.has("stream") || left_out.has("streams");
+        match settings {
+            Some(settings) if settings.streams.is_empty() && !is_stream_left_out => {
+                Err(no_stream(name))
+            }
+            settings => Ok(settings),
+        }
+    }
+
+    /// Settings as far as there are any, and all problems.
+    fn gathered(
+        &self,
+        name: &PluginName,
+        manifest: Option<&Manifest>,
+    ) -> (Option<PluginConfig>, Vec<Problem>) {
+        if let Some(manifest) = manifest {
+            return manifest.checked(|manifest| self.with_manifest(name, manifest));
+        }
+        let section = self.section(name);
+        let settings = self.laid_over(name, section.clone(), &section);
+        match settings.under(&format!("plugin.{name}")) {
+            Ok(settings) => (Some(settings), Vec::new()),
+            Err(problem) => (None, vec![problem]),
+        }
+    }
+
+    fn with_manifest(
+        &self,
+        name: &PluginName,
+        manifest: PluginFile,
+    ) -> Result<PluginConfig, Problem> {
+        let section = self.section(name);
+        let asked = Asked {
+            plugin: name,
+            manifest: &manifest,
+            section: &section,
+        };
+        asked.refuse_beyond(self)?;
+        self.laid_over(name, section.clone().laid_over(manifest), &section)
+    }
+
+    fn section(&self, name: &PluginName) -> PluginFile {
+        let section = self.sections.get(name.as_str());
+        section.cloned().unwrap_or_default()
+    }
+
+    /// The settings that `file` makes. What the operator says in the `section` of the plugin is not
+    /// held to the ceilings, and was compared with the other sections when they were read.
+    fn laid_over(
+        &self,
+        name: &PluginName,
+        file: PluginFile,
+        section: &PluginFile,
+    ) -> Result<PluginConfig, Problem> {
+        let base = file.application_of(name).to_owned();
+        let mut settings = self.check_plugin(name, file)?;
+        let of_streams = settings.streams.iter().map(|one| one.application.as_str());
+        let named = section.application.is_none().then_some(base.as_str());
+        self.applications
+            .refuse_anothers(name, named.into_iter().chain(of_streams))?;
+        if settings.sinks.is_none() && section.sinks.is_none() {
+            settings.sinks.clone_from(&self.name_ceilings.sinks);
+        }
+        Ok(settings)
+    }
+
+    /// The settings that `file` makes, over the general ones. They have no streams if nothing names
+    /// one.
+    pub(super) fn check_plugin(
+        &self,
+        name: &PluginName,
+        file: PluginFile,
+    ) -> Result<PluginConfig, Problem> {
+        let application = file.application_of(name);
+        check_own_application("application", application)?;
+        let streams = file.own_streams();
+        let streams = streams.check(name, application, &self.stream_defaults())?;
+        // A policy is one thought: a plugin's own replaces the general one, and is not laid over
+        // it.
+        let failure = match file.failure {
+            Some(own) => own.check(&self.sinks).under("failure")?,
+            None => self.failure.clone(),
+        };
+        check_names(&file.config).under("config")?;
+        let sinks = file.sinks.map(|names| check_sinks(names, &self.sinks));
+        let world = file.world.as_deref().map(check_world);
+        let permissions = file.grants.check(failure.order, &self.secrets, &self.sinks);
+        Ok(PluginConfig {
+            sinks: sinks.transpose()?,
+            world: world.transpose().at("world")?,
+            permissions: permissions.under("grants")?,
+            streams,
+            batches: self.check_batches(file.batch)?,
+            checkpoints: file.checkpoint.check(self.checkpoints),
+            retry: file.retry.check(self.retry)?,
+            failure,
+            limits: self.check_limits(&file.limits).under("limits")?,
+            rollout: file.rollout.check(self.rollout).under("rollout")?,
+            config: file.config,
+        })
+    }
+
+    fn stream_defaults(&self) -> StreamDefaults<'_> {
+        StreamDefaults {
+            stream: self.stream.as_ref(),
+            initial_position: self.initial_position,
+            retrieval: RetrievalDefaults {
+                mode: self.retrieval,
+                deregister_on_exit: self.deregister_on_exit,
+                is_fan_out_allowed: self.host.is_fan_out_allowed,
+            },
+        }
+    }
+
+    fn check_batches(&self, file: BatchFile) -> Result<BatchLimits, Problem> {
+        let batches = file.check(self.batches)?;
+        if batches.bytes > self.host.buffer_bytes / 2 {
+            let message = "must be at most half of host.buffer, or a batch would never fill";
+            return Err(Problem::new("batch.bytes", message));
+        }
+        Ok(batches)
+    }
+
+    fn check_limits(&self, file: &LimitsFile) -> Result<GuestLimits, Problem> {
+        let limits = file.over(self.limits)?;
+        if limits.memory_bytes > self.host.instances_memory_bytes {
+            let message =
+                "must be at most host.instances-memory, which all instances of the host share";
+            return Err(Problem::new("memory", message));
+        }
+        Ok(limits)
+    }
+}
+
+fn no_stream(name: &PluginName) -> String {
+    format!(
+        "it names no stream: set `stream` in {name}.toml beside it, under [plugin.{name}], or for \
+            all plugins at the top of the configuration"
+    )
+}
+
+/// What is wrong with the settings of a plugin, and where.
+fn shown(name: &PluginName, manifest: Option<&Manifest>, problems: &[Problem]) -> String {
+    match manifest {
+        Some(manifest) => manifest.told(name, problems),
+        None => listed(&problems.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    }
+}
+
+/// Refuses names of a plugin's own settings under which it reads something else.
+fn check_names(config: &BTreeMap<String, String>) -> Result<(), Problem> {
+    for name in config.keys() {
+        let message = if name.starts_with(SECRET_PREFIX) {
+            "is where a plugin reads a secret: choose another name, or grant a secret"
+        } else if name.starts_with(HOST_PREFIX) {
+            "is where a plugin reads what the host sets: choose another name"
+        } else {
+            continue;
+        };
+        return Err(Problem::new(name, message));
+    }
+    Ok(())
+}
+
+fn check_world(text: &str) -> Result<WantedContract, String> {
+    WantedContract::parse(text)
+        .map_err(|error| format!("{error}; build against that, or run another host"))
+}
+
+fn check_sinks(
+    names: Vec<String>,
+    all: &BTreeMap<String, SinkOptions>,
+) -> Result<BTreeSet<String>, Problem> {
+    for name in &names {
+        refuse_unknown_sink(name, all).at("sinks")?;
+    }
+    Ok(names.into_iter().collect())
+}
