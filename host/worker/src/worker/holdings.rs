@@ -107,33 +107,18 @@ impl Holdings {
     }
 
     fn hold(&self, take: Take, heart: HeartWatch, origin: &Origin) -> (HeldLease, Holding) {
-        let Take {
-            lease, sent, token, ..
-        } = take;
-        let shard = lease.key.shard_id();
+        let shard = take.lease.key.shard_id();
         let signs = Signs::new(
             self.run.status.clone(),
             self.run.plugin(),
             shard.clone(),
             Arc::clone(&self.run.ports.clock),
         );
-        let context = self.instance_context(shard.clone(), &token);
+        let context = self.instance_context(shard.clone(), &take.token);
         let drain = CancellationToken::new();
         let (give_up, given_up) = watch::channel(None);
-        let taken = Taken {
-            token,
-            sent_at: sent.at,
-            held_since_ms: sent.wall_ms,
-            generation: held_in(sent, &heart),
-            stuck: lease.stuck,
-        };
-        let ports = KeeperPorts {
-            store: self.run.store(),
-            clock: Arc::clone(&self.run.ports.clock),
-            heart: heart.clone(),
-            renews_rows: Arc::clone(&self.renews_rows),
-            give_up: given_up.clone(),
-        };
+        let taken = take.taken(&heart);
+        let ports = self.keeper_ports(&heart, &given_up);
         let troubles = Troubles::new(signs.clone(), shard);
         let (keeper, handle, state) = Keeper::new(ports, self.run.options.leases, taken, troubles);
         let gate = Gate {
@@ -144,7 +129,7 @@ impl Holdings {
             clock: Arc::clone(&self.run.ports.clock),
         };
         let holding = Holding {
-            key: lease.key,
+            key: take.lease.key,
             keeper,
             signs: signs.owner(),
             consumer: Consumer::new(
@@ -153,7 +138,7 @@ impl Holdings {
                 (self.run.status.clone(), signs),
                 context,
                 (gate, handle.clone()),
-                lease.checkpoint,
+                take.lease.checkpoint,
             ),
             status: self.run.status.clone(),
             freezer: self.run.ports.freezer.clone(),
@@ -165,6 +150,20 @@ impl Holdings {
             keeper: handle,
         };
         (held, holding)
+    }
+
+    fn keeper_ports(
+        &self,
+        heart: &HeartWatch,
+        give_up: &watch::Receiver<Option<String>>,
+    ) -> KeeperPorts {
+        KeeperPorts {
+            store: self.run.store(),
+            clock: Arc::clone(&self.run.ports.clock),
+            heart: heart.clone(),
+            renews_rows: Arc::clone(&self.renews_rows),
+            give_up: give_up.clone(),
+        }
     }
 
     fn show_take(&self, take: &Take) {
@@ -335,10 +334,21 @@ impl Holdings {
     }
 }
 
-/// The heart's generation in which the lease is held: that of the moment when the take was sent.
-fn held_in(sent: Sent, heart: &HeartWatch) -> Generation {
-    if SeededBug::HeartGenerationAtAnswer.is_on() {
-        return heart.generation();
+impl Take {
+    /// What the keeper of the lease begins with. The lease is held in the heart's generation of the
+    /// moment when the take was sent.
+    fn taken(&self, heart: &HeartWatch) -> Taken {
+        let generation = if SeededBug::HeartGenerationAtAnswer.is_on() {
+            heart.generation()
+        } else {
+            self.sent.generation
+        };
+        Taken {
+            token: self.token.clone(),
+            sent_at: self.sent.at,
+            held_since_ms: self.sent.wall_ms,
+            generation,
+            stuck: self.lease.stuck.clone(),
+        }
     }
-    sent.generation
 }
