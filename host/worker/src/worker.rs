@@ -244,7 +244,10 @@ impl Worker {
                     self.judge_writes().await?;
                     schedule.check_at = Instant::now() + self.run.options.leases.renew_every;
                 }
-                Event::PassDue => schedule.pass_at = Instant::now() + self.try_pass(stop).await?,
+                Event::PassDue => {
+                    let wait = self.try_pass(stop).await?;
+                    schedule.pass_at = Instant::now() + wait;
+                }
             }
         }
     }
