@@ -17,7 +17,7 @@ use crate::world::World;
 const SPEAKERS: [&str; 3] = [
     "shardmill_worker::pipeline::give_up",
     "shardmill_worker::pipeline::fetch",
-    "shardmill_worker::worker::act",
+    "shardmill_worker::worker::rows",
 ];
 
 /// A log line does not say which host's it is.

@@ -1,9 +1,10 @@
-//! The application's fan-out consumer on this host: one task sees to it that there is one, readers
-//! look at how it stands.
+//! The application's fan-out consumer on this host: one task makes sure that it exists, and readers
+//! see its state.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::metrics::SharedString;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ConsumerState, SubscribeError, Subscriptions};
@@ -27,10 +28,10 @@ const IS_IT_READY: Backoff = match Backoff::new(Duration::from_millis(500), Dura
     Some(backoff) => backoff,
     None => Backoff::standard(),
 };
-/// Longer than Kinesis takes for one by far: shards are polled for so long that it counts as a
-/// fallback.
+/// Far longer than Kinesis takes for a consumer: after so many questions, polling meanwhile counts
+/// as a fallback.
 const READY_WITHIN_ASKS: u32 = 12;
-/// A consumer that was good for this long was not lost by being asked for in a circle.
+/// A consumer that was good for this long counts as lost for the first time.
 const GOOD_FOR: Duration = Duration::from_mins(1);
 
 /// Whether shards can be subscribed to.
@@ -38,9 +39,9 @@ const GOOD_FOR: Duration = Duration::from_mins(1);
 enum Registration {
     /// Asked for, or being made.
     NotYet,
-    /// With this consumer.
+    /// They can, with this consumer.
     Usable(ConsumerArn),
-    /// Not for now.
+    /// It cannot be had for now.
     Unusable,
 }
 
@@ -51,11 +52,11 @@ pub(crate) struct FanOutView {
     registration: Arc<watch::Sender<Registration>>,
 }
 
-/// Sees to it that there is a consumer.
+/// Makes sure that there is a consumer.
 pub(crate) struct ConsumerKeeper {
     view: FanOutView,
     consumer: FanOutConsumer,
-    plugin: PluginName,
+    plugin_label: SharedString,
     status: StatusBoard,
 }
 
@@ -68,7 +69,7 @@ impl FanOutView {
         }
     }
 
-    /// Until there is a consumer to subscribe with.
+    /// Returns once there is a consumer to subscribe with.
     pub(crate) async fn until_usable(&self) {
         let mut registration = self.registration.subscribe();
         // The sender lives as long as this view.
@@ -77,7 +78,7 @@ impl FanOutView {
             .await;
     }
 
-    /// A reader was told that this consumer is not registered: it is asked for again.
+    /// Asks for this consumer again, since Kinesis told a reader that it is not registered.
     pub(crate) fn lost(&self, consumer: &ConsumerArn) {
         self.registration.send_if_modified(|registration| {
             let is_news = *registration == Registration::Usable(consumer.clone());
@@ -93,48 +94,38 @@ impl ConsumerKeeper {
     pub(crate) fn new(
         subscriptions: Arc<dyn Subscriptions>,
         consumer: FanOutConsumer,
-        plugin: PluginName,
+        plugin: &PluginName,
         status: StatusBoard,
     ) -> (Self, FanOutView) {
         let view = FanOutView {
             subscriptions,
             registration: Arc::new(watch::channel(Registration::NotYet).0),
         };
-        (
-            Self {
-                view: view.clone(),
-                consumer,
-                plugin,
-                status,
-            },
-            view,
-        )
+        let keeper = Self {
+            view: view.clone(),
+            consumer,
+            plugin_label: metrics::label(plugin),
+            status,
+        };
+        (keeper, view)
     }
 
     /// Runs for as long as the worker does.
     pub(crate) async fn run(self) {
         let (mut failures, mut asked) = (0_u32, 0_u32);
         loop {
-            let wait = match self
+            let ensured = self
                 .view
                 .subscriptions
                 .ensure_consumer(&self.consumer)
-                .await
-            {
+                .await;
+            let wait = match ensured {
                 Ok(ConsumerState::Active(arn)) => {
-                    let usable_at = Instant::now();
-                    self.usable(arn).await;
+                    let was_good = self.usable(arn).await;
                     asked = 0;
-                    failures = if usable_at.elapsed() < GOOD_FOR {
-                        failures + 1
-                    } else {
-                        1
-                    };
-                    self.unusable(
-                        "not_found",
-                        "the consumer no longer exists".to_owned(),
-                        failures,
-                    );
+                    failures = if was_good { 1 } else { failures + 1 };
+                    let reason = "the consumer no longer exists".to_owned();
+                    self.unusable("not_found", reason, failures);
                     // Once at once, since most likely somebody deregistered it; then ever less.
                     if failures == 1 {
                         Duration::ZERO
@@ -157,8 +148,10 @@ impl ConsumerKeeper {
         }
     }
 
-    /// Offers the consumer to the readers, until one of them cannot subscribe with it.
-    async fn usable(&self, arn: ConsumerArn) {
+    /// Offers the consumer to the readers, until one of them cannot subscribe with it. Returns
+    /// whether it was good for long.
+    async fn usable(&self, arn: ConsumerArn) -> bool {
+        let usable_at = Instant::now();
         tracing::info!(consumer = %arn, "subscribing with enhanced fan-out");
         let shown = FanOutStatus {
             consumer: arn.to_string(),
@@ -172,9 +165,10 @@ impl ConsumerKeeper {
         let _ = registration
             .wait_for(|registration| !matches!(registration, Registration::Usable(_)))
             .await;
+        usable_at.elapsed() >= GOOD_FOR
     }
 
-    /// A consumer in the making is no failure, unless it takes far too long.
+    /// A consumer that is being made is not a failure, unless that takes far too long.
     fn not_ready(&self, state: &ConsumerState, asked: u32) {
         let doing = if *state == ConsumerState::Creating {
             "made"
@@ -194,7 +188,7 @@ impl ConsumerKeeper {
         let is_news =
             self.view.registration.send_replace(Registration::Unusable) != Registration::Unusable;
         if is_news {
-            let plugin = self.plugin.to_string();
+            let plugin = self.plugin_label.clone();
             ::metrics::counter!(metrics::FAN_OUT_FALLBACKS, "plugin" => plugin, "reason" => kind)
                 .increment(1);
             tracing::warn!(consumer = %self.consumer, reason, "enhanced fan-out is unavailable, \

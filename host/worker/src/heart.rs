@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ::metrics::SharedString;
 use shardmill_core::fleet::WorkerRow;
 use shardmill_core::lease::{Generation, Heartbeat, Hold};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{Clock, Coordinator, Raced};
+use shardmill_core::ports::{Clock, Coordinator, Raced, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
 use tokio::sync::watch;
@@ -37,24 +38,24 @@ pub(crate) struct HeartWatch {
 pub(crate) struct Heart {
     ports: HeartPorts,
     options: LeaseOptions,
-    /// Whether each row is renewed, since a KCL shares the table and knows no heartbeats: then this
-    /// one holds nothing.
-    renews_rows: Arc<AtomicBool>,
     row: WorkerRow,
     heartbeat: watch::Sender<Heartbeat>,
-    to_tell: Announcement,
+    plugin_label: SharedString,
 }
 
-/// What a heart needs of the world.
+/// What a heart needs of the world and of its worker.
 pub(crate) struct HeartPorts {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rollout: SharedRollout,
     pub(crate) status: StatusBoard,
-    pub(crate) plugin: PluginName,
+    pub(crate) announcement: Announcement,
+    /// Whether each row is renewed, since a KCL shares the table and knows no heartbeats. Then this
+    /// heart holds nothing.
+    pub(crate) renews_rows: Arc<AtomicBool>,
 }
 
-/// What others are told with each heartbeat.
+/// What this host's row says to others with each heartbeat.
 pub(crate) struct Announcement {
     pub(crate) is_draining: watch::Receiver<bool>,
     /// Why a lease's row cannot be written, if one cannot.
@@ -97,55 +98,42 @@ impl Heart {
     pub(crate) fn new(
         ports: HeartPorts,
         options: LeaseOptions,
-        renews_rows: Arc<AtomicBool>,
         row: WorkerRow,
+        plugin: &PluginName,
         sent_at: Moment,
-        to_tell: Announcement,
     ) -> (Self, HeartWatch) {
-        let is_holding = !renews_rows.load(Ordering::Relaxed);
-        let until = if is_holding {
-            sent_at + options.hold_for()
-        } else {
+        let until = if ports.renews_rows.load(Ordering::Relaxed) {
             Moment::default()
+        } else {
+            sent_at + options.hold_for()
         };
         let (heartbeat, receiver) = watch::channel(Heartbeat::new(until));
         let heart = Self {
             ports,
             options,
-            renews_rows,
             row,
             heartbeat,
-            to_tell,
+            plugin_label: metrics::label(plugin),
         };
         heart.show();
-        (
-            heart,
-            HeartWatch {
-                heartbeat: receiver,
-            },
-        )
+        let watch = HeartWatch {
+            heartbeat: receiver,
+        };
+        (heart, watch)
     }
 
     /// Beats until another process takes this worker's name.
     pub(crate) async fn run(mut self) -> Replaced {
         let mut failures = 0_u32;
-        // Hosts that start together must not beat together: their rows lie in one partition.
+        // Hosts that start together must not beat together: their rows are in one partition.
         let mut wait = self.options.renew_every.mul_f64(fastrand::f64());
         loop {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                // Said at once, so that others take over the share of a host on its way out.
-                Ok(()) = self.to_tell.is_draining.changed() => {}
+                // At once, so that others take over the share of a host on its way out.
+                Ok(()) = self.ports.announcement.is_draining.changed() => {}
             }
-            self.row.is_draining = *self.to_tell.is_draining.borrow_and_update();
-            self.row
-                .cannot_write
-                .clone_from(&self.to_tell.cannot_write.borrow());
-            self.row
-                .cannot_look
-                .clone_from(&self.to_tell.cannot_look.borrow());
-            self.row.versions = self.ports.rollout.tell(|rollout| rollout.rows());
-            self.row.beat += 1;
+            self.fill_row();
             let sent_at = self.ports.clock.now();
             match self.ports.coordinator.heartbeat(&self.row).await {
                 Ok(Raced::Applied) => {
@@ -163,22 +151,38 @@ impl Heart {
                 }
                 Err(error) => {
                     failures += 1;
-                    if failures.is_power_of_two() {
-                        tracing::warn!(worker = %self.row.worker, %error, failures, "heartbeat failed, trying again");
-                    }
-                    self.ports
-                        .status
-                        .update(|status| status.heartbeat_error = Some(error.to_string()));
+                    self.failed(&error, failures);
                     wait = self.retry_wait(failures);
                 }
             }
         }
     }
 
-    /// A heartbeat was written, or the registration, which is as good.
+    /// Brings the row up to date for the next beat.
+    fn fill_row(&mut self) {
+        let (row, announcement) = (&mut self.row, &mut self.ports.announcement);
+        row.is_draining = *announcement.is_draining.borrow_and_update();
+        row.cannot_write
+            .clone_from(&announcement.cannot_write.borrow());
+        row.cannot_look
+            .clone_from(&announcement.cannot_look.borrow());
+        row.versions = self.ports.rollout.tell(|rollout| rollout.rows());
+        row.beat += 1;
+    }
+
+    fn failed(&self, error: &StoreError, failures: u32) {
+        if failures.is_power_of_two() {
+            tracing::warn!(worker = %self.row.worker, %error, failures, "heartbeat failed, trying again");
+        }
+        self.ports
+            .status
+            .update(|status| status.heartbeat_error = Some(error.to_string()));
+    }
+
+    /// Shows that a heartbeat was written, or the registration, which is as good.
     fn show(&self) {
         let wall_seconds = Duration::from_millis(self.ports.clock.wall_ms()).as_secs_f64();
-        ::metrics::gauge!(metrics::HEARTBEAT, "plugin" => self.ports.plugin.to_string())
+        ::metrics::gauge!(metrics::HEARTBEAT, "plugin" => self.plugin_label.clone())
             .set(wall_seconds);
         self.ports.status.update(|status| {
             (status.heartbeat_at, status.heartbeat_error) = (Some(Instant::now()), None);
@@ -194,9 +198,10 @@ impl Heart {
         } else {
             sent_at
         };
-        if !self.renews_rows.load(Ordering::Relaxed) {
+        if !self.ports.renews_rows.load(Ordering::Relaxed) {
+            let until = from + self.options.hold_for();
             self.heartbeat
-                .send_modify(|heartbeat| heartbeat.beaten(from + self.options.hold_for(), now));
+                .send_modify(|heartbeat| heartbeat.beaten(until, now));
         }
     }
 
@@ -209,19 +214,19 @@ impl Heart {
             }
             Ok(Some(_)) => true,
             Ok(None) => {
-                self.register_anew().await;
+                self.register_again().await;
                 false
             }
             Err(_) => false,
         }
     }
 
-    /// The row was removed, as dead or by hand: this host lives, so it registers again, with the
-    /// leases it finds.
-    async fn register_anew(&self) {
+    /// Registers again, since the row was removed, as dead or by hand, and this host lives. It keeps
+    /// the leases it finds.
+    async fn register_again(&self) {
         let until = self.ports.clock.now() + self.options.hold_for();
         let registered = self.ports.coordinator.register(None, &self.row).await;
-        if registered == Ok(Raced::Applied) && !self.renews_rows.load(Ordering::Relaxed) {
+        if registered == Ok(Raced::Applied) && !self.ports.renews_rows.load(Ordering::Relaxed) {
             self.heartbeat
                 .send_modify(|heartbeat| heartbeat.registered_anew(until));
         }

@@ -9,6 +9,6 @@ mod trouble;
 
 pub(crate) use gate::{Gate, Stopped};
 pub(crate) use handle::{KeeperHandle, Refused};
-pub(crate) use keeper::{Keeper, Overseer, Taken};
+pub(crate) use keeper::{Keeper, KeeperPorts, Taken};
 pub(crate) use supervisor::{Holding, HoldingEnd};
 pub(crate) use trouble::Troubles;

@@ -1,8 +1,10 @@
 //! Every metric of the worker: name, unit, labels, help. Registered by [`describe`].
 
-use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use std::sync::Arc;
+
+use metrics::{Counter, Gauge, SharedString, Unit};
 use shardmill_core::pipeline::{Cause, FailurePolicy};
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{PluginName, plugin_of_label};
 use shardmill_core::rollout::Regression;
 
 /// Records settled. Labels: plugin.
@@ -42,7 +44,7 @@ pub(crate) const TAKE_FAILURES: &str = "shardmill_lease_take_failures_total";
 pub const HEARTBEAT: &str = "shardmill_heartbeat_timestamp_seconds";
 /// Leases lost to others or to the deadline. Labels: plugin.
 pub(crate) const LOSSES: &str = "shardmill_leases_lost_total";
-/// Leases given up because the shard did not get on here. Labels: plugin.
+/// Leases given up because the shard made no progress here. Labels: plugin.
 pub const GIVEN_UP: &str = "shardmill_leases_given_up_total";
 /// Shards that were trimmed away before they were read to their end. Labels: plugin.
 pub(crate) const SHARDS_GONE: &str = "shardmill_shards_gone_total";
@@ -65,16 +67,16 @@ pub const BUFFER: &str = "shardmill_buffer_bytes";
 pub(crate) const BUFFER_GUARANTEED: &str = "shardmill_buffer_guaranteed_bytes";
 /// Bytes of the host's buffer that hold replies for plugins that are a little behind.
 pub(crate) const BUFFER_SHARED: &str = "shardmill_buffer_shared_bytes";
-/// What the gauges of a shard are set to once its holding has ended, and those of a plugin once its
-/// worker has. The exporter cannot take a series out of its registry: whoever shows them leaves out
-/// those that have this value, which no plugin can give to a gauge of its own.
+/// The value of a shard's gauges once its holding has ended, and of a plugin's gauges once its
+/// worker has. The exporter cannot take a series out of its registry, so a page of metrics leaves
+/// out the series that have this value. No plugin can give it to a gauge of its own.
 pub const ENDED: f64 = f64::NAN;
 /// The age of the oldest record of a shard that is fetched and not settled, in seconds; at least
 /// how far the reader is behind. Labels: plugin, shard.
 pub(crate) const OLDEST_UNSETTLED_AGE: &str = "shardmill_oldest_unsettled_age_seconds";
 /// Records that the plugin holds back. Labels: plugin, shard.
 pub(crate) const HELD_BACK: &str = "shardmill_held_back_records";
-/// Shards that do not get on. Labels: plugin, shard, why; 1 while blocked.
+/// Shards that make no progress. Labels: plugin, shard, why; 1 while blocked.
 pub(crate) const BLOCKED: &str = "shardmill_shard_blocked";
 /// Shards that cannot be read. Labels: plugin, shard; 1 while reads fail.
 pub(crate) const UNREADABLE: &str = "shardmill_shard_unreadable";
@@ -109,11 +111,22 @@ pub const VERSIONS: &str = "shardmill_plugin_versions";
 /// Different versions that the live hosts of the fleet run. Labels: plugin.
 pub(crate) const FLEET_VERSIONS: &str = "shardmill_fleet_versions";
 
+/// The label of a worker's plugin. Cheap to clone: make it once.
+pub(crate) fn label(plugin: &PluginName) -> SharedString {
+    Arc::<str>::from(plugin.as_str()).into()
+}
+
+/// The label of a plugin on all its streams.
+pub(crate) fn label_of_all_streams(plugin: &PluginName) -> SharedString {
+    Arc::<str>::from(plugin_of_label(plugin.as_str())).into()
+}
+
 /// Shows the counters of a worker's events before the first one. An increase is counted from the
 /// value before it: an alarm would not see the first event of a counter that begins with it.
 pub fn count_from_zero(plugin: &PluginName, policy: &FailurePolicy) {
+    let label = label(plugin);
     for name in [TAKES, TAKE_FAILURES, LOSSES, GIVEN_UP, SHARDS_GONE, GAPS] {
-        counter!(name, "plugin" => plugin.to_string()).increment(0);
+        metrics::counter!(name, "plugin" => label.clone()).increment(0);
     }
     let Some(decision) = &policy.then else { return };
     for cause in Cause::ALL {
@@ -130,208 +143,268 @@ pub fn count_rollbacks_from_zero(plugin: &PluginName) {
 
 /// [`RECORDS_GIVEN_UP`], by the word of the decision.
 pub(crate) fn given_up(plugin: &PluginName, decision: &'static str, cause: Cause) -> Counter {
-    let labels = [
-        ("plugin", plugin.to_string()),
-        ("decision", decision.into()),
-        ("cause", cause.code().into()),
-    ];
-    counter!(RECORDS_GIVEN_UP, &labels)
+    metrics::counter!(
+        RECORDS_GIVEN_UP,
+        "plugin" => label(plugin),
+        "decision" => decision,
+        "cause" => cause.code(),
+    )
 }
 
 /// [`ROLLBACKS`], by the word of the cause.
 pub(crate) fn rollbacks(plugin: &PluginName, cause: &'static str) -> Counter {
-    let labels = [("plugin", plugin.to_string()), ("cause", cause.into())];
-    counter!(ROLLBACKS, &labels)
+    metrics::counter!(ROLLBACKS, "plugin" => label(plugin), "cause" => cause)
 }
 
-/// Gives each metric its unit and help text.
-#[expect(clippy::too_many_lines, reason = "a list of metrics")]
-pub fn describe() {
-    describe_counter!(RECORDS, Unit::Count, "records settled");
-    describe_counter!(BYTES, Unit::Bytes, "bytes of record data settled");
-    describe_counter!(BATCHES, Unit::Count, "batches delivered with success");
-    describe_counter!(FAILURES, Unit::Count, "failed deliveries, by kind");
-    describe_counter!(
+/// [`VERSIONS`], by the word of the state.
+pub(crate) fn versions(plugin: &PluginName, state: &'static str) -> Gauge {
+    metrics::gauge!(VERSIONS, "plugin" => label(plugin), "state" => state)
+}
+
+/// A metric's kind, unit and help text.
+struct Description {
+    name: &'static str,
+    kind: Kind,
+    unit: Unit,
+    help: &'static str,
+}
+
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+const fn counter(name: &'static str, unit: Unit, help: &'static str) -> Description {
+    Description {
+        name,
+        kind: Kind::Counter,
+        unit,
+        help,
+    }
+}
+
+const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> Description {
+    Description {
+        name,
+        kind: Kind::Gauge,
+        unit,
+        help,
+    }
+}
+
+const fn histogram(name: &'static str, unit: Unit, help: &'static str) -> Description {
+    Description {
+        name,
+        kind: Kind::Histogram,
+        unit,
+        help,
+    }
+}
+
+const DESCRIPTIONS: [Description; 47] = [
+    counter(RECORDS, Unit::Count, "records settled"),
+    counter(BYTES, Unit::Bytes, "bytes of record data settled"),
+    counter(BATCHES, Unit::Count, "batches delivered with success"),
+    counter(FAILURES, Unit::Count, "failed deliveries, by kind"),
+    counter(
         RETRIES,
         Unit::Count,
-        "records that failed and will be delivered again"
-    );
-    describe_counter!(
+        "records that failed and will be delivered again",
+    ),
+    counter(
         RECORDS_GIVEN_UP,
         Unit::Count,
-        "records that the failure policy gave up, by decision and cause"
-    );
-    describe_counter!(
+        "records that the failure policy gave up, by decision and cause",
+    ),
+    counter(
         SPLITS,
         Unit::Count,
-        "batches split in two to find the record that fails"
-    );
-    describe_gauge!(
+        "batches split in two to find the record that fails",
+    ),
+    gauge(
         PARKED,
         Unit::Count,
-        "records waiting for a record of their key that is being retried"
-    );
-    describe_gauge!(
+        "records waiting for a record of their key that is being retried",
+    ),
+    gauge(
         HALTED,
         Unit::Count,
-        "1 while the failure policy halts a shard"
-    );
-    describe_histogram!(
+        "1 while the failure policy halts a shard",
+    ),
+    histogram(
         PROCESS_SECONDS,
         Unit::Seconds,
-        "time in the plugin, a batch"
-    );
-    describe_histogram!(
+        "time in the plugin, a batch",
+    ),
+    histogram(
         STATE_BYTES,
         Unit::Bytes,
-        "bytes of a shard's state, each time it is saved"
-    );
-    describe_counter!(CHECKPOINTS, Unit::Count, "checkpoints written");
-    describe_counter!(
+        "bytes of a shard's state, each time it is saved",
+    ),
+    counter(CHECKPOINTS, Unit::Count, "checkpoints written"),
+    counter(
         RESTARTS,
         Unit::Count,
-        "workers started again after they ended or panicked"
-    );
-    describe_gauge!(LEASES, Unit::Count, "leases held");
-    describe_counter!(TAKES, Unit::Count, "leases taken");
-    describe_counter!(
+        "workers started again after they ended or panicked",
+    ),
+    gauge(LEASES, Unit::Count, "leases held"),
+    counter(TAKES, Unit::Count, "leases taken"),
+    counter(
         TAKE_FAILURES,
         Unit::Count,
-        "takes of leases that failed, other than to another host"
-    );
-    describe_gauge!(
+        "takes of leases that failed, other than to another host",
+    ),
+    gauge(
         HEARTBEAT,
         Unit::Seconds,
-        "when the last heartbeat was written, since the Unix epoch"
-    );
-    describe_counter!(LOSSES, Unit::Count, "leases lost");
-    describe_counter!(
+        "when the last heartbeat was written, since the Unix epoch",
+    ),
+    counter(LOSSES, Unit::Count, "leases lost"),
+    counter(
         GIVEN_UP,
         Unit::Count,
-        "leases given up because the shard made no progress here"
-    );
-    describe_counter!(
+        "leases given up because the shard made no progress here",
+    ),
+    counter(
         SHARDS_GONE,
         Unit::Count,
-        "shards trimmed away before they were read to their end"
-    );
-    describe_counter!(
+        "shards trimmed away before they were read to their end",
+    ),
+    counter(
         GAPS,
         Unit::Count,
-        "places where records may have been trimmed before they were read"
-    );
-    describe_gauge!(
+        "places where records may have been trimmed before they were read",
+    ),
+    gauge(
         HOLES,
         Unit::Count,
-        "parts of the hash key space that no lease covers"
-    );
-    describe_gauge!(
+        "parts of the hash key space that no lease covers",
+    ),
+    gauge(
         UNOWNED,
         Unit::Count,
-        "leases that no host took for three lease durations, by why; told by the leader"
-    );
-    describe_gauge!(
+        "leases that no host took for three lease durations, by why; told by the leader",
+    ),
+    gauge(
         BEHIND,
         Unit::Seconds,
-        "how far the last fetched record is behind the tip"
-    );
-    describe_gauge!(
+        "how far the last fetched record is behind the tip",
+    ),
+    gauge(
         CHECKPOINTED,
         Unit::Seconds,
-        "when the last checkpoint was written, since the Unix epoch"
-    );
-    describe_gauge!(
+        "when the last checkpoint was written, since the Unix epoch",
+    ),
+    gauge(
         BUFFER,
         Unit::Bytes,
-        "bytes of the host's buffer that hold unsettled records"
-    );
-    describe_gauge!(
+        "bytes of the host's buffer that hold unsettled records",
+    ),
+    gauge(
         BUFFER_GUARANTEED,
         Unit::Bytes,
-        "bytes of the host's buffer guaranteed to the plugin"
-    );
-    describe_gauge!(
+        "bytes of the host's buffer guaranteed to the plugin",
+    ),
+    gauge(
         BUFFER_SHARED,
         Unit::Bytes,
-        "bytes of the host's buffer kept for plugins that are a little behind"
-    );
-    describe_gauge!(
+        "bytes of the host's buffer kept for plugins that are a little behind",
+    ),
+    gauge(
         SETTLED_ARRIVAL,
         Unit::Seconds,
-        "when the last settled record arrived, since the Unix epoch"
-    );
-    describe_gauge!(
+        "when the last settled record arrived, since the Unix epoch",
+    ),
+    gauge(
         OLDEST_UNSETTLED_AGE,
         Unit::Seconds,
-        "age of the oldest record that is fetched and not settled"
-    );
-    describe_gauge!(
+        "age of the oldest record that is fetched and not settled",
+    ),
+    gauge(
         HELD_BACK,
         Unit::Count,
-        "records that the plugin handled and does not commit yet"
-    );
-    describe_gauge!(
+        "records that the plugin handled and does not commit yet",
+    ),
+    gauge(
         BLOCKED,
         Unit::Count,
-        "1 while a shard makes no progress, by why"
-    );
-    describe_gauge!(UNREADABLE, Unit::Count, "1 while a shard cannot be read");
-    describe_counter!(READS, Unit::Count, "reads of shards by plugins, by outcome");
-    describe_counter!(
+        "1 while a shard makes no progress, by why",
+    ),
+    gauge(UNREADABLE, Unit::Count, "1 while a shard cannot be read"),
+    counter(READS, Unit::Count, "reads of shards by plugins, by outcome"),
+    counter(
         SHARED_READS,
         Unit::Count,
-        "reads of shards, by whether they cost a GetRecords call"
-    );
-    describe_counter!(EVENTS, Unit::Count, "events of fan-out subscriptions");
-    describe_counter!(
+        "reads of shards, by whether they cost a GetRecords call",
+    ),
+    counter(EVENTS, Unit::Count, "events of fan-out subscriptions"),
+    counter(
         SUBSCRIPTION_ENDS,
         Unit::Count,
-        "fan-out subscriptions that ended or were not made, by reason"
-    );
-    describe_counter!(
+        "fan-out subscriptions that ended or were not made, by reason",
+    ),
+    counter(
         FAN_OUT_FALLBACKS,
         Unit::Count,
-        "fallbacks to polling for lack of a fan-out consumer, by reason"
-    );
-    describe_counter!(
+        "fallbacks to polling for lack of a fan-out consumer, by reason",
+    ),
+    counter(
         REPEATS,
         Unit::Count,
-        "records dropped because they were fetched before"
-    );
-    describe_counter!(AGGREGATES, Unit::Count, "KPL aggregates read, by outcome");
-    describe_counter!(
+        "records dropped because they were fetched before",
+    ),
+    counter(AGGREGATES, Unit::Count, "KPL aggregates read, by outcome"),
+    counter(
         DAMAGED_AGGREGATES,
         Unit::Count,
-        "KPL aggregates delivered unopened, by what is wrong"
-    );
-    describe_counter!(
+        "KPL aggregates delivered unopened, by what is wrong",
+    ),
+    counter(
         ROOM_MADE,
         Unit::Count,
-        "instances closed between batches because others needed their memory"
-    );
-    describe_counter!(
+        "instances closed between batches because others needed their memory",
+    ),
+    counter(
         SWAPS,
         Unit::Count,
-        "swaps to another version of the plugin, by outcome"
-    );
-    describe_counter!(
+        "swaps to another version of the plugin, by outcome",
+    ),
+    counter(
         ROLLOUT_CHANGES,
         Unit::Count,
-        "what happened to new versions of the plugin"
-    );
-    describe_counter!(
+        "what happened to new versions of the plugin",
+    ),
+    counter(
         ROLLBACKS,
         Unit::Count,
-        "versions rolled back and quarantined, by cause"
-    );
-    describe_gauge!(
+        "versions rolled back and quarantined, by cause",
+    ),
+    gauge(
         VERSIONS,
         Unit::Count,
-        "versions of the plugin on this host, by state"
-    );
-    describe_gauge!(
+        "versions of the plugin on this host, by state",
+    ),
+    gauge(
         FLEET_VERSIONS,
         Unit::Count,
-        "different versions that the live hosts of the fleet run"
-    );
+        "different versions that the live hosts of the fleet run",
+    ),
+];
+
+/// Gives each metric its unit and help text.
+pub fn describe() {
+    for Description {
+        name,
+        kind,
+        unit,
+        help,
+    } in DESCRIPTIONS
+    {
+        match kind {
+            Kind::Counter => metrics::describe_counter!(name, unit, help),
+            Kind::Gauge => metrics::describe_gauge!(name, unit, help),
+            Kind::Histogram => metrics::describe_histogram!(name, unit, help),
+        }
+    }
 }

@@ -1,29 +1,29 @@
 //! The signs of one held shard: what it does, what is in its way, how old the oldest record is that
 //! it has not settled.
 //!
-//! The one way for trouble, whatever it is of: it sets the status, the gauge with its `why`, and
-//! what the row says. The shard's gauges end with its holding: one that nobody updates any more would
-//! tell of a shard that another host may serve by now.
+//! All trouble goes this one way, whatever its cause: it sets the status, the gauge with its `why`,
+//! and what the row says. The shard's gauges end with its holding: a gauge that is not updated any
+//! more would show a shard that another host may serve by now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ::metrics::{Gauge, SharedString};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::ShardId;
 use tokio::time::Instant;
 
 use crate::metrics;
-use crate::status::{BlockedStatus, StageStatus, StatusBoard, Why};
+use crate::status::{BlockedStatus, ShardStatus, StageStatus, StatusBoard, Why};
 
 /// From here on a stage that waits for something takes long: shorter waits are ordinary.
 pub(crate) const LONG: Duration = Duration::from_secs(5);
-/// From here on the row says of records that are held back that they are: windows of some seconds
-/// are ordinary.
+/// From here on the row says that records are held back: windows of some seconds are ordinary.
 const HELD_BACK_LONG: Duration = Duration::from_secs(30);
-/// Failures in a row from which on the row says it, for people; a single failure is not worth a
+/// Failures in a row from which on the row says so, for people; a single failure is not worth a
 /// write.
 const NOTED_FROM: u32 = 3;
 
@@ -55,20 +55,22 @@ pub(crate) struct SignsOwner(Signs);
 
 struct Shared {
     board: StatusBoard,
-    plugin: PluginName,
     shard: ShardId,
     clock: Arc<dyn Clock>,
-    // Told by the pipeline, the reader and the keeper, each in a task of its own; never held across
-    // an await.
-    told: Mutex<Told>,
+    plugin_label: SharedString,
+    shard_label: SharedString,
+    // Changed by the pipeline, the reader and the keeper, each in a task of its own; never held
+    // across an await.
+    condition: Mutex<Condition>,
 }
 
-struct Told {
+/// How the shard is doing.
+struct Condition {
     stage: Stage,
     since: Instant,
     /// The worst first.
     troubles: BTreeMap<Why, Trouble>,
-    /// That the present stage takes long is one of them.
+    /// Whether one of them is that the present stage takes long.
     is_stage_long: bool,
     /// When the oldest record arrived that was fetched and is not settled, in milliseconds since
     /// the Unix epoch.
@@ -83,7 +85,7 @@ struct Told {
 struct Trouble {
     shown: BlockedStatus,
     /// What the row says of it.
-    noted: Option<String>,
+    note: Option<String>,
 }
 
 impl Stage {
@@ -114,11 +116,11 @@ impl fmt::Display for Stage {
 impl Signs {
     pub(crate) fn new(
         board: StatusBoard,
-        plugin: PluginName,
+        plugin: &PluginName,
         shard: ShardId,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let told = Told {
+        let condition = Condition {
             stage: Stage::Starting,
             since: Instant::now(),
             troubles: BTreeMap::new(),
@@ -131,10 +133,11 @@ impl Signs {
         Self {
             shared: Arc::new(Shared {
                 board,
-                plugin,
+                plugin_label: metrics::label(plugin),
+                shard_label: Arc::<str>::from(shard.as_str()).into(),
                 shard,
                 clock,
-                told: Mutex::new(told),
+                condition: Mutex::new(condition),
             }),
         }
     }
@@ -146,113 +149,115 @@ impl Signs {
 
     /// The pipeline does something else now.
     pub(crate) fn enter(&self, stage: Stage) {
-        let mut told = self.lock();
-        if told.stage == stage {
+        let mut condition = self.lock();
+        if condition.stage == stage {
             return;
         }
-        if std::mem::take(&mut told.is_stage_long)
-            && let Some(why) = told.stage.why()
+        if std::mem::take(&mut condition.is_stage_long)
+            && let Some(why) = condition.stage.why()
         {
-            self.mend(&mut told, why);
+            self.clear_trouble(&mut condition, why);
         }
         let shown = StageStatus::new(stage.to_string());
-        (told.stage, told.since) = (stage, Instant::now());
-        self.shared
-            .board
-            .update_shard(&self.shared.shard, |status| status.stage = shown);
+        condition.stage = stage;
+        condition.since = Instant::now();
+        self.update_status(|status| status.stage = shown);
     }
 
     /// Something failed, the `attempts`th time in a row.
     pub(crate) fn failed(&self, why: Why, attempts: u32, reason: String) {
-        let mut told = self.lock();
-        let earlier = told.troubles.remove(&why).and_then(|trouble| trouble.noted);
+        let mut condition = self.lock();
+        let earlier = condition.troubles.remove(&why);
+        let earlier = earlier.and_then(|trouble| trouble.note);
         // Powers of two, as in the log: the row must not be written at every attempt.
-        let noted =
-            if attempts == NOTED_FROM || (attempts > NOTED_FROM && attempts.is_power_of_two()) {
-                Some(format!("attempt {attempts} failed: {reason}"))
-            } else {
-                earlier.filter(|_| attempts > NOTED_FROM)
-            };
-        self.tell(
-            &mut told,
-            Trouble {
-                shown: BlockedStatus {
-                    why,
-                    attempts,
-                    reason,
-                },
-                noted,
-            },
-        );
+        let is_noted =
+            attempts == NOTED_FROM || attempts > NOTED_FROM && attempts.is_power_of_two();
+        let note = if is_noted {
+            Some(format!("attempt {attempts} failed: {reason}"))
+        } else {
+            earlier.filter(|_| attempts > NOTED_FROM)
+        };
+        let shown = BlockedStatus {
+            why,
+            attempts,
+            reason,
+        };
+        self.show_trouble(&mut condition, Trouble { shown, note });
     }
 
-    /// Something is in the way, and nothing is tried just now.
-    pub(crate) fn stands(&self, why: Why, attempts: u32, reason: &str) {
-        self.tell_standing(&mut self.lock(), why, attempts, reason);
+    /// Reports that something is in the way, while nothing is tried.
+    pub(crate) fn report(&self, why: Why, attempts: u32, reason: &str) {
+        self.report_trouble(&mut self.lock(), why, attempts, reason);
     }
 
-    /// It works again.
-    pub(crate) fn mended(&self, why: Why) {
-        self.mend(&mut self.lock(), why);
+    /// Reports that it works again.
+    pub(crate) fn clear(&self, why: Why) {
+        self.clear_trouble(&mut self.lock(), why);
     }
 
     /// What is fetched and not settled: when its oldest record arrived, and how many records the
     /// plugin holds back.
     pub(crate) fn unsettled(&self, oldest_ms: Option<u64>, held_back: u64) {
-        let mut told = self.lock();
-        if (told.oldest_ms, told.held_back) != (oldest_ms, held_back) {
-            (told.oldest_ms, told.held_back) = (oldest_ms, held_back);
-            self.show_lag(&mut told);
+        let mut condition = self.lock();
+        if condition.oldest_ms != oldest_ms || condition.held_back != held_back {
+            condition.oldest_ms = oldest_ms;
+            condition.held_back = held_back;
+            self.show_lag(&mut condition);
         }
     }
 
-    /// How far the tip was ahead of the last reply.
+    /// How far the tip was ahead of the last reply, in milliseconds.
     pub(crate) fn behind(&self, millis: Option<u64>) {
-        let mut told = self.lock();
-        told.behind_ms = millis;
-        self.show_lag(&mut told);
+        let mut condition = self.lock();
+        condition.behind_ms = millis;
+        self.show_lag(&mut condition);
     }
 
-    /// The age of the oldest record that is not settled: at least as far as the reader is behind;
-    /// zero only if nothing waits.
+    /// The age of the oldest record that is not settled, in milliseconds: at least as far as the
+    /// reader is behind. Zero only if nothing waits.
     pub(crate) fn lag_ms(&self) -> Option<u64> {
         self.lag(&self.lock())
     }
 
-    /// Looks whether what the pipeline does takes long, and how time goes on. For who looks
-    /// regularly, whatever the pipeline waits for.
+    /// How old the oldest record is that is fetched and not settled, in milliseconds.
+    pub(crate) fn age_ms(&self) -> Option<u64> {
+        self.age(&self.lock())
+    }
+
+    /// Shows that the pipeline's stage takes long, if it does, and that records get older. To be
+    /// called regularly, whatever the pipeline waits for.
     pub(crate) fn look(&self) {
-        let mut told = self.lock();
-        let is_long = told.since.elapsed() >= LONG;
-        if let Some(why) = told
-            .stage
-            .why()
-            .filter(|why| is_long && !told.troubles.contains_key(why))
+        let mut condition = self.lock();
+        if condition.since.elapsed() >= LONG
+            && let Some(why) = condition.stage.why()
+            && !condition.troubles.contains_key(&why)
         {
-            let reason = format!("{} has taken more than {LONG:?}", told.stage);
-            told.is_stage_long = true;
-            self.tell_standing(&mut told, why, 0, &reason);
+            let reason = format!("{} has taken more than {LONG:?}", condition.stage);
+            condition.is_stage_long = true;
+            self.report_trouble(&mut condition, why, 0, &reason);
         }
-        self.show_lag(&mut told);
+        self.show_lag(&mut condition);
     }
 
     /// What the row is to say of what is in the way.
-    pub(crate) fn noted(&self) -> Option<String> {
-        let told = self.lock();
-        if let Some(noted) = told
-            .troubles
-            .values()
-            .find_map(|trouble| trouble.noted.clone())
-        {
-            return Some(noted);
+    pub(crate) fn note(&self) -> Option<String> {
+        let condition = self.lock();
+        let mut troubles = condition.troubles.values();
+        troubles
+            .find_map(|trouble| trouble.note.clone())
+            .or_else(|| self.note_of_held_back(&condition))
+    }
+
+    fn note_of_held_back(&self, condition: &Condition) -> Option<String> {
+        let age = Duration::from_millis(self.age(condition)?);
+        if condition.held_back == 0 || age < HELD_BACK_LONG {
+            return None;
         }
-        let age = self.age(&told).map(Duration::from_millis);
-        let is_held_back = told.held_back > 0 && age.is_some_and(|age| age >= HELD_BACK_LONG);
         // In powers of two: the row must not be written for each record.
-        let at_least = 1_u64 << told.held_back.checked_ilog2().unwrap_or_default();
-        is_held_back.then(|| {
-            format!("the plugin holds back at least {at_least} record(s), so the checkpoint waits")
-        })
+        let at_least = 1_u64 << condition.held_back.ilog2();
+        Some(format!(
+            "the plugin holds back at least {at_least} record(s), so the checkpoint waits"
+        ))
     }
 
     /// Sets a gauge of the shard.
@@ -260,111 +265,101 @@ impl Signs {
         self.set(&mut self.lock(), metric, None, value);
     }
 
-    fn tell_standing(&self, told: &mut Told, why: Why, attempts: u32, reason: &str) {
+    fn report_trouble(&self, condition: &mut Condition, why: Why, attempts: u32, reason: &str) {
         let shown = BlockedStatus {
             why,
             attempts,
             reason: reason.to_owned(),
         };
-        self.tell(
-            told,
-            Trouble {
-                shown,
-                noted: Some(reason.to_owned()),
-            },
-        );
+        let note = Some(reason.to_owned());
+        self.show_trouble(condition, Trouble { shown, note });
     }
 
-    fn tell(&self, told: &mut Told, trouble: Trouble) {
+    fn show_trouble(&self, condition: &mut Condition, trouble: Trouble) {
         let why = trouble.shown.why;
-        told.troubles.insert(why, trouble);
-        self.set(told, metrics::BLOCKED, Some(why), 1.0);
-        self.show(told);
+        condition.troubles.insert(why, trouble);
+        self.set(condition, metrics::BLOCKED, Some(why), 1.0);
+        self.show_worst(condition);
     }
 
-    fn mend(&self, told: &mut Told, why: Why) {
-        if told.troubles.remove(&why).is_some() {
-            self.set(told, metrics::BLOCKED, Some(why), 0.0);
-            self.show(told);
+    fn clear_trouble(&self, condition: &mut Condition, why: Why) {
+        if condition.troubles.remove(&why).is_some() {
+            self.set(condition, metrics::BLOCKED, Some(why), 0.0);
+            self.show_worst(condition);
         }
     }
 
-    fn show(&self, told: &Told) {
-        let worst = told
-            .troubles
-            .values()
-            .next()
-            .map(|trouble| trouble.shown.clone());
-        self.shared
-            .board
-            .update_shard(&self.shared.shard, |status| status.blocked = worst);
+    fn show_worst(&self, condition: &Condition) {
+        let worst = condition.troubles.values().next();
+        let worst = worst.map(|trouble| trouble.shown.clone());
+        self.update_status(|status| status.blocked = worst);
     }
 
-    fn show_lag(&self, told: &mut Told) {
-        let lag = self.lag(told);
-        let age = self
-            .age(told)
-            .unwrap_or_default()
-            .max(told.behind_ms.unwrap_or_default());
+    fn show_lag(&self, condition: &mut Condition) {
+        let lag = self.lag(condition);
+        let age = Duration::from_millis(lag.unwrap_or_default());
+        let held_back = condition.held_back;
         self.set(
-            told,
+            condition,
             metrics::OLDEST_UNSETTLED_AGE,
             None,
-            Duration::from_millis(age).as_secs_f64(),
+            age.as_secs_f64(),
         );
-        self.set(told, metrics::HELD_BACK, None, told.held_back as f64);
-        let held_back = told.held_back;
-        self.shared
-            .board
-            .update_shard(&self.shared.shard, |status| {
-                status.lag_ms = lag;
-                status.held_back_records = held_back;
-            });
+        self.set(condition, metrics::HELD_BACK, None, held_back as f64);
+        self.update_status(|status| {
+            status.lag_ms = lag;
+            status.held_back_records = held_back;
+        });
     }
 
-    /// How old the oldest record is that is fetched and not settled.
-    pub(crate) fn age_ms(&self) -> Option<u64> {
-        self.age(&self.lock())
-    }
-
-    fn lag(&self, told: &Told) -> Option<u64> {
-        self.age(told).max(told.behind_ms)
+    fn lag(&self, condition: &Condition) -> Option<u64> {
+        self.age(condition).max(condition.behind_ms)
     }
 
     /// How old the oldest unsettled record is, by this host's clock.
-    fn age(&self, told: &Told) -> Option<u64> {
-        Some(self.shared.clock.wall_ms().saturating_sub(told.oldest_ms?))
+    fn age(&self, condition: &Condition) -> Option<u64> {
+        let wall_ms = self.shared.clock.wall_ms();
+        Some(wall_ms.saturating_sub(condition.oldest_ms?))
     }
 
-    fn set(&self, told: &mut Told, metric: &'static str, why: Option<Why>, value: f64) {
-        let Some(gauges) = &mut told.gauges else {
-            return;
-        };
-        gauges.insert((metric, why));
-        self.write(metric, why, value);
+    fn update_status(&self, change: impl FnOnce(&mut ShardStatus)) {
+        self.shared.board.update_shard(&self.shared.shard, change);
     }
 
-    fn write(&self, metric: &'static str, why: Option<Why>, value: f64) {
-        let Shared { plugin, shard, .. } = &*self.shared;
-        let mut labels = vec![("plugin", plugin.to_string()), ("shard", shard.to_string())];
-        labels.extend(why.map(|why| ("why", why.as_str().to_owned())));
-        ::metrics::gauge!(metric, &labels).set(value);
+    fn set(&self, condition: &mut Condition, metric: &'static str, why: Option<Why>, value: f64) {
+        if let Some(gauges) = &mut condition.gauges {
+            gauges.insert((metric, why));
+            self.shared.gauge(metric, why).set(value);
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, Condition> {
         self.shared
-            .told
+            .condition
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Shared {
+    fn gauge(&self, metric: &'static str, why: Option<Why>) -> Gauge {
+        let plugin = self.plugin_label.clone();
+        let shard = self.shard_label.clone();
+        if let Some(why) = why {
+            let why = why.as_str();
+            ::metrics::gauge!(metric, "plugin" => plugin, "shard" => shard, "why" => why)
+        } else {
+            ::metrics::gauge!(metric, "plugin" => plugin, "shard" => shard)
+        }
+    }
+}
+
 impl Drop for SignsOwner {
-    /// Whoever holds the lease next says how the shard is. See [`metrics::ENDED`].
+    /// The host that holds the lease next shows how the shard is doing. See [`metrics::ENDED`].
     fn drop(&mut self) {
         let gauges = self.0.lock().gauges.take();
         for (metric, why) in gauges.into_iter().flatten() {
-            self.0.write(metric, why, metrics::ENDED);
+            self.0.shared.gauge(metric, why).set(metrics::ENDED);
         }
     }
 }

@@ -286,6 +286,19 @@ impl StatusBoard {
         change(&mut self.lock());
     }
 
+    /// Shows what the worker waits for; the next pass that is over ends it.
+    pub(crate) fn wait_on(&self, what: &str) {
+        self.lock().waits_on = Some(StageStatus::new(what.to_owned()));
+    }
+
+    /// Shows a shard whose holding begins. The counts of an earlier holding in this run go on.
+    pub(crate) fn begin_shard(&self, shard: &ShardId, starting: ShardStatus) {
+        let mut known = self.lock();
+        let earlier = known.shards.remove(shard.as_str());
+        let starting = starting.after(earlier);
+        known.shards.insert(shard.to_string(), starting);
+    }
+
     pub(crate) fn update_shard(&self, shard: &ShardId, change: impl FnOnce(&mut ShardStatus)) {
         if let Some(status) = self.lock().shards.get_mut(shard.as_str()) {
             change(status);

@@ -1,52 +1,49 @@
-//! The worker: looks at the fleet, leads it if it falls to it, plans, takes, and owns the holdings
-//! that follow.
+//! The worker: looks at the fleet, leads it if no other host does, plans, takes, and owns the
+//! holdings that follow.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shardmill_core::fleet::{ApplicationStart, Incarnation, StreamIdentity};
 use shardmill_core::lease::TableDeadlines;
-use shardmill_core::plan::{KclWatch, OVERDUE_LEASES};
-use shardmill_core::ports::{
-    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, Sink, StreamReader,
-    Subscriptions,
-};
 use shardmill_core::stream::LeaseKey;
-use shardmill_core::time::Moment;
-use tokio::sync::{Notify, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::budget::ByteShare;
-use crate::fan_out::{ConsumerKeeper, FanOutView};
-use crate::freezer::Freezer;
-use crate::heart::{HeartWatch, Replaced};
-use crate::holding::{HoldingEnd, KeeperHandle};
+use crate::heart::Replaced;
+use crate::holding::HoldingEnd;
 use crate::metrics;
 use crate::options::{InvalidOptions, WorkerOptions};
-use crate::pipeline::{LogAllowance, PipelineEnd};
-use crate::rollout::SharedRollout;
+use crate::pipeline::PipelineEnd;
 use crate::status::StatusBoard;
 use crate::timed::{TimedCoordinator, TimedStore};
 
 mod act;
 mod audit;
-mod begin;
+mod errands;
 mod error;
 mod gauges;
 mod heed;
+mod holdings;
+mod kcl;
 mod lead;
 mod leave;
 mod look;
+mod next_look;
+mod office;
+mod origin;
 mod pass;
-mod report;
-mod second_look;
+mod ports;
+mod registration;
+mod reports;
+mod rows;
+mod run;
 mod serve;
+mod shard_list;
 mod start;
+mod subscribing;
 mod survey;
+mod sync;
 mod take;
 mod versions;
 mod writes;
@@ -55,99 +52,58 @@ pub(crate) use error::PassError;
 pub use error::WorkerError;
 use gauges::PluginGauges;
 use heed::Heeding;
+use holdings::Holdings;
 use lead::Duties;
-use look::Observed;
+use look::Lookout;
+use office::Office;
+use origin::{IdentityAnswer, Origin};
+pub use ports::Ports;
+use registration::Registration;
+use reports::Reports;
+use run::Run;
 use serve::Serving;
+use subscribing::{Subscribing, fan_out};
+use survey::SurveyEnd;
 use versions::FleetVersions;
 use writes::Writes;
 
-/// What a worker needs of the world.
-#[derive(Clone)]
-pub struct Ports {
-    /// The stream.
-    pub reader: Arc<dyn StreamReader>,
-    /// Enhanced fan-out on it; needed only where [`WorkerOptions::retrieval`] wants it.
-    pub subscriptions: Option<Arc<dyn Subscriptions>>,
-    /// The application's lease table.
-    pub store: Arc<dyn LeaseStore>,
-    /// The application's coordinator table.
-    pub coordinator: Arc<dyn Coordinator>,
-    /// Where outputs go.
-    pub sink: Arc<dyn Sink>,
-    /// Where records go that the failure policy gives up.
-    pub dead_letters: Arc<dyn DeadLetters>,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// The plugin's share of the host's byte budget.
-    pub budget: ByteShare,
-    /// The version of the plugin to run; each new value is taken up between batches.
-    pub versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
-    /// Which of them each shard runs; one for all streams of a plugin.
-    pub rollout: SharedRollout,
-    /// Stops all tasks of this host in a simulation.
-    pub freezer: Freezer,
-}
-
 /// Serves one application on one host.
 pub struct Worker {
-    ports: Ports,
-    options: Arc<WorkerOptions>,
-    status: StatusBoard,
-    /// This run of the worker.
-    run: Incarnation,
-    identity: StreamIdentity,
-    /// Where the application began, as the table has it.
-    start: ApplicationStart,
-    /// When this run first looked at tables without a start, by the stream's clock: later tries go
-    /// on from there.
-    first_look_ms: Option<u64>,
-    observed: Observed,
+    run: Arc<Run>,
+    origin: Origin,
+    registration: Registration,
+    lookout: Lookout,
+    office: Office,
     duties: Duties,
     serving: Serving,
     heeding: Heeding,
-    held: HashMap<LeaseKey, HeldLease>,
-    /// Leases this host gave up, and until when it leaves them to others.
-    avoided: HashMap<LeaseKey, Moment>,
-    holdings: JoinSet<HoldingEnd>,
-    /// Whether this run may have a registration in the table.
-    is_registering: bool,
-    heart: Option<HeartWatch>,
-    heart_task: JoinSet<Replaced>,
-    is_draining: watch::Sender<bool>,
-    /// Why a lease's row cannot be written, if one cannot.
-    cannot_write: watch::Sender<Option<String>>,
-    /// Why passes fail, once that is no hiccup.
-    cannot_look: watch::Sender<Option<String>>,
-    /// Why others cannot be told that there is something to see, if the table refuses it.
-    cannot_announce: Option<String>,
+    holdings: Holdings,
     writes: Writes,
-    kcl: KclWatch,
-    /// Whether each row is renewed, as a KCL that shares the table needs it.
-    renews_rows: Arc<AtomicBool>,
-    /// Something was changed that others should look at soon.
-    has_news: bool,
-    /// Told by readers when the stream may be another one.
-    doubts: Arc<Notify>,
-    /// What the log may get of records that are given up.
-    given_up_lines: Arc<LogAllowance>,
+    reports: Reports,
     versions: FleetVersions,
-    /// Set if shards are subscribed to where that is possible.
-    fan_out: Option<FanOutView>,
-    consumer_keeper: Option<ConsumerKeeper>,
-    keeper_task: JoinSet<()>,
+    subscribing: Subscribing,
     /// Last: what sets them is dropped before.
     _gauges: PluginGauges,
 }
 
-/// A lease that this host holds.
-struct HeldLease {
-    /// Whether another worker asked for it and is to have it.
-    is_handed_over: bool,
-    /// Asks its pipeline to drain.
-    drain: CancellationToken,
-    /// Tells its keeper and its pipeline to give it up, and why.
-    give_up: watch::Sender<Option<String>>,
-    keeper: KeeperHandle,
+/// What a worker that serves waits for.
+enum Event {
+    Stopped,
+    HeartEnded(Result<Replaced, JoinError>),
+    FanOutEnded(JoinError),
+    HoldingEnded(Result<HoldingEnd, JoinError>),
+    SurveyEnded(SurveyEnd),
+    StreamIdentified(IdentityAnswer),
+    StreamDoubted,
+    CheckDue,
+    PassDue,
+}
+
+/// When a worker does what it does regularly.
+struct Schedule {
+    pass_at: Instant,
+    /// When to check whether rows can be written: often enough to show it with the next heartbeat.
+    check_at: Instant,
 }
 
 impl Worker {
@@ -184,74 +140,46 @@ impl Worker {
             status.plugin_digest = Some(digest);
             status.lease_duration = options.leases.duration;
         });
-        let (consumer_keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
-        // Nothing is done before the table's own is known.
-        let start = ApplicationStart {
-            position: options.initial_position,
-            looked_at_ms: 0,
-            found_leases: true,
-        };
-        let shared_with_kcl = options.leases.shared_with_kcl;
-        let renews_rows = Arc::new(AtomicBool::new(shared_with_kcl));
-        let gauges = PluginGauges::of(options.plugin.clone());
-        let given_up_lines = Arc::new(LogAllowance::new(ports.clock.now()));
+        let (keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
+        let run = Arc::new(Run::new(ports, options, status));
+        let lookout = Lookout::new(Arc::clone(&run));
+        let renews_rows = lookout.kcl().switch();
         Ok(Self {
-            ports,
-            options: Arc::new(options),
-            status,
-            run: Incarnation::from_random(fastrand::u64(..)),
-            identity: StreamIdentity { created_at_ms: 0 },
-            start,
-            first_look_ms: None,
-            observed: Observed::default(),
-            duties: Duties::default(),
-            serving: Serving::default(),
-            heeding: Heeding::default(),
-            held: HashMap::new(),
-            avoided: HashMap::new(),
-            holdings: JoinSet::new(),
-            is_registering: false,
-            heart: None,
-            heart_task: JoinSet::new(),
-            is_draining: watch::channel(false).0,
-            cannot_write: watch::channel(None).0,
-            cannot_look: watch::channel(None).0,
-            cannot_announce: None,
-            writes: Writes::default(),
-            kcl: KclWatch::new(shared_with_kcl),
-            renews_rows,
-            has_news: false,
-            doubts: Arc::new(Notify::new()),
-            given_up_lines,
-            versions: FleetVersions::default(),
-            fan_out,
-            consumer_keeper,
-            keeper_task: JoinSet::new(),
-            _gauges: gauges,
+            origin: Origin::new(Arc::clone(&run)),
+            registration: Registration::new(Arc::clone(&run)),
+            lookout,
+            office: Office::new(Arc::clone(&run)),
+            duties: Duties::new(Arc::clone(&run)),
+            serving: Serving::new(Arc::clone(&run)),
+            heeding: Heeding::new(Arc::clone(&run)),
+            holdings: Holdings::new(Arc::clone(&run), renews_rows, fan_out),
+            writes: Writes::new(Arc::clone(&run)),
+            reports: Reports::new(Arc::clone(&run)),
+            versions: FleetVersions::new(Arc::clone(&run)),
+            subscribing: Subscribing::new(Arc::clone(&run), keeper),
+            _gauges: PluginGauges::of(run.plugin().clone()),
+            run,
         })
     }
 
     /// Runs until `stop`; then drains every pipeline, checkpoints and releases, for at most
     /// `drain_limit`.
     ///
-    /// While lease rows cannot be written on this host, it is no part of the fleet. Dropping the
+    /// While lease rows cannot be written on this host, it is not part of the fleet. Dropping the
     /// future stops everything at once, as a crash would.
     pub async fn run(
         self,
         stop: CancellationToken,
         drain_limit: Duration,
     ) -> Result<(), WorkerError> {
-        let (ports, options, status) = (
-            self.ports.clone(),
-            WorkerOptions::clone(&self.options),
-            self.status.clone(),
-        );
+        let run = Arc::clone(&self.run);
         let mut worker = self;
         loop {
             match worker.run_once(&stop, drain_limit).await {
                 Err(error @ WorkerError::CannotWrite { .. }) => {
                     tracing::error!(%error, "leaving the fleet until lease rows can be written again");
-                    worker = Self::assemble(ports.clone(), options.clone(), status.clone())?;
+                    let options = WorkerOptions::clone(&run.options);
+                    worker = Self::assemble(run.ports.clone(), options, run.status.clone())?;
                 }
                 ended => return ended,
             }
@@ -263,21 +191,22 @@ impl Worker {
         stop: &CancellationToken,
         drain_limit: Duration,
     ) -> Result<(), WorkerError> {
-        // From the start: who alerts on a figure must not wait for the first lease.
-        self.count_leases();
-        metrics::count_from_zero(&self.options.plugin, &self.options.failure);
+        // From the start: an alarm on a figure must not wait for the first lease.
+        self.holdings.show_count();
+        metrics::count_from_zero(self.run.plugin(), &self.run.options.failure);
         let served = match self.start(stop).await {
             Ok(true) => self.serve(stop).await,
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
         match served {
-            // Whoever took this worker's name owns its leases too: nothing is left to drain.
+            // The process that took this worker's name owns its leases too: nothing is left to
+            // drain.
             Err(WorkerError::Replaced { .. }) => {}
             // Others wait for what cannot be released: no longer than for what a crash leaves
             // behind.
             Err(WorkerError::CannotWrite { .. }) => {
-                let limit = drain_limit.min(self.options.leases.duration);
+                let limit = drain_limit.min(self.run.lease_duration());
                 self.leave(limit).await;
             }
             Ok(()) | Err(_) => self.leave(drain_limit).await,
@@ -286,68 +215,107 @@ impl Worker {
     }
 
     async fn serve(&mut self, stop: &CancellationToken) -> Result<(), WorkerError> {
-        let mut next_pass = Instant::now();
-        let mut next_check = next_pass;
-        let mut failures = 0;
-        let doubts = Arc::clone(&self.doubts);
-        let mut identities = JoinSet::new();
+        let now = Instant::now();
+        let mut schedule = Schedule {
+            pass_at: now,
+            check_at: now,
+        };
         loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(()),
-                Some(ended) = self.heart_task.join_next() => return Err(self.heart_ended(ended)),
-                Some(Err(error)) = self.keeper_task.join_next() => {
+            match self.next_event(stop, &schedule).await {
+                Event::Stopped => return Ok(()),
+                Event::HeartEnded(ended) => return Err(self.heart_ended(ended)),
+                Event::FanOutEnded(error) => {
                     let what = "maintains the fan-out consumer";
-                    return Err(WorkerError::TaskEnded { what, reason: error.to_string() });
+                    return Err(task_ended(what, &error));
                 }
-                Some(ended) = self.holdings.join_next() => {
+                Event::HoldingEnded(ended) => {
                     self.holding_ended(ended);
-                    next_pass = Instant::now();
+                    schedule.pass_at = Instant::now();
                 }
-                Some(ended) = self.duties.surveys.next_ended() => {
-                    self.survey_ended(ended);
-                    next_pass = Instant::now();
+                Event::SurveyEnded(ended) => {
+                    self.duties.survey_ended(ended);
+                    self.lookout.next().pass_at_once();
+                    schedule.pass_at = Instant::now();
                 }
-                Some(Ok(answer)) = identities.join_next() => self.check_stream(&answer)?,
-                () = doubts.notified(), if identities.is_empty() => self.ask_identity(&mut identities),
-                () = tokio::time::sleep_until(next_check) => {
-                    self.show_buffer();
+                Event::StreamIdentified(answer) => self.stream_identified(&answer)?,
+                Event::StreamDoubted => self.origin.ask(),
+                Event::CheckDue => {
+                    self.run.show_buffer();
                     self.judge_writes().await?;
-                    next_check = Instant::now() + self.check_writes_every();
+                    schedule.check_at = Instant::now() + self.run.options.leases.renew_every;
                 }
-                () = tokio::time::sleep_until(next_pass) => {
-                    let wait = match self.pass(stop).await {
-                        Ok(pass) => {
-                            if pass.has_looked {
-                                failures = 0;
-                                self.pass_went_well();
-                            }
-                            pass.wait
-                        }
-                        Err(PassError::MultiStream(key)) => return Err(self.multi_stream(key)),
-                        Err(error) => {
-                            failures += 1;
-                            self.pass_failed(&error, failures);
-                            // What was lost in an outage, and is this host's by name, must not wait
-                            // for long after it.
-                            self.options.backoff.delay(failures, fastrand::f64()).min(self.options.leases.duration)
-                        }
-                    };
-                    next_pass = Instant::now() + wait;
+                Event::PassDue => {
+                    let wait = self.try_pass(stop).await?;
+                    schedule.pass_at = Instant::now() + wait;
                 }
             }
+        }
+    }
+
+    /// Waits for what comes next. Cancel-safe.
+    async fn next_event(&mut self, stop: &CancellationToken, schedule: &Schedule) -> Event {
+        let doubts = self.origin.doubts();
+        let can_ask = !self.origin.is_asking();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Event::Stopped,
+            Some(ended) = self.registration.heart_ended() => Event::HeartEnded(ended),
+            Some(Err(error)) = self.subscribing.ended() => Event::FanOutEnded(error),
+            Some(ended) = self.holdings.next_ended() => Event::HoldingEnded(ended),
+            Some(ended) = self.duties.next_survey() => Event::SurveyEnded(ended),
+            Some(Ok(answer)) = self.origin.next_answer() => Event::StreamIdentified(answer),
+            () = doubts.notified(), if can_ask => Event::StreamDoubted,
+            () = tokio::time::sleep_until(schedule.check_at) => Event::CheckDue,
+            () = tokio::time::sleep_until(schedule.pass_at) => Event::PassDue,
+        }
+    }
+
+    /// Makes a pass. Returns how long to wait for the next one; fails only if none can succeed.
+    async fn try_pass(&mut self, stop: &CancellationToken) -> Result<Duration, WorkerError> {
+        match self.pass(stop).await {
+            Ok(pass) => {
+                if pass.has_looked {
+                    self.reports.pass_went_well(self.duties.cannot_list());
+                }
+                Ok(pass.wait)
+            }
+            Err(PassError::MultiStream(key)) => Err(self.multi_stream(key)),
+            // What was lost in an outage, and is this host's by name, must not wait for long after
+            // it.
+            Err(error) => Ok(self
+                .reports
+                .pass_failed(&error)
+                .min(self.run.lease_duration())),
+        }
+    }
+
+    fn multi_stream(&self, key: LeaseKey) -> WorkerError {
+        WorkerError::MultiStream {
+            application: self.run.options.application.clone(),
+            key,
         }
     }
 
     fn heart_ended(&self, ended: Result<Replaced, JoinError>) -> WorkerError {
         match ended {
             Ok(Replaced) => WorkerError::Replaced {
-                worker: self.options.worker.to_string(),
+                worker: self.run.me().to_string(),
             },
-            Err(error) => WorkerError::TaskEnded {
-                what: "writes heartbeats",
-                reason: error.to_string(),
-            },
+            Err(error) => task_ended("writes heartbeats", &error),
+        }
+    }
+
+    /// Gives everything up if the stream is another one.
+    fn stream_identified(&self, answer: &IdentityAnswer) -> Result<(), WorkerError> {
+        match answer {
+            Ok(Some(identity)) => self.origin.check(*identity),
+            Ok(None) => {
+                let stream = self.run.options.stream.clone();
+                self.reports.failed(&PassError::NoStream(stream));
+                Ok(())
+            }
+            // The readers ask again.
+            Err(_) => Ok(()),
         }
     }
 
@@ -356,17 +324,15 @@ impl Worker {
             // Only this worker aborts holdings, and then it does not wait for them.
             return;
         };
-        let held = self.held.remove(&key);
-        self.count_leases();
-        if end == PipelineEnd::Released && held.is_some_and(|held| held.is_handed_over) {
-            // The one that asked for it reads its row: to all others it is as good as held.
-            self.observed.look_soon();
+        let is_handed_over = self.holdings.forget(&key);
+        if end == PipelineEnd::Released && is_handed_over {
+            // The host that claimed it reads its row: to all others it is as good as held.
+            self.lookout.next().look_soon();
         } else {
             // A free lease, or children to be taken: for this host or for another.
-            self.observed.look_at_once();
-            self.has_news = true;
+            self.lookout.next().look_at_once();
+            self.reports.set_news(true);
         }
-        let plugin = self.options.plugin.to_string();
         match end {
             PipelineEnd::Ended => {
                 tracing::info!(lease = %key, "shard ended, its children are leased");
@@ -374,66 +340,31 @@ impl Worker {
             PipelineEnd::Released => tracing::info!(lease = %key, "lease released"),
             PipelineEnd::Lost(reason) => {
                 tracing::warn!(lease = %key, %reason, "lease lost");
-                ::metrics::counter!(metrics::LOSSES, "plugin" => plugin).increment(1);
-                self.heeding.follow_lost(key, self.ports.clock.now());
+                self.run.counter(metrics::LOSSES).increment(1);
+                self.heeding.errands_mut().follow_lost(key);
             }
-            PipelineEnd::GaveUp(reason) => self.leave_to_others(key, &reason),
-            // What makes it fail may make it fail again at once: it is given back, and this host
-            // waits before it tries again.
-            PipelineEnd::Failed(error) => {
-                tracing::error!(lease = %key, error, "the pipeline failed, which is a mistake in shardmill");
-                self.leave_to_others(key.clone(), "its pipeline failed");
-                self.heeding.follow_lost(key, self.ports.clock.now());
-            }
+            PipelineEnd::GaveUp(reason) => self.holdings.leave_to_others(key, &reason),
+            PipelineEnd::Failed(error) => self.pipeline_failed(key, &error),
             PipelineEnd::Unreleased(reason) => {
-                self.leave_to_others(key.clone(), &reason);
+                self.holdings.leave_to_others(key.clone(), &reason);
                 self.writes.note_unreleased(key, reason);
             }
         }
     }
 
-    fn leave_to_others(&mut self, key: LeaseKey, reason: &str) {
-        /// Others get this many lease durations to try before this host tries again: longer than
-        /// those that have their share wait until they take it all the same.
-        const LEAVE_TO_OTHERS_LEASES: u32 = OVERDUE_LEASES + 1;
-        tracing::warn!(lease = %key, reason, "lease given up");
-        ::metrics::counter!(metrics::GIVEN_UP, "plugin" => self.options.plugin.to_string())
-            .increment(1);
-        let until = self.ports.clock.now() + self.options.leases.duration * LEAVE_TO_OTHERS_LEASES;
-        self.avoided.insert(key, until);
-    }
-
-    fn count_leases(&self) {
-        let plugin = self.options.plugin.to_string();
-        ::metrics::gauge!(metrics::LEASES, "plugin" => plugin).set(self.held.len() as f64);
-    }
-
-    fn renews_rows(&self) -> bool {
-        self.renews_rows.load(Ordering::Relaxed)
+    /// What makes a pipeline fail may make it fail again at once: its lease is given back, and this
+    /// host waits before it tries again.
+    fn pipeline_failed(&mut self, key: LeaseKey, error: &str) {
+        tracing::error!(lease = %key, error, "the pipeline failed, which is a mistake in shardmill");
+        self.holdings
+            .leave_to_others(key.clone(), "its pipeline failed");
+        self.heeding.errands_mut().follow_lost(key);
     }
 }
 
-/// What sees to the fan-out consumer, if shards are to be subscribed to.
-fn fan_out(
-    ports: &Ports,
-    options: &WorkerOptions,
-    status: &StatusBoard,
-) -> Result<Option<(ConsumerKeeper, FanOutView)>, InvalidOptions> {
-    let Some(wanted) = options.retrieval.fan_out() else {
-        return Ok(None);
-    };
-    let Some(subscriptions) = &ports.subscriptions else {
-        let problem = "enhanced fan-out needs a port for subscriptions".to_owned();
-        return Err(InvalidOptions {
-            setting: "reads.retrieval",
-            problem,
-        });
-    };
-    let (subscriptions, consumer) = (Arc::clone(subscriptions), wanted.consumer.clone());
-    Ok(Some(ConsumerKeeper::new(
-        subscriptions,
-        consumer,
-        options.plugin.clone(),
-        status.clone(),
-    )))
+fn task_ended(what: &'static str, error: &JoinError) -> WorkerError {
+    WorkerError::TaskEnded {
+        what,
+        reason: error.to_string(),
+    }
 }

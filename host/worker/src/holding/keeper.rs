@@ -69,33 +69,32 @@ enum Unwritten {
 
 /// Renews one lease and performs its pipeline's writes, one at a time, in order.
 pub(crate) struct Keeper {
-    store: Arc<dyn LeaseStore>,
-    clock: Arc<dyn Clock>,
+    ports: KeeperPorts,
     options: LeaseOptions,
-    token: LeaseToken,
-    /// When the last successful write was *sent*: from there the deadline counts, not from its
-    /// answer.
-    sent_at: Moment,
-    /// The time of the take as the row has it: another take of this worker id has another.
-    held_since_ms: u64,
-    /// The heart's generation at that moment.
-    generation: Generation,
-    /// When it was last looked whether there is something to write.
-    ticked_at: Moment,
-    heart: HeartWatch,
-    /// Whether each row is renewed, as a KCL that shares the table needs it; else the heart holds
-    /// them all.
-    renews_rows: Arc<AtomicBool>,
+    held: Held,
+    /// What the row says for people, and for hosts that balance by throughput.
     noted_stuck: Option<String>,
     rate: Rate,
+    /// When it was last checked whether there is something to write.
+    ticked_at: Moment,
     commands: mpsc::Receiver<Command>,
     progress: watch::Receiver<Progress>,
     state: watch::Sender<LeaseState>,
     troubles: Troubles,
-    /// Set once the lease is to be given up.
-    give_up: watch::Receiver<Option<String>>,
     /// Whether a write was given up that may have been applied, or may still be.
     is_unsettled: bool,
+}
+
+/// What a keeper needs of the world and of its worker.
+pub(crate) struct KeeperPorts {
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) heart: HeartWatch,
+    /// Whether each row is renewed, as a KCL that shares the table needs it; else the heart holds
+    /// them all.
+    pub(crate) renews_rows: Arc<AtomicBool>,
+    /// Set once the lease is to be given up: only the release is tried again then.
+    pub(crate) give_up: watch::Receiver<Option<String>>,
 }
 
 /// A lease just taken.
@@ -112,79 +111,75 @@ pub(crate) struct Taken {
     pub(crate) stuck: Option<String>,
 }
 
-/// Whom a keeper tells of its row, and who tells it to give up.
-pub(crate) struct Overseer {
-    pub(crate) troubles: Troubles,
-    /// Set once the lease is to be given up: no write is tried again but the release.
-    pub(crate) give_up: watch::Receiver<Option<String>>,
+/// The lease as the last applied write left it.
+struct Held {
+    token: LeaseToken,
+    /// When that write was sent.
+    sent: Sent,
+    /// The time of the take as the row has it: another take of this worker id has another.
+    since_ms: u64,
+}
+
+/// The moment when a write was *sent*: from there the deadline counts, not from its answer.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Moment,
+    /// The heart's generation at that moment.
+    generation: Generation,
 }
 
 impl Keeper {
-    /// A keeper for a lease just taken.
+    /// A keeper for a lease just taken, the handle of its pipeline, and the state that it
+    /// publishes.
     pub(crate) fn new(
-        (store, clock): (Arc<dyn LeaseStore>, Arc<dyn Clock>),
+        ports: KeeperPorts,
         options: LeaseOptions,
         taken: Taken,
-        heart: HeartWatch,
-        renews_rows: Arc<AtomicBool>,
-        overseer: Overseer,
+        troubles: Troubles,
     ) -> (Self, KeeperHandle, watch::Receiver<LeaseState>) {
-        let Taken {
-            token,
-            sent_at,
-            held_since_ms,
-            generation,
-            stuck,
-        } = taken;
+        let sent = Sent {
+            at: taken.sent_at,
+            generation: taken.generation,
+        };
+        let (state_sender, state) = watch::channel(LeaseState::Held(sent.hold(&options)));
         let (command_sender, commands) = mpsc::channel(COMMANDS_MAX);
         let (progress_sender, progress) = watch::channel(Progress {
-            stuck: stuck.clone(),
+            stuck: taken.stuck.clone(),
             ..Progress::default()
         });
-        let (state, state_receiver) = watch::channel(LeaseState::Held(Hold {
-            until: sent_at + options.hold_for(),
-            generation,
-        }));
         let settled_bytes = Arc::new(AtomicU64::new(0));
-        let rate = Rate::new(Arc::clone(&settled_bytes), sent_at);
-        let Overseer { troubles, give_up } = overseer;
-        let trouble = troubles.watch();
+        let rate = Rate::new(Arc::clone(&settled_bytes), sent.at);
         let handle = KeeperHandle {
             commands: command_sender,
             progress: progress_sender,
             settled_bytes,
-            trouble,
+            trouble: troubles.watch(),
         };
-        let noted_stuck = stuck;
-        let ticked_at = sent_at;
         let keeper = Self {
-            store,
-            clock,
+            ports,
             options,
-            token,
-            sent_at,
-            held_since_ms,
-            generation,
-            ticked_at,
-            heart,
-            renews_rows,
-            noted_stuck,
+            held: Held {
+                token: taken.token,
+                sent,
+                since_ms: taken.held_since_ms,
+            },
+            noted_stuck: taken.stuck,
             rate,
+            ticked_at: sent.at,
             commands,
             progress,
-            state,
+            state: state_sender,
             troubles,
-            give_up,
             is_unsettled: false,
         };
-        (keeper, handle, state_receiver)
+        (keeper, handle, state)
     }
 
     /// Runs until the lease is released, ended or lost, or every handle is gone.
     pub(super) async fn run(mut self) {
         loop {
-            let tick_in = (self.sent_at.max(self.ticked_at) + self.options.renew_every)
-                .since(self.clock.now());
+            let last = self.held.sent.at.max(self.ticked_at);
+            let tick_in = (last + self.options.renew_every).since(self.ports.clock.now());
             let wait = tick_in.min(self.remaining());
             let kept = tokio::select! {
                 biased;
@@ -192,11 +187,12 @@ impl Keeper {
                     Some(command) => self.perform(command).await,
                     None => return,
                 },
-                () = self.heart.changed() => Ok(true),
+                () = self.ports.heart.changed() => Ok(true),
                 () = tokio::time::sleep(wait) => self.tick().await,
             };
             match kept {
-                // Of a lease to be given up the pipeline hears too, and asks for the release.
+                // The pipeline also learns that the lease is to be given up, and asks for the
+                // release.
                 Ok(true) | Err(Unwritten::GivenUp) => {}
                 Ok(false) => return,
                 Err(Unwritten::Lost(reason)) => {
@@ -208,33 +204,11 @@ impl Keeper {
     }
 
     /// Renews the row if it must be renewed, or has news for people; finds out that the deadline
-    /// has passed.
+    /// has passed. Returns true: the lease is still held afterwards.
     async fn tick(&mut self) -> Result<bool, Unwritten> {
-        self.ticked_at = self.clock.now();
-        let mut progress = self.progress.borrow().clone();
-        progress.bytes_per_second = self.rate.measure(self.ticked_at);
-        let signs = self.troubles.signs();
-        signs.look();
-        progress.stuck = progress.stuck.or_else(|| signs.noted());
-        progress.millis_behind_latest = signs.lag_ms().max(progress.millis_behind_latest);
-        let lags = signs
-            .lag_ms()
-            .is_some_and(|lag| Duration::from_millis(lag) >= LAG_SHOWN_EVERY);
-        let is_lag_old = lags && self.ticked_at.since(self.sent_at) >= LAG_SHOWN_EVERY;
-        let is_weighed = self.options.balance == Balance::Throughput;
-        let has_news = progress.stuck != self.noted_stuck || is_weighed && self.rate.has_changed();
-        // A heart that is late, because the coordinator table does not answer, is no reason to let
-        // go: the row can be renewed by itself, as a KCL does it.
-        let is_heart_late = self.remaining() < self.options.hold_for() * 2 / 5;
-        // One that missed its deadline holds this lease again once a write proves that nobody took
-        // it.
-        let is_heart_behind = self.generation != self.heart.generation();
-        let has_news = has_news || is_lag_old;
-        let must_renew = self.renews_rows.load(Ordering::Relaxed)
-            || has_news
-            || is_heart_late
-            || is_heart_behind;
-        if must_renew && !self.is_given_up() {
+        self.ticked_at = self.ports.clock.now();
+        let progress = self.progress_now();
+        if self.must_renew(&progress) && !self.is_given_up() {
             self.write(Write::Renew(&progress)).await?;
             self.rate.written();
             self.noted_stuck = progress.stuck;
@@ -244,27 +218,60 @@ impl Keeper {
         Ok(true)
     }
 
+    /// What the row is to say now.
+    fn progress_now(&mut self) -> Progress {
+        let mut progress = self.progress.borrow().clone();
+        progress.bytes_per_second = self.rate.measure(self.ticked_at);
+        let signs = self.troubles.signs();
+        signs.look();
+        progress.stuck = progress.stuck.or_else(|| signs.note());
+        progress.millis_behind_latest = signs.lag_ms().max(progress.millis_behind_latest);
+        progress
+    }
+
+    fn must_renew(&self, progress: &Progress) -> bool {
+        // If the heart is late, because the coordinator table does not answer, the lease need not
+        // be lost: the row can be renewed by itself, as a KCL does it.
+        let is_heart_late = self.remaining() < self.options.hold_for() * 2 / 5;
+        // A heart that missed its deadline holds this lease again once a write proves that no host
+        // took it.
+        let is_heart_behind = self.held.sent.generation != self.ports.heart.generation();
+        self.ports.renews_rows.load(Ordering::Relaxed)
+            || is_heart_late
+            || is_heart_behind
+            || self.has_news(progress)
+    }
+
+    /// Whether the row says something outdated.
+    fn has_news(&self, progress: &Progress) -> bool {
+        let is_weighed = self.options.balance == Balance::Throughput;
+        let lag = self.troubles.signs().lag_ms().map(Duration::from_millis);
+        let lags = lag.is_some_and(|lag| lag >= LAG_SHOWN_EVERY);
+        let is_lag_old = self.ticked_at.since(self.held.sent.at) >= LAG_SHOWN_EVERY;
+        progress.stuck != self.noted_stuck
+            || is_weighed && self.rate.has_changed()
+            || lags && is_lag_old
+    }
+
     /// Time until the lease must be let go, unless a write or a heartbeat goes through.
     fn remaining(&self) -> Duration {
         if SeededBug::NoHolderDeadline.is_on() {
             return self.options.hold_for();
         }
-        self.heart.deadline(self.hold()).since(self.clock.now())
+        let deadline = self.ports.heart.deadline(self.hold());
+        deadline.since(self.ports.clock.now())
     }
 
     /// What the last applied write gives.
     fn hold(&self) -> Hold {
-        Hold {
-            until: self.sent_at + self.options.hold_for(),
-            generation: self.generation,
-        }
+        self.held.sent.hold(&self.options)
     }
 
-    /// Whether the lease is still held afterwards.
+    /// Performs a command. Returns whether the lease is still held afterwards.
     async fn perform(&mut self, command: Command) -> Result<bool, Unwritten> {
         let (done, is_held) = match command {
             Command::Checkpoint(mut write, done) => {
-                write.progress.bytes_per_second = self.rate.measure(self.clock.now());
+                write.progress.bytes_per_second = self.rate.measure(self.ports.clock.now());
                 self.write(Write::Checkpoint(&write)).await?;
                 self.rate.written();
                 self.noted_stuck = write.progress.stuck;
@@ -272,7 +279,8 @@ impl Keeper {
             }
             Command::End(write, done) => {
                 self.write(Write::End(&write)).await?;
-                // Finished rows need no owner; others then see at a glance that nobody works on it.
+                // Finished rows need no owner: others then see at a glance that no host works on
+                // it.
                 self.release(None).await?;
                 (done, false)
             }
@@ -286,19 +294,17 @@ impl Keeper {
                 return Ok(true);
             }
         };
-        // The pipeline may have stopped waiting; the write counts all the same.
+        // The pipeline may have stopped waiting; the write counts nevertheless.
         let _ = done.send(());
         Ok(is_held)
     }
 
     async fn release(&mut self, stuck: Option<String>) -> Result<(), Unwritten> {
-        match self
-            .write(Write::Release(&Progress {
-                stuck,
-                ..Progress::default()
-            }))
-            .await
-        {
+        let progress = Progress {
+            stuck,
+            ..Progress::default()
+        };
+        match self.write(Write::Release(&progress)).await {
             // The release was applied and its answer lost: nobody owns the row, as wanted, or
             // somebody was quick.
             Err(Unwritten::Lost(LossReason::Unowned | LossReason::TakenBy(_))) => Ok(()),
@@ -312,24 +318,16 @@ impl Keeper {
     /// An unanswered write is sent again *unchanged*: should the first one still arrive, only one
     /// of the two meets the condition, and both mean the same.
     async fn write(&mut self, write: Write<'_>) -> Result<(), Unwritten> {
-        let first_sent = (self.clock.now(), self.heart.generation());
+        let first_sent = self.sent_now();
         let mut failures = 0_u32;
         loop {
-            let remaining = self.remaining();
-            if remaining.is_zero() {
-                return Err(Unwritten::Lost(LossReason::DeadlinePassed));
-            }
-            let sent_now = (self.clock.now(), self.heart.generation());
-            let sent = tokio::time::timeout(remaining, self.settle_and_send(write)).await;
-            match self
-                .judge(write, sent.unwrap_or_else(|_| Err(no_answer())))
-                .await
-            {
+            let sent_now = self.sent_now();
+            match self.try_write(write).await {
                 Ok(Applied::Now(token)) => {
                     self.hold_from(token, sent_now);
                     return Ok(());
                 }
-                // Nobody knows which try was applied: assume the first.
+                // It is not known which try was applied: assume the first.
                 Ok(Applied::Earlier(token)) => {
                     self.hold_from(token, first_sent);
                     return Ok(());
@@ -337,14 +335,10 @@ impl Keeper {
                 Err(NotApplied::Lost(reason)) => return Err(Unwritten::Lost(reason)),
                 Err(NotApplied::Failed(error)) => {
                     failures += 1;
-                    self.troubles.failed(first_sent.0, failures, &error);
+                    self.troubles.failed(first_sent.at, failures, &error);
                 }
             }
-            // What is settled is written down with the way back, so that the next owner does not
-            // repeat it.
-            let is_last = matches!(write, Write::Release(_) | Write::Checkpoint(_));
-            let limit = self.options.duration;
-            if self.is_given_up() && (!is_last || self.clock.now().since(first_sent.0) >= limit) {
+            if self.is_given_up() && !self.is_last_chance(write, first_sent) {
                 self.is_unsettled = true;
                 return Err(Unwritten::GivenUp);
             }
@@ -353,20 +347,52 @@ impl Keeper {
         }
     }
 
-    /// A write was applied that was sent then.
-    fn hold_from(&mut self, token: LeaseToken, (sent_at, generation): (Moment, Generation)) {
-        self.token = token;
-        self.sent_at = sent_at;
-        if SeededBug::DeadlineFromReply.is_on() {
-            self.sent_at = self.clock.now();
+    /// Sends a write once; [`NotApplied::Failed`] if it should be sent again.
+    async fn try_write(&mut self, write: Write<'_>) -> Result<Applied, NotApplied> {
+        let remaining = self.remaining();
+        if remaining.is_zero() {
+            return Err(NotApplied::Lost(LossReason::DeadlinePassed));
         }
-        self.generation = generation;
+        let sent = tokio::time::timeout(remaining, self.settle_and_send(write)).await;
+        let result = sent.unwrap_or_else(|_| Err(no_answer()));
+        self.judge(write, result).await
+    }
+
+    /// Whether a write to a lease that is given up is tried for some time longer: what is settled is
+    /// written down with the way back, so that the next owner does not repeat it.
+    fn is_last_chance(&self, write: Write<'_>, first_sent: Sent) -> bool {
+        let is_last = matches!(write, Write::Release(_) | Write::Checkpoint(_));
+        is_last && self.ports.clock.now().since(first_sent.at) < self.options.duration
+    }
+
+    fn sent_now(&self) -> Sent {
+        Sent {
+            at: self.ports.clock.now(),
+            generation: self.ports.heart.generation(),
+        }
+    }
+
+    /// A write was applied that was sent then.
+    fn hold_from(&mut self, token: LeaseToken, sent: Sent) {
+        debug_assert!(
+            sent.at >= self.held.sent.at,
+            "the deadline of a holding never goes back: its writes are sent one after the other"
+        );
+        debug_assert!(
+            token.key == self.held.token.key && token.owner == self.held.token.owner,
+            "a keeper is the only writer of its row, and writes to no other"
+        );
+        self.held.token = token;
+        self.held.sent = sent;
+        if SeededBug::DeadlineFromReply.is_on() {
+            self.held.sent.at = self.ports.clock.now();
+        }
         self.troubles.over();
         self.state.send_replace(LeaseState::Held(self.hold()));
     }
 
     fn is_given_up(&self) -> bool {
-        self.give_up.borrow().is_some()
+        self.ports.give_up.borrow().is_some()
     }
 
     /// Waits before the next try, but not once the lease is given up.
@@ -379,16 +405,16 @@ impl Keeper {
             .min(self.remaining());
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            Ok(()) = self.give_up.changed() => {}
+            Ok(()) = self.ports.give_up.changed() => {}
         }
     }
 
     /// A write that was given up may have been applied: the next one goes by what the row says.
     async fn settle_and_send(&mut self, write: Write<'_>) -> WriteResult {
         if self.is_unsettled {
-            let row = self.store.get(&self.token.key).await?;
+            let row = self.ports.store.get(&self.held.token.key).await?;
             if self.meaning_of(row.as_ref()) == ConflictVerdict::AppliedEarlier {
-                self.token = self.token.advanced();
+                self.held.token = self.held.token.advanced();
             }
             self.is_unsettled = false;
         }
@@ -397,10 +423,12 @@ impl Keeper {
 
     fn send<'a>(&'a self, write: Write<'a>) -> PortFuture<'a, WriteResult> {
         match write {
-            Write::Renew(progress) => self.store.renew(&self.token, progress),
-            Write::Checkpoint(checkpoint) => self.store.checkpoint(&self.token, checkpoint),
-            Write::End(end) => self.store.end(&self.token, end),
-            Write::Release(progress) => self.store.release(&self.token, progress),
+            Write::Renew(progress) => self.ports.store.renew(&self.held.token, progress),
+            Write::Checkpoint(checkpoint) => {
+                self.ports.store.checkpoint(&self.held.token, checkpoint)
+            }
+            Write::End(end) => self.ports.store.end(&self.held.token, end),
+            Write::Release(progress) => self.ports.store.release(&self.held.token, progress),
         }
     }
 
@@ -415,7 +443,7 @@ impl Keeper {
             Ok(Written::Applied(token)) => Ok(Applied::Now(token)),
             Ok(Written::Conflict(row)) => self.verdict(write, row.as_deref(), no_answer()),
             Err(error @ StoreError::Unknown { .. }) => {
-                tracing::debug!(lease = %self.token.key, %error, "no answer to a lease write, \
+                tracing::debug!(lease = %self.held.token.key, %error, "no answer to a lease write, \
                     reading the row");
                 self.state.send_replace(LeaseState::InDoubt(self.hold()));
                 self.settle_doubt(write, error).await
@@ -436,9 +464,11 @@ impl Keeper {
         error: StoreError,
     ) -> Result<Applied, NotApplied> {
         if SeededBug::UnknownCountsAsApplied.is_on() {
-            return Ok(Applied::Earlier(self.token.advanced()));
+            return Ok(Applied::Earlier(self.held.token.advanced()));
         }
-        match tokio::time::timeout(self.remaining(), self.store.get(&self.token.key)).await {
+        match tokio::time::timeout(self.remaining(), self.ports.store.get(&self.held.token.key))
+            .await
+        {
             Ok(Ok(row)) => self.verdict(write, row.as_ref(), error),
             Ok(Err(_)) | Err(_) => Err(NotApplied::Failed(error)),
         }
@@ -448,8 +478,8 @@ impl Keeper {
     /// worker's name is not its own write if another process of that name took the lease, which
     /// left the time of its take.
     fn meaning_of(&self, row: Option<&Lease>) -> ConflictVerdict {
-        let is_anothers = row.is_some_and(|row| row.held_since_ms != Some(self.held_since_ms));
-        match judge_conflict(&self.token, row) {
+        let is_anothers = row.is_some_and(|row| row.held_since_ms != Some(self.held.since_ms));
+        match judge_conflict(&self.held.token, row) {
             ConflictVerdict::AppliedEarlier if is_anothers => {
                 ConflictVerdict::Lost(LossReason::CounterMoved)
             }
@@ -466,12 +496,22 @@ impl Keeper {
         match self.meaning_of(row) {
             // A release leaves no owner: this is a write that was given up before it.
             ConflictVerdict::AppliedEarlier if matches!(write, Write::Release(_)) => {
-                self.token = self.token.advanced();
+                self.held.token = self.held.token.advanced();
                 Err(NotApplied::Failed(error))
             }
-            ConflictVerdict::AppliedEarlier => Ok(Applied::Earlier(self.token.advanced())),
+            ConflictVerdict::AppliedEarlier => Ok(Applied::Earlier(self.held.token.advanced())),
             ConflictVerdict::NotApplied => Err(NotApplied::Failed(error)),
             ConflictVerdict::Lost(reason) => Err(NotApplied::Lost(reason)),
+        }
+    }
+}
+
+impl Sent {
+    /// What a write that was sent then gives its holder.
+    fn hold(self, options: &LeaseOptions) -> Hold {
+        Hold {
+            until: self.at + options.hold_for(),
+            generation: self.generation,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Shows that a row cannot be written, to people and to whoever decides what comes of it.
+//! Shows that a row cannot be written, to people and to the worker, which decides what follows.
 
 use shardmill_core::lease::WriteTrouble;
 use shardmill_core::ports::StoreError;
@@ -11,16 +11,16 @@ use crate::status::Why;
 
 /// A keeper's troubles with its row.
 pub(crate) struct Troubles {
-    told: watch::Sender<Option<WriteTrouble>>,
+    published: watch::Sender<Option<WriteTrouble>>,
     signs: Signs,
     shard: ShardId,
 }
 
 impl Troubles {
-    /// None yet.
+    /// For a keeper that has none yet.
     pub(crate) fn new(signs: Signs, shard: ShardId) -> Self {
         Self {
-            told: watch::channel(None).0,
+            published: watch::channel(None).0,
             signs,
             shard,
         }
@@ -31,9 +31,9 @@ impl Troubles {
         &self.signs
     }
 
-    /// What is told of them from now on.
+    /// The trouble there is from now on.
     pub(super) fn watch(&self) -> watch::Receiver<Option<WriteTrouble>> {
-        self.told.subscribe()
+        self.published.subscribe()
     }
 
     /// A write that was first sent at `since` failed, the `attempts`th time.
@@ -50,17 +50,17 @@ impl Troubles {
         if attempts.is_power_of_two() {
             tracing::warn!(shard = %self.shard, attempts, %error, "lease write failed, trying again");
         }
-        self.told.send_replace(Some(trouble));
+        self.published.send_replace(Some(trouble));
     }
 
     /// The row was written.
     pub(super) fn over(&self) {
-        let Some(trouble) = self.told.send_replace(None) else {
+        let Some(trouble) = self.published.send_replace(None) else {
             return;
         };
         if trouble.is_shown() {
             tracing::info!(shard = %self.shard, attempts = trouble.attempts, "the lease's row can be written again");
-            self.signs.mended(Why::Row);
+            self.signs.clear(Why::Row);
         }
     }
 }

@@ -383,7 +383,7 @@ impl Consumer {
             stuck: self
                 .stuck
                 .clone()
-                .or_else(|| self.signs.noted())
+                .or_else(|| self.signs.note())
                 .or_else(|| self.reading.told.borrow().clone()),
             given_up: self.last_given_up.clone(),
         }

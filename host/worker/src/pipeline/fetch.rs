@@ -300,7 +300,7 @@ impl ShardReader {
         let text = error.map(ToString::to_string);
         match &text {
             Some(text) => self.signs.failed(Why::Reading, failures, text.clone()),
-            None => self.signs.mended(Why::Reading),
+            None => self.signs.clear(Why::Reading),
         }
         if error.is_none() {
             self.trouble.send_if_modified(|told| told.take().is_some());
@@ -330,7 +330,7 @@ impl Drop for ShardReader {
     /// Whoever reads the shard next says whether it can be read.
     fn drop(&mut self) {
         self.set_unreadable(false);
-        self.signs.mended(Why::Reading);
-        self.signs.mended(Why::Buffer);
+        self.signs.clear(Why::Reading);
+        self.signs.clear(Why::Buffer);
     }
 }

@@ -162,7 +162,7 @@ impl Consumer {
         self.retries.is_blocked = true;
         self.signs.gauge(metrics::HALTED, 1.0);
         self.signs.enter(Stage::Waiting);
-        self.signs.stands(Why::Halted, deliveries, &why);
+        self.signs.report(Why::Halted, deliveries, &why);
         self.status
             .update_shard(&self.shard, |status| status.state = ShardState::Halted);
         while self.retries.halted.is_some() {

@@ -140,7 +140,7 @@ impl Output {
 
     fn recovered(&self, failures: u32) {
         if failures > 0 {
-            self.signs.mended(Why::Sink);
+            self.signs.clear(Why::Sink);
         }
     }
 

@@ -62,7 +62,7 @@ impl Consumer {
         ];
         own.into_iter()
             .filter(|why| Some(*why) != still)
-            .for_each(|why| self.signs.mended(why));
+            .for_each(|why| self.signs.clear(why));
     }
 
     /// After a delivery: what still waits, and whether anything is in the way still.

@@ -1,6 +1,4 @@
-use ::metrics::{
-    Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-};
+use ::metrics::{Counter, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, Unit};
 use shardmill_core::time::Moment;
 
 use super::*;
@@ -57,7 +55,7 @@ fn signs() -> Signs {
     let shard = ShardId::new("shardId-000000000000").unwrap();
     Signs::new(
         StatusBoard::default(),
-        PluginName::new("plugin").unwrap(),
+        &PluginName::new("plugin").unwrap(),
         shard,
         Arc::new(At(10_000)),
     )
@@ -71,7 +69,7 @@ async fn the_gauges_of_a_shard_end_with_its_holding_whoever_sets_them_afterwards
         let owner = signs.owner();
         signs.failed(Why::Sink, 1, "503".to_owned());
         signs.failed(Why::Plugin, 1, "trapped".to_owned());
-        signs.mended(Why::Plugin);
+        signs.clear(Why::Plugin);
         signs.gauge(metrics::PARKED, 3.0);
         signs.unsettled(Some(4_000), 2);
         let values = || kept.0.lock().unwrap().clone();
@@ -113,7 +111,7 @@ async fn the_row_says_a_failure_from_the_third_on_and_anew_only_at_powers_of_two
     let signs = signs();
     let noted = |attempts| {
         signs.failed(Why::Sink, attempts, format!("no {attempts}"));
-        signs.noted()
+        signs.note()
     };
     assert_eq!([noted(1), noted(2)], [None, None]);
     for (attempts, told) in [(3, 3), (4, 4), (5, 4), (7, 4), (8, 8)] {
@@ -122,8 +120,8 @@ async fn the_row_says_a_failure_from_the_third_on_and_anew_only_at_powers_of_two
             Some(format!("attempt {told} failed: no {told}"))
         );
     }
-    signs.mended(Why::Sink);
-    assert_eq!(signs.noted(), None);
+    signs.clear(Why::Sink);
+    assert_eq!(signs.note(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,16 +129,16 @@ async fn a_stage_that_takes_long_is_told_until_it_is_left_and_waiting_never_is()
     let signs = signs();
     signs.enter(Stage::Storing("output in out".to_owned()));
     signs.look();
-    assert_eq!(signs.noted(), None);
+    assert_eq!(signs.note(), None);
     tokio::time::advance(LONG).await;
     signs.look();
     assert_eq!(
-        signs.noted().as_deref(),
+        signs.note().as_deref(),
         Some("storing output in out has taken more than 5s")
     );
     signs.enter(Stage::Reading);
-    assert_eq!(signs.noted(), None);
+    assert_eq!(signs.note(), None);
     tokio::time::advance(LONG * 9).await;
     signs.look();
-    assert_eq!(signs.noted(), None);
+    assert_eq!(signs.note(), None);
 }

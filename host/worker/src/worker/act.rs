@@ -1,38 +1,51 @@
-//! Performs a plan. A write that loses its race is nothing: the next pass sees how things stand.
+//! Performs a plan. A write that loses its race is nothing: the next pass sees the rows as they
+//! are.
 
 use std::sync::Arc;
 
-use shardmill_core::lease::Lease;
-use shardmill_core::plan::{Plan, Reason, Step};
-use shardmill_core::ports::{Deleted, Progress, StoreError, Written};
+use shardmill_core::plan::{Plan, Step};
+use shardmill_core::ports::{Progress, StoreError, Written};
 use shardmill_core::stream::LeaseKey;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::rows::{Chosen, Waves, create_all, delete_all};
+use super::run::Run;
 use super::{PassError, Worker};
-use crate::metrics;
 
-/// Writes in flight at once in a pass: well below the DynamoDB client's connection pool.
-const WRITES_MAX: usize = 16;
-
-/// A row as seen, and why something is done to it.
-pub(super) type Chosen = (Box<Lease>, Reason);
-
-/// The writes of a plan, by kind.
+/// The steps of a plan, by kind.
 #[derive(Default)]
-struct PlannedWrites {
+struct PlannedSteps {
     creates: Vec<Chosen>,
     deletes: Vec<Chosen>,
     takes: Vec<Chosen>,
     claims: Vec<Chosen>,
     releases: Vec<Chosen>,
+    hand_overs: Vec<Step>,
 }
 
 /// How a claim or a release went.
 struct WriteAnswer {
-    seen: Box<Lease>,
-    reason: Reason,
+    chosen: Chosen,
     written: Result<Written, StoreError>,
+}
+
+impl PlannedSteps {
+    fn of(plan: Plan) -> Self {
+        let mut planned = Self::default();
+        for step in plan.steps {
+            match step {
+                Step::Create { lease: row, reason } => planned.creates.push(Chosen { row, reason }),
+                Step::Delete { seen: row, reason } => planned.deletes.push(Chosen { row, reason }),
+                Step::Take { seen: row, reason } => planned.takes.push(Chosen { row, reason }),
+                Step::Claim { seen: row, reason } => planned.claims.push(Chosen { row, reason }),
+                Step::Release { seen: row, reason } => {
+                    planned.releases.push(Chosen { row, reason });
+                }
+                Step::HandOver { .. } => planned.hand_overs.push(step),
+            }
+        }
+        planned
+    }
 }
 
 impl Worker {
@@ -42,243 +55,100 @@ impl Worker {
     /// deadline.
     pub(super) async fn act(
         &mut self,
-        decided: Plan,
+        plan: Plan,
         stop: &CancellationToken,
     ) -> Result<bool, PassError> {
-        let mut writes = PlannedWrites::default();
-        for step in decided.steps {
-            match step {
-                Step::Create { lease, reason } => writes.creates.push((lease, reason)),
-                Step::Delete { seen, reason } => writes.deletes.push((seen, reason)),
-                Step::Take { seen, reason } => writes.takes.push((seen, reason)),
-                Step::Claim { seen, reason } => writes.claims.push((seen, reason)),
-                Step::Release { seen, reason } => writes.releases.push((seen, reason)),
-                Step::HandOver { key, reason } => self.hand_over(&key, &reason),
-            }
+        let planned = PlannedSteps::of(plan);
+        for step in &planned.hand_overs {
+            self.holdings.hand_over(step.key(), step.reason());
         }
-        let has_created = !writes.creates.is_empty();
-        if !writes.takes.is_empty() || !writes.claims.is_empty() {
-            // There may be more to take or to ask for: plans are cut into portions.
-            self.observed.look_soon();
+        if !planned.takes.is_empty() || !planned.claims.is_empty() {
+            // There may be more to take or to claim: plans are cut into portions.
+            self.lookout.next().look_soon();
         }
-        // A permission that is missing for one kind of write keeps nobody from the others.
-        let deleted = self.delete_all(writes.deletes, stop).await;
-        let created = self.create_all(writes.creates, stop).await;
-        self.release_all(writes.releases, stop).await;
-        self.take_all(writes.takes, stop).await;
-        self.claim_all(writes.claims, stop).await;
-        self.has_news |= has_created;
+        // A right that is missing for one kind of write prevents none of the others.
+        let deleted = delete_all(&self.run, planned.deletes, stop).await;
+        let created = create_all(&self.run, &planned.creates, stop).await;
+        self.release_all(planned.releases, stop).await;
+        self.take_all(planned.takes, stop).await;
+        self.claim_all(planned.claims, stop).await;
+        let has_created = !planned.creates.is_empty();
+        if has_created {
+            self.reports.set_news(true);
+        }
         deleted.and(created)?;
         Ok(has_created)
     }
 
-    /// Lets the lease's pipeline finish its batch, checkpoint and release.
-    fn hand_over(&mut self, key: &LeaseKey, reason: &Reason) {
-        let held = self.held.get_mut(key);
-        if let Some(held) = held.filter(|held| !held.drain.is_cancelled()) {
-            tracing::info!(lease = %key, %reason, "handing the lease over");
-            held.is_handed_over = true;
-            held.drain.cancel();
-        }
-    }
-
-    /// Tries each, and tells of the first that failed.
-    async fn delete_all(
-        &self,
-        deletes: Vec<Chosen>,
-        stop: &CancellationToken,
-    ) -> Result<(), StoreError> {
-        let mut all = Ok(());
-        for (seen, reason) in deletes {
-            if !stop.is_cancelled() {
-                let deleted = self.delete(&seen, &reason).await;
-                all = all.and(deleted);
-            }
-        }
-        all
-    }
-
-    /// Sends a write for each row, [`WRITES_MAX`] at once, and hears the answers as they come: `None`
-    /// of a write that panicked. No wave begins once this host is to stop.
-    pub(super) async fn in_waves<Answer, Write>(
-        &mut self,
-        rows: Vec<Chosen>,
-        stop: &CancellationToken,
-        send: impl Fn(&Self, Chosen) -> Write,
-        hear: impl Fn(&mut Self, Option<Answer>),
-    ) where
-        Write: Future<Output = Answer> + Send + 'static,
-        Answer: Send + 'static,
-    {
-        let mut rows = rows.into_iter().peekable();
-        while rows.peek().is_some() && !stop.is_cancelled() {
-            let mut writes = JoinSet::new();
-            for chosen in rows.by_ref().take(WRITES_MAX) {
-                let freezer = self.ports.freezer.clone();
-                writes.spawn(freezer.guard(send(self, chosen)));
-            }
-            while let Some(answer) = writes.join_next().await {
-                hear(self, answer.ok());
-            }
-        }
-    }
-
-    /// Parents first: a wave of creates ends before the next begins, and no wave holds a shard and
-    /// its parent. A child whose parent has no row is taken for one whose parent is long finished.
-    async fn create_all(
-        &self,
-        creates: Vec<Chosen>,
-        stop: &CancellationToken,
-    ) -> Result<(), StoreError> {
-        for wave in waves(&creates).take_while(|_| !stop.is_cancelled()) {
-            let mut writes = JoinSet::new();
-            for (lease, reason) in wave.iter().cloned() {
-                match reason {
-                    Reason::RowMissing | Reason::LineageTrimmed => {
-                        tracing::warn!(lease = %lease.key, %reason, "creating lease");
-                    }
-                    _ => tracing::info!(lease = %lease.key, %reason, "creating lease"),
-                }
-                let store = Arc::clone(&self.ports.store);
-                writes.spawn(
-                    self.ports
-                        .freezer
-                        .clone()
-                        .guard(async move { store.create(&lease).await }),
-                );
-            }
-            while let Some(created) = writes.join_next().await {
-                created.map_err(|error| StoreError::Unknown {
-                    message: error.to_string(),
-                })??;
-            }
-        }
-        Ok(())
-    }
-
-    async fn delete(&self, seen: &Lease, reason: &Reason) -> Result<(), StoreError> {
-        if self.delete_as_it_is(seen).await? == Deleted::Gone {
-            if matches!(reason, Reason::ShardGone { .. }) && !seen.is_finished() {
-                let plugin = &self.options.plugin;
-                ::metrics::counter!(metrics::SHARDS_GONE, "plugin" => plugin.to_string())
-                    .increment(1);
-                tracing::error!(%plugin, lease = %seen.key, %reason, "records were trimmed before \
-                    they were read");
-            } else {
-                tracing::info!(lease = %seen.key, %reason, "lease removed");
-            }
-        }
-        Ok(())
-    }
-
-    /// A KCL renews the rows of finished shards that it holds, and any holder beside one the row of
-    /// a shard that retention took, sooner than they are listed: such a row has moved and says the
-    /// same, and is deleted as it is now.
-    async fn delete_as_it_is(&self, seen: &Lease) -> Result<Deleted, StoreError> {
-        let deleted = self.ports.store.delete(seen).await?;
-        if deleted == Deleted::Gone {
-            return Ok(deleted);
-        }
-        match self.ports.store.get(&seen.key).await? {
-            Some(now) if now.checkpoint == seen.checkpoint => self.ports.store.delete(&now).await,
-            Some(_) => Ok(deleted),
-            None => Ok(Deleted::Gone),
-        }
-    }
-
     async fn claim_all(&mut self, claims: Vec<Chosen>, stop: &CancellationToken) {
-        self.in_waves(claims, stop, Self::send_claim, Self::hear_of_claim)
-            .await;
-    }
-
-    fn send_claim(&self, (seen, reason): Chosen) -> impl Future<Output = WriteAnswer> + use<> {
-        let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
-        async move {
-            let written = store.claim(&seen, &worker).await;
-            WriteAnswer {
-                seen,
-                reason,
-                written,
+        let run = Arc::clone(&self.run);
+        let mut waves = Waves::new(claims, &run, stop);
+        while let Some(answer) = waves.next(|chosen| claim(Arc::clone(&run), chosen)).await {
+            let written = self.written(answer.ok(), "asked for the lease");
+            if let Err(Failed { lease, error }) = written {
+                tracing::debug!(%lease, %error, "claim failed");
             }
         }
     }
 
-    fn hear_of_claim(&mut self, answer: Option<WriteAnswer>) {
-        self.hear_of(answer, "asked for the lease", |lease, error| {
-            tracing::debug!(%lease, %error, "claim failed");
-        });
-    }
-
-    /// Gives back what is this worker's by name only. What cannot be given back now is in the next
-    /// plan again.
+    /// Releases what is this worker's by name only. What cannot be released now is in the next plan
+    /// again.
     async fn release_all(&mut self, releases: Vec<Chosen>, stop: &CancellationToken) {
-        self.in_waves(releases, stop, Self::send_release, Self::hear_of_release)
-            .await;
-    }
-
-    fn send_release(&self, (seen, reason): Chosen) -> impl Future<Output = WriteAnswer> + use<> {
-        let store = Arc::clone(&self.ports.store);
-        let token = seen.token(self.options.worker.clone());
-        let progress = Progress {
-            stuck: self.writes.stuck_of(&seen),
-            ..Progress::default()
-        };
-        async move {
-            let written = store.release(&token, &progress).await;
-            WriteAnswer {
-                seen,
-                reason,
-                written,
+        let run = Arc::clone(&self.run);
+        let mut waves = Waves::new(releases, &run, stop);
+        loop {
+            let writes = &self.writes;
+            let send = |chosen: Chosen| {
+                let stuck = writes.stuck_of(&chosen.row);
+                release(Arc::clone(&run), chosen, stuck)
+            };
+            let Some(answer) = waves.next(send).await else {
+                return;
+            };
+            let done = "released a lease whose row named this worker";
+            if let Err(Failed { lease, error }) = self.written(answer.ok(), done) {
+                tracing::warn!(%lease, %error, "release failed");
             }
         }
     }
 
-    fn hear_of_release(&mut self, answer: Option<WriteAnswer>) {
-        self.hear_of(
-            answer,
-            "released a lease whose row named this worker",
-            |lease, error| {
-                tracing::warn!(%lease, %error, "release failed");
-            },
-        );
-    }
-
-    /// A lost race is no news, and a failed write is in the next plan again.
-    fn hear_of(
-        &mut self,
-        answer: Option<WriteAnswer>,
-        done: &'static str,
-        tell_failed: impl Fn(&LeaseKey, &StoreError),
-    ) {
-        self.observed.look_soon();
-        let Some(answer) = answer else {
-            return;
+    /// Takes in how a claim or a release went; `None` if it panicked. A lost race is no news, and a
+    /// failed write is in the next plan again.
+    fn written(&mut self, answer: Option<WriteAnswer>, done: &'static str) -> Result<(), Failed> {
+        self.lookout.next().look_soon();
+        let Some(WriteAnswer { chosen, written }) = answer else {
+            return Ok(());
         };
-        let (lease, reason) = (&answer.seen.key, &answer.reason);
-        match answer.written {
+        let (lease, reason) = (chosen.row.key, chosen.reason);
+        match written {
             Ok(Written::Applied(_)) => {
                 tracing::info!(%lease, %reason, "{done}");
-                self.has_news = true;
+                self.reports.set_news(true);
+                Ok(())
             }
-            Ok(Written::Conflict(_)) => {}
-            Err(error) => tell_failed(lease, &error),
+            Ok(Written::Conflict(_)) => Ok(()),
+            Err(error) => Err(Failed { lease, error }),
         }
     }
 }
 
-/// Cuts creates, parents before children, into runs of bounded length without a shard and its
-/// parent in one.
-fn waves(creates: &[Chosen]) -> impl Iterator<Item = &[Chosen]> {
-    let mut left = creates;
-    std::iter::from_fn(move || {
-        let has_parent_among = |index: usize| {
-            let is_parent =
-                |(lease, _): &Chosen| left[index].0.parents.contains(&lease.key.shard_id());
-            left[..index].iter().any(is_parent)
-        };
-        let end = (0..left.len().min(WRITES_MAX)).find(|index| has_parent_among(*index));
-        let (wave, rest) = left.split_at(end.unwrap_or(left.len().min(WRITES_MAX)));
-        left = rest;
-        (!wave.is_empty()).then_some(wave)
-    })
+/// A write that failed.
+struct Failed {
+    lease: LeaseKey,
+    error: StoreError,
+}
+
+async fn claim(run: Arc<Run>, chosen: Chosen) -> WriteAnswer {
+    let written = run.ports.store.claim(&chosen.row, run.me()).await;
+    WriteAnswer { chosen, written }
+}
+
+async fn release(run: Arc<Run>, chosen: Chosen, stuck: Option<String>) -> WriteAnswer {
+    let token = chosen.row.token(run.me().clone());
+    let progress = Progress {
+        stuck,
+        ..Progress::default()
+    };
+    let written = run.ports.store.release(&token, &progress).await;
+    WriteAnswer { chosen, written }
 }

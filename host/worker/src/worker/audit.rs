@@ -1,12 +1,13 @@
 //! The leader's audit: hash keys that no lease covers.
 
+use shardmill_core::lease::Lease;
 use shardmill_core::plan::GoneShards;
 use shardmill_core::stream::{HashKeyRange, holes};
 
-use super::Worker;
-use super::gauges::show_holes;
+use super::run::Run;
+use crate::metrics;
 
-/// Holes that are seen in this many audits in a row are no reshard under way (KCL: three).
+/// Holes that this many audits in a row find are not those of a reshard under way (KCL: three).
 const LASTING_AUDITS: u32 = 3;
 
 /// What a leader's audits found.
@@ -19,6 +20,28 @@ pub(super) struct CoverageAudits {
 }
 
 impl CoverageAudits {
+    /// Looks for hash keys that no lease covers, and shows those that stay uncovered: what the plan
+    /// can fix, it fixes. Rows of shards that Kinesis does not know cover nothing.
+    pub(super) fn audit(&mut self, rows: &[Lease], gone: &GoneShards, run: &Run) {
+        let covering = rows
+            .iter()
+            .filter(|row| !row.is_finished() && !gone.confirmed.contains(&row.key.shard_id()));
+        let lasting = self.found(holes(covering.filter_map(|row| row.hash_range)));
+        if let Some(first) = lasting.first() {
+            tracing::warn!(holes = lasting.len(), %first, "audits keep finding hash keys that no \
+                lease covers");
+        }
+        show(lasting, run);
+    }
+
+    /// Shows nothing any more: what this host found as the leader may be fixed by now, and is for
+    /// its successor to show.
+    pub(super) fn forget(&mut self, run: &Run) {
+        if std::mem::take(self).in_a_row > 0 {
+            show(&[], run);
+        }
+    }
+
     /// Takes in what an audit found; returns it if it lasts.
     fn found(&mut self, holes: Vec<HashKeyRange>) -> &[HashKeyRange] {
         self.in_a_row = if holes.is_empty() {
@@ -37,32 +60,10 @@ impl CoverageAudits {
     }
 }
 
-impl Worker {
-    /// Looks for hash keys that no lease covers. What can be mended is mended by the plan; what
-    /// stays is shown. Rows of shards that Kinesis does not know cover nothing.
-    pub(super) fn audit(&mut self, gone: &GoneShards) {
-        let listing = self.observed.listing.as_ref();
-        let rows = listing.into_iter().flat_map(|(listing, _)| &listing.leases);
-        let covering =
-            rows.filter(|row| !row.is_finished() && !gone.confirmed.contains(&row.key.shard_id()));
-        let holes = holes(covering.filter_map(|row| row.hash_range));
-        let lasting = self.duties.audits.found(holes);
-        show_holes(&self.options.plugin, lasting.len());
-        if let Some(first) = lasting.first() {
-            tracing::warn!(holes = lasting.len(), %first, "audits keep finding hash keys that no \
-                lease covers");
-        }
-        let shown = lasting.iter().map(ToString::to_string).collect();
-        self.status.update(|status| status.coverage_holes = shown);
-    }
-
-    /// What this host found as the leader is for its successor to say: it may be mended by now.
-    pub(super) fn forget_holes(&mut self) {
-        if std::mem::take(&mut self.duties.audits).in_a_row > 0 {
-            show_holes(&self.options.plugin, 0);
-            self.status.update(|status| status.coverage_holes.clear());
-        }
-    }
+fn show(holes: &[HashKeyRange], run: &Run) {
+    run.gauge(metrics::HOLES, holes.len() as f64);
+    let shown = holes.iter().map(ToString::to_string).collect();
+    run.status.update(|status| status.coverage_holes = shown);
 }
 
 #[cfg(test)]

@@ -99,3 +99,26 @@ pub(crate) enum PassError {
     )]
     Quarantined(Box<Quarantined>),
 }
+
+/// Why a start failed.
+pub(super) enum StartError {
+    /// It may succeed later.
+    NotYet(PassError),
+    /// An operator must act.
+    Never(WorkerError),
+}
+
+impl From<PassError> for StartError {
+    fn from(error: PassError) -> Self {
+        Self::NotYet(error)
+    }
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::WrongTable { .. } => Self::Never(WorkerError::Table(error)),
+            other => Self::NotYet(other.into()),
+        }
+    }
+}

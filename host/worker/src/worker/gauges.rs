@@ -1,20 +1,20 @@
-//! The gauges of a plugin, which end with the worker that sets them: one that nobody updates any
-//! more would tell of a plugin that may be gone, or run elsewhere.
+//! The gauges of a plugin, which end with the worker that sets them: a gauge that is not updated any
+//! more would show a plugin that may be gone, or run elsewhere.
 
 use shardmill_core::plan::Unowned;
-use shardmill_core::plugin::{PluginName, plugin_of_label};
+use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutState;
 
 use crate::metrics;
 
-/// Those of a worker, with no other label.
+/// The gauges of a worker that have no other label than the plugin.
 const OF_WORKER: [&str; 4] = [
     metrics::LEASES,
     metrics::HOLES,
     metrics::FLEET_VERSIONS,
     metrics::HEARTBEAT,
 ];
-/// Those of the plugin on all its streams, labelled so: another worker of it sets them again.
+/// The gauges of the plugin on all its streams: another worker of it sets them again.
 const OF_PLUGIN: [&str; 2] = [metrics::BUFFER, metrics::BUFFER_GUARANTEED];
 
 /// Why a lease has no owner, in the words of the label.
@@ -25,30 +25,21 @@ const MAX_LEASES: &str = "max-leases";
 /// again sets them again.
 pub(super) struct PluginGauges(PluginName);
 
-/// Parts of the hash key space that no lease covers, as this host knows as the leader.
-pub(super) fn show_holes(plugin: &PluginName, count: usize) {
-    ::metrics::gauge!(metrics::HOLES, "plugin" => plugin.to_string()).set(count as f64);
-}
-
-/// Leases that nobody reads, as this host knows as the leader.
+/// Shows the leases that no host reads, which this host knows as the leader.
 pub(super) fn show_unowned(plugin: &PluginName, unowned: &Unowned) {
-    let Unowned {
-        not_taken,
-        above_max,
-    } = unowned;
-    set_unowned(plugin, NOT_TAKEN, *not_taken as f64);
-    set_unowned(plugin, MAX_LEASES, *above_max as f64);
+    set_unowned(plugin, NOT_TAKEN, unowned.not_taken as f64);
+    set_unowned(plugin, MAX_LEASES, unowned.above_max as f64);
 }
 
-/// Another host leads, or none that this one knows of: what it counted says nothing any more.
+/// Shows nothing of them any more: another host leads, or none that this host knows of.
 pub(super) fn forget_unowned(plugin: &PluginName) {
     set_unowned(plugin, NOT_TAKEN, metrics::ENDED);
     set_unowned(plugin, MAX_LEASES, metrics::ENDED);
 }
 
 fn set_unowned(plugin: &PluginName, why: &'static str, value: f64) {
-    let labels = [("plugin", plugin.to_string()), ("why", why.to_owned())];
-    ::metrics::gauge!(metrics::UNOWNED, &labels).set(value);
+    let plugin = metrics::label(plugin);
+    ::metrics::gauge!(metrics::UNOWNED, "plugin" => plugin, "why" => why).set(value);
 }
 
 impl PluginGauges {
@@ -59,18 +50,17 @@ impl PluginGauges {
 
 impl Drop for PluginGauges {
     fn drop(&mut self) {
-        let label = self.0.to_string();
+        let label = metrics::label(&self.0);
         for name in OF_WORKER {
             ::metrics::gauge!(name, "plugin" => label.clone()).set(metrics::ENDED);
         }
         forget_unowned(&self.0);
-        let plugin = plugin_of_label(self.0.as_str());
+        let plugin = metrics::label_of_all_streams(&self.0);
         for name in OF_PLUGIN {
-            ::metrics::gauge!(name, "plugin" => plugin.to_owned()).set(metrics::ENDED);
+            ::metrics::gauge!(name, "plugin" => plugin.clone()).set(metrics::ENDED);
         }
         for state in RolloutState::CODES {
-            let labels = [("plugin", label.clone()), ("state", state.to_owned())];
-            ::metrics::gauge!(metrics::VERSIONS, &labels).set(metrics::ENDED);
+            metrics::versions(&self.0, state).set(metrics::ENDED);
         }
     }
 }
@@ -96,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_without_an_owner_are_told_by_why_until_the_office_is_lost() {
+    fn leases_without_an_owner_are_shown_by_why_until_the_office_is_lost() {
         let kept = Kept::default();
         let plugin = PluginName::new("orders").unwrap();
         let shown = || {

@@ -1,230 +1,158 @@
 //! The leader's duties: the shard list for all, rows for new shards, the removal of rows and
 //! workers that are gone.
 //!
-//! Everything here is idempotent and conditional: two leaders at once are harmless, and none is
-//! only slow.
+//! Everything here is idempotent and conditional: two leaders at once do no harm, and a fleet
+//! without one is only slow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use shardmill_core::fleet::{FleetRows, LeaderStep, StreamRow};
+use shardmill_core::fleet::{StreamRow, WorkerRow};
 use shardmill_core::pipeline::{is_told_to_all, read_again_after};
-use shardmill_core::plan::GoneShards;
-use shardmill_core::ports::{CachedShards, Raced, ReadError};
+use shardmill_core::ports::{Raced, ReadError, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Shard, ShardId};
 use shardmill_core::time::Moment;
-use tokio::task::JoinSet;
 
+use super::PassError;
 use super::audit::CoverageAudits;
-use super::serve::Serving;
+use super::gauges::forget_unowned;
+use super::look::Lookout;
+use super::origin::Origin;
+use super::run::Run;
+use super::shard_list::ShardList;
 use super::survey::{OpenSince, Questions, Survey, SurveyEnd, Surveys};
-use super::{PassError, Worker};
+use super::sync::Sync;
 
-/// A worker whose heart was silent for this many of its lease durations is removed: its leases are
-/// long taken.
+/// A worker whose heart was silent for this many of its lease durations is removed: others took
+/// its leases long ago.
 const REAP_AFTER_LEASES: u32 = 6;
 
 /// What a leader remembers between its duties.
-#[derive(Default)]
 pub(super) struct Duties {
+    run: Arc<Run>,
+    surveys: Surveys,
     /// When the shards were last listed by this host as the leader.
     listed_at: Option<Moment>,
-    listing_failures: u32,
+    trouble: ListingTrouble,
     /// Whether what followed from the last listing could not be done.
     has_failed: bool,
-    /// After a listing that failed: not before then again.
+    before_start: BeforeStart,
+    shared: ShardList,
+    audits: CoverageAudits,
+}
+
+/// Listings that failed since the last that went well.
+#[derive(Default)]
+struct ListingTrouble {
+    failures: u32,
+    /// Not before then again.
     list_again_at: Option<Moment>,
-    /// Why they cannot be listed, if that is refused.
-    pub(super) cannot_list: Option<String>,
-    /// Whether it failed as it would for any other host.
+    /// Why shards cannot be listed, if that is refused.
+    refused: Option<String>,
+    /// Whether the last one would have failed for any other host too.
     would_fail_for_all: bool,
-    pub(super) surveys: Surveys,
-    /// Shards that were closed before the application began: they stay so.
-    before_start: BTreeSet<ShardId>,
-    /// Whether the next survey is to look for such shards.
-    asks_before_start: bool,
-    /// The list that others were last told.
-    written: Option<Vec<Shard>>,
-    /// Tells them another one; gives it once it is written.
-    sharing: JoinSet<Option<Vec<Shard>>>,
-    pub(super) audits: CoverageAudits,
 }
 
-/// A complete listing, and what follows from it.
-pub(super) struct Sync {
-    /// Before the listing.
-    asked_at: Moment,
-    pub(super) shards: Vec<Shard>,
-    pub(super) gone: GoneShards,
-    /// Shards that were closed before the application began, as far as they were asked about;
-    /// `None` if that cannot be known.
-    pub(super) before_start: Option<BTreeSet<ShardId>>,
-    /// Whether nothing more can be learned of them.
-    pub(super) knows_before_start: bool,
+/// Shards that were closed before the application began. They stay so.
+#[derive(Default)]
+struct BeforeStart {
+    known: BTreeSet<ShardId>,
+    /// Whether the next survey looks for them.
+    is_asked: bool,
 }
 
-impl Worker {
-    /// Becomes the leader if nobody is. Returns whether this host leads.
-    pub(super) async fn campaign(&mut self) -> Result<bool, PassError> {
-        let now = self.ports.clock.now();
-        let step = self.observed.leadership.decide(
-            &self.options.worker,
-            &self.run,
-            self.options.leases.duration,
-            now,
-        );
-        let is_leader = match step {
-            LeaderStep::Follow => {
-                self.forget_holes();
-                self.forget_unowned();
-                false
-            }
-            LeaderStep::Lead | LeaderStep::Refresh => true,
-            LeaderStep::Acquire => {
-                // Before the answer, which may be lost: another may have led since, and what this
-                // host listed then brings finished shards back.
-                (self.duties, self.serving) = (Duties::default(), Serving::default());
-                let is_mine = self.write_leader().await?;
-                if is_mine {
-                    tracing::info!(worker = %self.options.worker, "leading");
-                }
-                is_mine
-            }
-        };
-        let leader = self
-            .observed
-            .leadership
-            .seen()
-            .and_then(|row| row.holder.as_ref())
-            .map(|(id, _)| id.to_string());
-        self.status.update(|status| status.leader = leader);
-        Ok(is_leader)
-    }
-
-    /// Says that this host still leads. Only called once its duties went well, so that a leader
-    /// that cannot perform them is replaced.
-    pub(super) async fn refresh_leadership(&mut self) -> Result<(), PassError> {
-        let now = self.ports.clock.now();
-        let step = self.observed.leadership.decide(
-            &self.options.worker,
-            &self.run,
-            self.options.leases.duration,
-            now,
-        );
-        let can_list = self.duties.listing_failures == 0 || self.duties.would_fail_for_all;
-        let can_lead = can_list && !self.duties.has_failed;
-        let is_due =
-            step == LeaderStep::Refresh || step == LeaderStep::Lead && self.is_service_outdated();
-        if is_due && can_lead {
-            self.write_leader().await?;
-        }
-        Ok(())
-    }
-
-    async fn write_leader(&mut self) -> Result<bool, PassError> {
-        let sent_at = self.ports.clock.now();
-        let next = self.observed.leadership.next(
-            Some((self.options.worker.clone(), self.run.clone())),
-            Some(self.service()),
-        );
-        match self
-            .ports
-            .coordinator
-            .write_leader(self.observed.leadership.seen(), &next)
-            .await?
-        {
-            Raced::Applied => {
-                self.observed.leadership.written(next, sent_at);
-                Ok(true)
-            }
-            Raced::Lost => Ok(false),
+impl Duties {
+    pub(super) fn new(run: Arc<Run>) -> Self {
+        Self {
+            surveys: Surveys::default(),
+            listed_at: None,
+            trouble: ListingTrouble::default(),
+            has_failed: false,
+            before_start: BeforeStart::default(),
+            shared: ShardList::new(Arc::clone(&run)),
+            audits: CoverageAudits::default(),
+            run,
         }
     }
 
-    /// Has the shards listed if it is time to, and shares the list once it is there. `None` before,
-    /// and if they cannot be listed.
+    /// Whether this host does what a leader must. A host that cannot is replaced, unless any other
+    /// would fail as well: a throttled leader stays in office, or its successors would ask as often
+    /// as the fleet is large.
+    pub(super) fn go_well(&self) -> bool {
+        let can_list = self.trouble.failures == 0 || self.trouble.would_fail_for_all;
+        can_list && !self.has_failed
+    }
+
+    /// Why shards cannot be listed, if that is refused.
+    pub(super) fn cannot_list(&self) -> Option<&String> {
+        self.trouble.refused.as_ref()
+    }
+
+    /// Has the shards listed if it is time to, and returns what follows from the list once it is
+    /// there. `None` before that, and if they cannot be listed.
     ///
-    /// Only a host whose table is empty waits for the answer: whatever else there is to do, passes
-    /// go on while Kinesis does not answer.
-    pub(super) async fn sync(&mut self) -> Result<Option<Sync>, PassError> {
-        let is_table_empty = self
-            .observed
-            .listing
-            .as_ref()
-            .is_none_or(|(listing, _)| listing.leases.is_empty());
-        if self.duties.surveys.is_idle() && self.is_survey_due(is_table_empty) {
-            self.begin_survey();
+    /// Only a host whose table is empty waits for the answer: with rows there are other things to
+    /// do, and passes go on while Kinesis does not answer.
+    pub(super) async fn sync(
+        &mut self,
+        lookout: &Lookout,
+        origin: &Origin,
+    ) -> Result<Option<Sync>, PassError> {
+        let is_table_empty = lookout.rows().is_empty();
+        if self.surveys.is_idle() && self.is_survey_due(is_table_empty) {
+            self.begin_survey(lookout, origin);
         }
         if is_table_empty {
-            self.wait_on("listing the stream's shards");
-            self.duties.surveys.answered().await;
+            self.run.status.wait_on("listing the stream's shards");
+            self.surveys.answered().await;
         }
-        let survey = match self.duties.surveys.take_answer() {
-            Some(Ok(survey)) => survey,
-            // What has rows already is served all the same; only new shards wait for a listing.
+        match self.surveys.take_answer() {
+            Some(Ok(survey)) => Ok(self.follow(survey, lookout, origin).await),
+            // What has rows already is served nevertheless; only new shards wait for a listing.
             Some(Err(error)) if !is_table_empty => {
                 self.listing_failed(&error);
-                return Ok(None);
+                Ok(None)
             }
-            Some(Err(error)) => return Err(error.into()),
-            None => return Ok(None),
-        };
-        (
-            self.duties.listing_failures,
-            self.duties.list_again_at,
-            self.duties.cannot_list,
-        ) = (0, None, None);
+            Some(Err(error)) => Err(error.into()),
+            None => Ok(None),
+        }
+    }
+
+    async fn follow(&mut self, survey: Survey, lookout: &Lookout, origin: &Origin) -> Option<Sync> {
         let Survey {
             asked_at,
             shards,
             gone,
             open_since,
         } = survey;
-        self.duties.listed_at = Some(asked_at);
-        self.share(&shards);
+        self.listed_at = Some(asked_at);
+        self.trouble = ListingTrouble::default();
+        self.shared.share(&shards, origin.identity());
         if SeededBug::HintStopsLeader.is_on() {
-            return Ok(None);
+            return None;
         }
-        self.reap_workers().await;
+        self.reap_workers(lookout).await;
         if shards.is_empty() {
             // The stream is gone, or not there yet: there is nothing to cover.
-            self.forget_holes();
+            self.audits.forget(&self.run);
         } else {
-            self.audit(&gone);
+            self.audits.audit(lookout.rows(), &gone, &self.run);
         }
+        let start = origin.start();
         let knows_before_start =
-            self.start.since_ms().is_none() || !matches!(open_since, OpenSince::NotAsked);
-        let before_start = self.before_start(&shards, open_since);
-        Ok(Some(Sync {
+            start.since_ms().is_none() || !matches!(open_since, OpenSince::NotAsked);
+        let is_known = self.before_start.learn(&shards, open_since);
+        let before_start =
+            (is_known && !start.found_leases).then(|| self.before_start.known.clone());
+        Some(Sync {
             asked_at,
             shards,
             gone,
             before_start,
             knows_before_start,
-        }))
-    }
-
-    /// Shards that were closed before the application began; `None` if that cannot be known.
-    fn before_start(
-        &mut self,
-        shards: &[Shard],
-        open_since: OpenSince,
-    ) -> Option<BTreeSet<ShardId>> {
-        match open_since {
-            OpenSince::NotAsked => {}
-            OpenSince::NotTold => return None,
-            OpenSince::Shards(since) => {
-                self.duties.asks_before_start = false;
-                let before = shards
-                    .iter()
-                    .filter(|shard| !shard.is_open() && !since.contains(&shard.id));
-                self.duties
-                    .before_start
-                    .extend(before.map(|shard| shard.id.clone()));
-            }
-        }
-        (!self.start.found_leases).then(|| self.duties.before_start.clone())
+        })
     }
 
     /// Has the next survey find out which shards were closed before the application began, and has
@@ -233,144 +161,99 @@ impl Worker {
     /// Without it each closed shard is read from the beginning on, where it turns out to be empty:
     /// right, but slow, since children wait for their parents.
     pub(super) fn ask_before_start(&mut self) {
-        (self.duties.asks_before_start, self.duties.listed_at) = (true, None);
-        self.observed.sync_at_once();
-    }
-
-    /// Whether this host may act on what it listed: a listing that took long has aged, and a leader
-    /// after this one may have made, ended and removed rows since, which must not come back.
-    pub(super) async fn still_leads(&mut self, sync: &Sync) -> Result<bool, PassError> {
-        let has_aged =
-            self.ports.clock.now().since(sync.asked_at) > self.options.leases.duration / 3;
-        if !has_aged || self.write_leader().await? {
-            return Ok(true);
-        }
-        tracing::info!(worker = %self.options.worker, "another worker has become leader since \
-            shards were listed, looking again");
-        Ok(false)
+        self.before_start.is_asked = true;
+        self.listed_at = None;
     }
 
     fn is_survey_due(&self, is_table_empty: bool) -> bool {
-        let now = self.ports.clock.now();
-        let jittered = self
-            .options
-            .leases
-            .shard_sync_every
-            .mul_f64(0.9 + fastrand::f64() * 0.2);
-        let is_recent = self
-            .duties
-            .listed_at
-            .is_some_and(|at| now.since(at) < jittered);
-        let is_put_off = self.duties.list_again_at.is_some_and(|at| now < at);
+        let now = self.run.now();
+        let jitter = 0.9 + fastrand::f64() * 0.2;
+        let every = self.run.options.leases.shard_sync_every.mul_f64(jitter);
+        let is_recent = self.listed_at.is_some_and(|at| now.since(at) < every);
+        let is_put_off = self.trouble.list_again_at.is_some_and(|at| now < at);
         is_table_empty || !is_recent && !is_put_off
     }
 
-    fn begin_survey(&mut self) {
-        let listing = self
-            .observed
-            .listing
-            .as_ref()
-            .map(|(listing, _)| &listing.leases);
-        let rows = listing
-            .into_iter()
-            .flatten()
-            .map(|lease| lease.key.shard_id())
-            .collect();
+    fn begin_survey(&mut self, lookout: &Lookout, origin: &Origin) {
+        let rows = lookout.rows().iter();
         let questions = Questions {
-            asked_at: self.ports.clock.now(),
-            rows,
-            identity: self.identity,
-            since_ms: self
-                .start
-                .since_ms()
-                .filter(|_| self.duties.asks_before_start),
+            asked_at: self.run.now(),
+            rows: rows.map(|row| row.key.shard_id()).collect(),
+            identity: origin.identity(),
+            since_ms: if self.before_start.is_asked {
+                origin.start().since_ms()
+            } else {
+                None
+            },
         };
-        self.duties.surveys.begin(
-            Arc::clone(&self.ports.reader),
-            questions,
-            &self.ports.freezer,
-        );
+        self.surveys.begin(questions, &self.run.ports);
     }
 
-    /// Takes in what a survey found, in the pass that follows at once.
+    /// The next survey that ends; `None` if none runs. Cancel-safe.
+    pub(super) async fn next_survey(&mut self) -> Option<SurveyEnd> {
+        self.surveys.next_ended().await
+    }
+
+    /// Keeps what a survey found for the next pass.
     pub(super) fn survey_ended(&mut self, ended: SurveyEnd) {
-        self.duties.surveys.ended(ended);
-        self.observed.sync_at_once();
+        self.surveys.ended(ended);
     }
 
     fn listing_failed(&mut self, error: &ReadError) {
-        self.duties.listing_failures += 1;
-        let failures = self.duties.listing_failures;
-        // A throttled leader stays in office, or its successors would ask as often as the fleet is
-        // large.
-        self.duties.would_fail_for_all = is_told_to_all(error);
-        let wait = read_again_after(error, failures, self.options.backoff, fastrand::f64());
-        self.duties.list_again_at = Some(self.ports.clock.now() + wait);
+        let trouble = &mut self.trouble;
+        trouble.failures += 1;
+        trouble.would_fail_for_all = is_told_to_all(error);
+        let backoff = self.run.options.backoff;
+        let wait = read_again_after(error, trouble.failures, backoff, fastrand::f64());
+        trouble.list_again_at = Some(self.run.now() + wait);
+        let failures = trouble.failures;
         if failures.is_power_of_two() {
             tracing::warn!(%error, failures, "cannot list shards, continuing with those that have leases");
         }
         if matches!(error, ReadError::Refused { .. }) {
-            self.duties.cannot_list = Some(format!("new shards are not found: {error}"));
+            trouble.refused = Some(format!("new shards are not found: {error}"));
         }
-    }
-
-    /// Writes the list down for others, if it changed. Beside everything else: readers treat it as
-    /// a hint, so that neither a long list nor one that cannot be written may keep the leader from
-    /// what others wait for.
-    fn share(&mut self, shards: &[Shard]) {
-        while let Some(shared) = self.duties.sharing.try_join_next() {
-            self.duties.written = shared.ok().flatten().or_else(|| self.duties.written.take());
-        }
-        if self.duties.written.as_deref() == Some(shards) || !self.duties.sharing.is_empty() {
-            return;
-        }
-        let list = CachedShards {
-            identity: self.identity,
-            shards: shards.to_vec(),
-            listed_by: self.run.clone(),
-        };
-        let coordinator = Arc::clone(&self.ports.coordinator);
-        self.duties
-            .sharing
-            .spawn(self.ports.freezer.clone().guard(async move {
-            match coordinator.write_shards(&list).await {
-                Ok(()) => Some(list.shards),
-                Err(error) => {
-                    tracing::warn!(%error, "the shard list could not be shared, trying again at \
-                        the next listing");
-                    None
-                }
-            }
-        }));
     }
 
     /// What was to follow from a listing was not done: the shards are listed again with the next
-    /// try, and this host does not say that it leads until a try went well.
+    /// try, and this host does not write that it leads until a try goes well.
     pub(super) fn sync_failed(&mut self) {
-        (self.duties.listed_at, self.duties.has_failed) = (None, true);
+        self.listed_at = None;
+        self.has_failed = true;
     }
 
-    /// Removes the rows of workers that are long silent, but for those that renew their leases row
-    /// by row, since they cannot write heartbeats: they would be taken for a KCL's. One that stays
-    /// costs others a line in each look, so that a removal that fails is left to the next listing.
-    async fn reap_workers(&self) {
-        let now = self.ports.clock.now();
-        let observer = &self.observed.observer;
-        for (row, _) in observer.workers(now) {
-            let silent = observer
-                .watched_silence(&row.worker, now)
-                .unwrap_or_default();
-            let is_silent = silent > row.lease_duration * REAP_AFTER_LEASES;
-            let is_at_work = row.worker == self.options.worker
-                || observer.moves_rows(&row.worker, now, row.lease_duration * REAP_AFTER_LEASES)
-                    && !SeededBug::ReapsWorkersAtWork.is_on();
-            if !is_silent || is_at_work {
-                continue;
-            }
-            match self.ports.coordinator.remove_worker(row).await {
+    /// The rows of a sync were all written: from now on, new shards are children or strays. Returns
+    /// the stream's row if this host wrote into it that the first sync ended.
+    pub(super) async fn sync_done(
+        &mut self,
+        seen: Option<&StreamRow>,
+    ) -> Result<Option<StreamRow>, StoreError> {
+        self.has_failed = false;
+        let Some(seen) = seen.filter(|row| !row.is_bootstrapped) else {
+            return Ok(None);
+        };
+        let next = StreamRow {
+            is_bootstrapped: true,
+            ..seen.clone()
+        };
+        let coordinator = &self.run.ports.coordinator;
+        let raced = coordinator.write_stream(Some(seen), &next).await?;
+        Ok((raced == Raced::Applied).then_some(next))
+    }
+
+    /// Removes the rows of workers that are silent for long. A removal that fails is left to the
+    /// next listing: such a row costs others a line in each look.
+    async fn reap_workers(&self, lookout: &Lookout) {
+        for (row, silent) in self.silent_workers(lookout) {
+            match self.run.ports.coordinator.remove_worker(row).await {
                 Ok(Raced::Applied) => {
-                    // What is left there costs a few bytes, and nothing else.
-                    let _ = self.ports.coordinator.leave_mail(&row.worker, None).await;
+                    // Mail that stays there costs a few bytes, and nothing else.
+                    let _ = self
+                        .run
+                        .ports
+                        .coordinator
+                        .leave_mail(&row.worker, None)
+                        .await;
                     tracing::info!(worker = %row.worker, ?silent, "removed a worker whose \
                         heartbeat has stopped");
                 }
@@ -382,73 +265,49 @@ impl Worker {
         }
     }
 
-    /// The rows of a sync were all written: from now on, new shards are children or strays.
-    pub(super) async fn sync_done(&mut self) -> Result<(), PassError> {
-        self.duties.has_failed = false;
-        let Some(seen) = self
-            .observed
-            .fleet
-            .stream
-            .clone()
-            .filter(|row| !row.is_bootstrapped)
-        else {
-            return Ok(());
-        };
-        let next = StreamRow {
-            is_bootstrapped: true,
-            ..seen.clone()
-        };
-        if self
-            .ports
-            .coordinator
-            .write_stream(Some(&seen), &next)
-            .await?
-            == Raced::Applied
-        {
-            self.observed.fleet.stream = Some(next);
-            self.observed.look_soon();
+    /// Workers that were silent for long, and for how long. Those that cannot write heartbeats and
+    /// renew their leases row by row are not among them: without a registration they would be taken
+    /// for a KCL's.
+    fn silent_workers<'a>(&self, lookout: &'a Lookout) -> Vec<(&'a WorkerRow, Duration)> {
+        let (now, observer) = (self.run.now(), lookout.observer());
+        let mut silent_workers = Vec::new();
+        for (row, _) in observer.workers(now) {
+            let patience = row.lease_duration * REAP_AFTER_LEASES;
+            let silent = observer.watched_silence(&row.worker, now);
+            let silent = silent.unwrap_or_default();
+            let is_at_work = observer.moves_rows(&row.worker, now, patience)
+                && !SeededBug::ReapsWorkersAtWork.is_on();
+            if silent > patience && row.worker != *self.run.me() && !is_at_work {
+                silent_workers.push((row, silent));
+            }
         }
-        Ok(())
+        silent_workers
     }
 
-    /// Gives the office back, so that another host takes it at its next look.
-    pub(super) async fn resign(&mut self) {
-        if SeededBug::NeverResigns.is_on() {
-            return;
-        }
-        // The stop may have cut short the very write that made this host the leader.
-        if let Ok(FleetRows {
-            leader: Some(row), ..
-        }) = self.ports.coordinator.board().await
-            && self
-                .observed
-                .leadership
-                .seen()
-                .is_none_or(|seen| seen.version < row.version)
-        {
-            self.observed
-                .leadership
-                .observe(Some(&row), self.ports.clock.now());
-        }
-        if !self
-            .observed
-            .leadership
-            .is_mine(&self.options.worker, &self.run)
-        {
-            return;
-        }
-        let next = self
-            .observed
-            .leadership
-            .next(None, self.observed.leadership.service().cloned());
-        if let Err(error) = self
-            .ports
-            .coordinator
-            .write_leader(self.observed.leadership.seen(), &next)
-            .await
-        {
-            tracing::debug!(%error, "the leader's record could not be released, others will see \
-                it as silent");
+    /// Another host leads, or none that this host knows of: what this one showed as the leader is
+    /// for its successor to show.
+    pub(super) fn step_down(&mut self) {
+        self.audits.forget(&self.run);
+        forget_unowned(self.run.plugin());
+        self.run
+            .status
+            .update(|status| status.unowned_leases = None);
+    }
+}
+
+impl BeforeStart {
+    /// Takes in what Kinesis said. Returns false if it does not know.
+    fn learn(&mut self, shards: &[Shard], open_since: OpenSince) -> bool {
+        match open_since {
+            OpenSince::NotAsked => true,
+            OpenSince::NotKnown => false,
+            OpenSince::Shards(since) => {
+                self.is_asked = false;
+                let closed = shards.iter().filter(|shard| !shard.is_open());
+                let before = closed.filter(|shard| !since.contains(&shard.id));
+                self.known.extend(before.map(|shard| shard.id.clone()));
+                true
+            }
         }
     }
 }

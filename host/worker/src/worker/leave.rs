@@ -1,44 +1,45 @@
-//! On the way out: say so, drain, release, hand the office over, sign off.
+//! On the way out: report it, drain, release, hand the office over, sign off.
 
 use std::time::Duration;
 
-use shardmill_core::ports::Progress;
-use shardmill_core::stream::FanOutConsumer;
+use shardmill_core::lease::Lease;
+use shardmill_core::ports::{Progress, StoreError};
+use tokio::time::timeout;
 
 use super::Worker;
+use super::rows::read_rows;
 use crate::holding::HoldingEnd;
 use crate::pipeline::PipelineEnd;
+
+/// Signing off is a courtesy: without it, others find this host silent after a lease duration.
+const SIGN_OFF_MAX: Duration = Duration::from_secs(2);
+/// Leases that this host lost or could not release, and whose rows may name it; most hosts have
+/// none.
+const RELEASE_MAX: Duration = Duration::from_secs(2);
+/// One look and one request; a consumer that stays behind costs money and nothing else.
+const DEREGISTER_MAX: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// Drains every pipeline for at most `limit`, then signs off.
     ///
-    /// Others are told first, so that they count this host out before its leases are free.
+    /// Others learn of it first, so that they do not count this host any more when its leases
+    /// become free.
     pub(super) async fn leave(mut self, limit: Duration) {
-        /// Signing off is a courtesy: without it, others find this host silent after a lease
-        /// duration.
-        const SIGN_OFF_MAX: Duration = Duration::from_secs(2);
-        /// Leases that this host lost or could not release, and whose rows may name it; most hosts
-        /// have none.
-        const RELEASE_MAX: Duration = Duration::from_secs(2);
-        /// One look and one request; a consumer that stays behind costs money and nothing else.
-        const DEREGISTER_MAX: Duration = Duration::from_secs(5);
-        if self.heart.is_none() {
-            // It was about to register: what may have arrived would count in everybody's shares for
-            // a lease duration.
-            if self.is_registering {
-                let _ = tokio::time::timeout(SIGN_OFF_MAX, self.sign_off(true)).await;
+        if self.registration.heart().is_none() {
+            // It was about to register: a row that may have arrived would count in the shares of
+            // all hosts for a lease duration.
+            if self.registration.may_have_row() {
+                let _ = timeout(SIGN_OFF_MAX, self.sign_off(true)).await;
             }
             return;
         }
-        self.is_draining.send_replace(true);
-        for held in self.held.values() {
-            held.drain.cancel();
-        }
+        self.reports.draining();
+        self.holdings.drain();
         // A successor shares out what this host releases, from the first lease on.
-        let _ = tokio::time::timeout(SIGN_OFF_MAX, self.resign()).await;
-        let has_drained = tokio::time::timeout(limit, self.drained()).await.is_ok();
+        let _ = timeout(SIGN_OFF_MAX, self.office.resign()).await;
+        let has_drained = timeout(limit, self.drained()).await.is_ok();
         if !has_drained {
-            let left = self.holdings.len();
+            let left = self.holdings.running();
             tracing::warn!(
                 left,
                 ?limit,
@@ -46,135 +47,82 @@ impl Worker {
             );
         }
         // Signing off says that nothing is held any more, so nothing may run any more.
-        self.holdings.shutdown().await;
-        let has_released = tokio::time::timeout(RELEASE_MAX, self.release_strays())
-            .await
-            .unwrap_or(false);
-        let _ =
-            tokio::time::timeout(SIGN_OFF_MAX, self.sign_off(has_drained && has_released)).await;
-        let _ = tokio::time::timeout(DEREGISTER_MAX, self.deregister_consumer()).await;
+        self.holdings.abort().await;
+        let released = timeout(RELEASE_MAX, self.release_strays()).await;
+        let is_clean = has_drained && matches!(released, Ok(Ok(true)));
+        let _ = timeout(SIGN_OFF_MAX, self.sign_off(is_clean)).await;
+        let _ = timeout(DEREGISTER_MAX, self.subscribing.deregister()).await;
     }
 
     async fn drained(&mut self) {
-        while let Some(ended) = self.holdings.join_next().await {
+        while let Some(ended) = self.holdings.next_ended().await {
             let mut ended = Some(ended);
             // Those that ended at the same time are announced together.
             while let Some(one) = ended {
-                if let Ok(HoldingEnd { key, end }) = one {
-                    tracing::info!(lease = %key, ?end, "drained");
-                    if let PipelineEnd::Unreleased(reason) = &end {
-                        self.writes.note_unreleased(key.clone(), reason.clone());
-                    }
-                    if !matches!(end, PipelineEnd::Released | PipelineEnd::Ended) {
-                        self.heeding.follow_lost(key, self.ports.clock.now());
-                    }
+                if let Ok(end) = one {
+                    self.holding_drained(end);
                 }
-                ended = self.holdings.try_join_next();
+                ended = self.holdings.try_next_ended();
             }
-            self.has_news = true;
-            self.announce_news().await;
+            self.reports.set_news(true);
+            self.reports.announce_news().await;
         }
     }
 
-    /// Gives back what names this host and is not served. Returns whether no row may name it any
+    fn holding_drained(&mut self, HoldingEnd { key, end }: HoldingEnd) {
+        tracing::info!(lease = %key, ?end, "drained");
+        if let PipelineEnd::Unreleased(reason) = &end {
+            self.writes.note_unreleased(key.clone(), reason.clone());
+        }
+        if !matches!(end, PipelineEnd::Released | PipelineEnd::Ended) {
+            self.heeding.errands_mut().follow_lost(key);
+        }
+    }
+
+    /// Gives back what names this host and is not served. Returns whether no row can name it any
     /// more.
-    async fn release_strays(&mut self) -> bool {
-        let strays = self.heeding.strays();
-        let keys = strays
-            .keys()
-            .chain(self.writes.unreleased())
-            .cloned()
-            .collect();
-        let Ok(rows) = self.read_rows(keys).await else {
-            return false;
-        };
-        let me = &self.options.worker;
-        for row in rows
-            .into_iter()
-            .filter_map(|(_, row)| row)
-            .filter(|row| row.owner.as_ref() == Some(me))
-        {
-            let progress = Progress {
-                stuck: self.writes.stuck_of(&row),
-                ..Progress::default()
-            };
-            if self
-                .ports
-                .store
-                .release(&row.token(me.clone()), &progress)
-                .await
-                .is_err()
+    async fn release_strays(&mut self) -> Result<bool, StoreError> {
+        let strays = self.heeding.errands().strays();
+        let mut keys: Vec<_> = strays.keys().cloned().collect();
+        keys.extend(self.writes.unreleased().cloned());
+        for read in read_rows(&self.run, keys).await? {
+            if let Some(row) = read.row
+                && row.owner.as_ref() == Some(self.run.me())
             {
-                return false;
+                self.release_stray(&row).await?;
             }
-            tracing::info!(lease = %row.key, "released a lease whose row named this worker");
-            self.has_news = true;
         }
-        let now = self.ports.clock.now();
-        strays
-            .values()
-            .all(|may_arrive_until| *may_arrive_until <= now)
+        let now = self.run.now();
+        let mut may_arrive_until = strays.into_values();
+        Ok(may_arrive_until.all(|until| until <= now))
     }
 
-    /// The row of a host that leaves leases behind stays: its next run, under the same id, looks
-    /// for them by it. Its heart would hold them with nobody reading them.
+    async fn release_stray(&mut self, row: &Lease) -> Result<(), StoreError> {
+        let progress = Progress {
+            stuck: self.writes.stuck_of(row),
+            ..Progress::default()
+        };
+        let token = row.token(self.run.me().clone());
+        self.run.ports.store.release(&token, &progress).await?;
+        tracing::info!(lease = %row.key, "released a lease whose row named this worker");
+        self.reports.set_news(true);
+        Ok(())
+    }
+
+    /// The row of a host that leaves leases behind stays, since its heart would hold them with
+    /// nothing reading them: its next run, under the same id, looks for them by that row.
     async fn sign_off(&mut self, is_clean: bool) {
-        self.resign().await;
-        self.heart_task.abort_all();
-        self.keeper_task.abort_all();
+        self.office.resign().await;
+        self.registration.stop_heart();
+        self.subscribing.stop();
         if self.heeding.has_mail() {
-            let _ = self
-                .ports
-                .coordinator
-                .leave_mail(&self.options.worker, None)
-                .await;
+            let coordinator = &self.run.ports.coordinator;
+            let _ = coordinator.leave_mail(self.run.me(), None).await;
         }
-        if is_clean
-            && let Ok(Some(row)) = self.ports.coordinator.worker(&self.options.worker).await
-            && row.incarnation == self.run
-            && let Err(error) = self.ports.coordinator.remove_worker(&row).await
-        {
-            tracing::debug!(%error, "could not remove this host's registration, others will see \
-                it as silent");
+        if is_clean {
+            self.registration.remove_row().await;
         }
-        self.has_news = true;
-        self.announce_news().await;
-    }
-
-    /// The last one out puts out the light, if it is told to. A host that starts at this moment
-    /// registers the consumer again, as it does whenever it finds none.
-    async fn deregister_consumer(&self) {
-        let (Some(fan_out), Some(subscriptions)) =
-            (self.options.retrieval.fan_out(), &self.ports.subscriptions)
-        else {
-            return;
-        };
-        let FanOutConsumer::Named(name) = &fan_out.consumer else {
-            return;
-        };
-        if !fan_out.deregister_on_exit {
-            return;
-        }
-        // Others may be dead and still listed, and this one may be listed still: the doubt keeps
-        // the consumer.
-        let fleet = self.ports.coordinator.fleet().await;
-        if !fleet.is_ok_and(|fleet| {
-            fleet
-                .workers
-                .iter()
-                .all(|row| row.worker == self.options.worker)
-        }) {
-            return;
-        }
-        match subscriptions.remove_consumer(name).await {
-            Ok(()) => {
-                tracing::info!(consumer = %name, "last host of the application, fan-out consumer \
-                    deregistered");
-            }
-            Err(error) => {
-                tracing::warn!(consumer = %name, %error, "the fan-out consumer was left behind, \
-                    and is billed");
-            }
-        }
+        self.reports.set_news(true);
+        self.reports.announce_news().await;
     }
 }

@@ -1,359 +1,378 @@
-//! What a worker sees of the fleet, and when it looks at the leases again.
+//! What a worker sees of the fleet.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use shardmill_core::fleet::{FleetRows, Leadership, Service, is_spare, pace};
+use shardmill_core::fleet::{FleetRows, Incarnation, Service, StreamRow, is_spare, pace};
 use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse, Standing, WorkerId};
 use shardmill_core::plan::{
-    ObservedLease, ObservedWorker, Outlook, alive_workers, observed_workers,
+    FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Outlook, PlanLimits, alive_workers,
+    observed_workers,
 };
 use shardmill_core::ports::LeaseListing;
-use shardmill_core::stream::{LeaseKey, ShardId};
+use shardmill_core::stream::{InitialPosition, LeaseKey, ShardId};
 use shardmill_core::time::Moment;
 
-use super::{PassError, Worker};
+use super::PassError;
+use super::holdings::Holdings;
+use super::kcl::KclSharing;
+use super::next_look::NextLook;
+use super::office::Office;
+use super::rows::refuse_multi_stream;
+use super::run::Run;
+use super::sync::Sync;
 
-/// What a worker remembers from pass to pass.
-#[derive(Default)]
-pub(super) struct Observed {
-    pub(super) observer: LeaseObserver,
-    pub(super) leadership: Leadership,
-    pub(super) fleet: FleetRows,
-    /// The last listing of leases, and when it was asked for.
-    pub(super) listing: Option<(LeaseListing, Moment)>,
-    seen_bulletin: u64,
-    pub(super) alive: BTreeSet<WorkerId>,
-    late: BTreeSet<WorkerId>,
-    /// Whether a lease is to be had soon: it names an owner that does not live, and has not expired
-    /// yet, or it is free and kept for another who asked for it.
+/// Reads the tables, and remembers what they showed.
+pub(super) struct Lookout {
+    run: Arc<Run>,
+    observer: LeaseObserver,
+    /// The small rows, as of the last look.
+    fleet: FleetRows,
+    alive: BTreeSet<WorkerId>,
+    listed: Option<Listed>,
+    next: NextLook,
+    kcl: KclSharing,
+}
+
+/// The last listing of leases.
+struct Listed {
+    rows: LeaseListing,
+    /// When it was asked for.
+    at: Moment,
+    /// Whether a lease may be had soon: it names an owner that is not alive and has not expired
+    /// yet, or it is free and kept for the host that claimed it.
     awaits_lease: bool,
-    must_look: bool,
-    is_urgent: bool,
-    /// When the leases are to be looked at again in any case.
-    pub(super) look_at: Option<Moment>,
-    /// When the fleet was last looked at.
-    looked_at: Option<Moment>,
-    /// When it was looked at for the first time.
-    first_look: Option<Moment>,
 }
 
-impl Observed {
-    /// Makes the next pass look at the leases, whatever the bulletin says.
-    pub(super) fn look_soon(&mut self) {
-        self.must_look = true;
+impl Lookout {
+    pub(super) fn new(run: Arc<Run>) -> Self {
+        Self {
+            observer: LeaseObserver::default(),
+            fleet: FleetRows::default(),
+            alive: BTreeSet::new(),
+            listed: None,
+            next: NextLook::default(),
+            kcl: KclSharing::new(Arc::clone(&run)),
+            run,
+        }
     }
 
-    /// Whether the fleet was looked at since `moment`: a host that heeds seldom does.
+    /// When to look again.
+    pub(super) fn next(&mut self) -> &mut NextLook {
+        &mut self.next
+    }
+
+    /// Whether the fleet was looked at since `moment`: a host that heeds seldom does that.
     pub(super) fn has_looked_since(&self, moment: Moment) -> bool {
-        self.looked_at.is_some_and(|at| at >= moment)
+        self.next.has_looked_since(moment)
     }
 
-    /// The same, and the next pass is not only for errands.
-    pub(super) fn look_at_once(&mut self) {
-        (self.must_look, self.is_urgent) = (true, true);
-    }
-
-    /// Makes the next pass follow at once, for what a survey brought; it looks at the leases only
-    /// if there is a reason to.
-    pub(super) fn sync_at_once(&mut self) {
-        self.is_urgent = true;
-    }
-}
-
-impl Worker {
-    /// Whether it is time to look at the fleet: between two looks, passes follow errands only.
+    /// Whether it is time to look at the fleet: between two looks, passes only do errands.
     pub(super) fn is_look_due(&self) -> bool {
-        let every = self.options.leases.scan_every.mul_f64(0.85);
-        let now = self.ports.clock.now();
-        self.observed.is_urgent
-            || self
-                .observed
-                .looked_at
-                .is_none_or(|at| now.since(at) >= every)
+        let every = self.run.options.leases.scan_every.mul_f64(0.85);
+        self.next.is_due(every, self.run.now())
     }
 
-    /// Reads the small rows, and the leases if there is reason to.
+    pub(super) fn kcl(&self) -> &KclSharing {
+        &self.kcl
+    }
+
+    /// Reads the small rows, and the leases if there is reason to. Returns whether it listed the
+    /// leases.
     ///
     /// Reasons: the bulletin was raised, a worker came, went or is late, the first sync ended,
-    /// something ended here, an owner is dead, a free lease is kept for another, or nobody looked
-    /// for a lease duration. The sooner after a crash its rows are looked at, the sooner they have
-    /// stood still for a lease duration: checkpoints move them too. While a KCL shares the table,
-    /// which raises no bulletin and may have few units to share, the leases are looked at in time,
-    /// and never more often.
-    pub(super) async fn look(&mut self) -> Result<bool, PassError> {
-        let mut fleet = self.ports.coordinator.fleet().await?;
-        let now = self.ports.clock.now();
-        let waits_for_kcl = self.waits_beside_kcl(now);
-        let observed = &mut self.observed;
-        observed.observer.observe_workers(&fleet.workers, now);
-        observed.leadership.observe(fleet.leader.as_ref(), now);
-        let alive = alive_workers(&observed.observer, now);
-        if observed.fleet.is_bootstrapped() {
-            // A read may be stale, and this is never unsaid.
-            fleet.stream = observed.fleet.stream.clone();
-        }
-        let late = late_workers(&observed.observer, now);
-        let listed_at = observed.listing.as_ref().map(|(_, at)| *at);
-        let is_due = observed.must_look
-            || fleet.bulletin != observed.seen_bulletin
-            || observed.awaits_lease
-            || alive != observed.alive
-            || !late.is_subset(&observed.late)
-            // Some leases wait for the end of the first sync.
-            || fleet.is_bootstrapped() != observed.fleet.is_bootstrapped()
-            || observed.look_at.is_some_and(|at| now >= at)
-            || listed_at.is_none_or(|at| now.since(at) >= self.options.leases.duration);
-        (observed.looked_at, observed.is_urgent) = (Some(now), false);
-        observed.seen_bulletin = fleet.bulletin;
-        observed.alive = alive;
-        observed.late = late;
-        observed.fleet = fleet;
-        self.observed.must_look |= is_due;
-        self.observed.first_look.get_or_insert(now);
-        if !self.observed.must_look || waits_for_kcl || self.is_spare() {
+    /// something ended here, an owner is dead, a free lease is kept for another host, or this host
+    /// did not list them for a lease duration. The sooner after a crash its rows are looked at, the
+    /// sooner they have stood still for a lease duration: checkpoints move them too. A KCL raises
+    /// no bulletin and may have few units to share, so beside one the leases are listed at regular
+    /// times, and never more often.
+    pub(super) async fn look(&mut self, office: &mut Office) -> Result<bool, PassError> {
+        let fleet = self.run.ports.coordinator.fleet().await?;
+        let waits_for_kcl = self.waits_beside_kcl(office);
+        office.observe(fleet.leader.as_ref());
+        self.take_in(fleet);
+        if !self.next.must_list() || waits_for_kcl || self.is_spare(office) {
             return Ok(false);
         }
-        self.list_leases(now).await?;
-        (self.observed.must_look, self.observed.look_at) = (false, None);
+        self.list_leases(office).await?;
+        self.next.listed();
         Ok(true)
     }
 
-    /// Whether this host waits for a leader's errands though there is no such leader yet, for at
-    /// most a lease duration from its first look on.
-    pub(super) fn is_spare(&self) -> bool {
-        let Observed {
-            leadership,
-            alive,
-            first_look,
-            ..
-        } = &self.observed;
-        let is_served = leadership.service().is_some_and(Service::has_deputies);
-        let leads = leadership.is_mine(&self.options.worker, &self.run);
-        let Some(first_look) = *first_look else {
-            return false;
+    fn take_in(&mut self, fleet: FleetRows) {
+        let now = self.run.now();
+        self.observer.observe_workers(&fleet.workers, now);
+        let alive = alive_workers(&self.observer, now);
+        let fleet = self.keep_end_of_first_sync(fleet);
+        let is_listing_due = match &self.listed {
+            Some(listed) => {
+                listed.awaits_lease || now.since(listed.at) >= self.run.lease_duration()
+            }
+            None => true,
         };
-        let is_new = self.ports.clock.now().since(first_look) < self.options.leases.duration;
-        is_new && !is_served && !leads && is_spare(&self.options.worker, alive)
+        // Some leases wait for the end of the first sync.
+        let has_first_sync_ended = fleet.is_bootstrapped() != self.fleet.is_bootstrapped();
+        if is_listing_due || has_first_sync_ended || alive != self.alive {
+            self.next.look_soon();
+        }
+        self.next
+            .looked(fleet.bulletin, late_workers(&self.observer, now), now);
+        self.alive = alive;
+        self.fleet = fleet;
     }
 
-    /// Whether it is too soon after the last scan for another one, beside a KCL on a table that may
-    /// be provisioned.
-    fn waits_beside_kcl(&self, now: Moment) -> bool {
-        let Some((listing, at)) = &self.observed.listing else {
+    /// A read may be stale: once a row says that the first sync ended, no later one takes that back.
+    fn keep_end_of_first_sync(&self, mut read: FleetRows) -> FleetRows {
+        if self.fleet.is_bootstrapped() {
+            read.stream.clone_from(&self.fleet.stream);
+        }
+        read
+    }
+
+    /// Whether this host waits for errands though there is no leader yet that leaves any. It does
+    /// so for at most a lease duration from its first look.
+    pub(super) fn is_spare(&self, office: &Office) -> bool {
+        let Some(age) = self.next.since_first_look(self.run.now()) else {
             return false;
         };
-        let scanning = match self.observed.leadership.service() {
+        let is_served = office.service().is_some_and(Service::has_deputies);
+        let is_new = age < self.run.lease_duration();
+        is_new && !is_served && !office.is_mine() && is_spare(self.run.me(), &self.alive)
+    }
+
+    /// Whether it is too soon for another scan, beside a KCL on a table that may be provisioned.
+    fn waits_beside_kcl(&self, office: &Office) -> bool {
+        let Some(Listed { rows, at, .. }) = &self.listed else {
+            return false;
+        };
+        let scanning = match office.service() {
             Some(service) => (service.deputies.len() + 1).min(service.hosts),
-            None => self.observed.alive.len(),
+            None => self.alive.len(),
         };
-        let every =
-            pace::scan_every_beside_kcl(listing.bytes, scanning, self.options.leases.duration);
-        // Hosts must not scan together for ever.
-        let is_known = !listing.leases.is_empty();
-        self.renews_rows()
-            && is_known
-            && now.since(*at) < every.mul_f64(1.0 + fastrand::f64() / 5.0)
+        let every = pace::scan_every_beside_kcl(rows.bytes, scanning, self.run.lease_duration());
+        self.kcl.renews_rows()
+            && !rows.leases.is_empty()
+            // Otherwise hosts that scanned together once would always do so.
+            && self.run.now().since(*at) < every.mul_f64(1.0 + fastrand::f64() / 5.0)
     }
 
-    async fn list_leases(&mut self, now: Moment) -> Result<(), PassError> {
-        let listing = self.ports.store.list().await?;
-        refuse_multi_stream(&listing)?;
-        for bad in &listing.bad_rows {
+    async fn list_leases(&mut self, office: &Office) -> Result<(), PassError> {
+        let asked_at = self.run.now();
+        let rows = self.run.ports.store.list().await?;
+        refuse_multi_stream(&rows)?;
+        for bad in &rows.bad_rows {
             tracing::warn!(
                 key = bad.key,
                 problem = bad.problem,
                 "a row of the lease table cannot be read, leaving it alone"
             );
         }
-        self.observed
-            .observer
-            .observe(&listing.leases, self.ports.clock.now());
-        self.observed.awaits_lease = self.awaits_lease(&listing);
-        self.verify_held(&listing);
-        self.look_out_for_kcl(&listing);
-        self.observed.listing = Some((listing, now));
-        self.heeding.set_heir(false);
+        self.observer.observe(&rows.leases, self.run.now());
+        let foreign = self.outlook().foreign(&rows.leases, &self.fleet.workers);
+        let foreign = foreign.and_then(|lease| lease.owner.clone());
+        self.kcl.judge(foreign.as_ref(), office);
+        self.listed = Some(Listed {
+            awaits_lease: self.awaits_lease(&rows.leases),
+            rows,
+            at: asked_at,
+        });
         Ok(())
     }
 
-    fn awaits_lease(&self, listing: &LeaseListing) -> bool {
-        let (me, outlook) = (&self.options.worker, self.outlook());
-        let is_dead = |owner: &WorkerId| owner != me && !self.observed.alive.contains(owner);
-        let awaited = |lease: &Lease| {
-            let seen = outlook.lease(lease, false, false);
-            match &lease.owner {
-                Some(owner) => is_dead(owner) && seen.standing == Standing::Held,
-                None => seen.is_claim_fresh && lease.claimant.as_ref() != Some(me),
-            }
-        };
-        listing
-            .leases
-            .iter()
-            .any(|lease| !lease.is_finished() && awaited(lease))
+    fn awaits_lease(&self, rows: &[Lease]) -> bool {
+        let (me, outlook) = (self.run.me(), self.outlook());
+        rows.iter().any(|row| {
+            let seen = outlook.lease(row, false, false);
+            let may_be_free_soon = match &row.owner {
+                Some(owner) => {
+                    let is_dead = owner != me && !self.alive.contains(owner);
+                    is_dead && seen.standing == Standing::Held
+                }
+                None => seen.is_claim_fresh && row.claimant.as_ref() != Some(me),
+            };
+            !row.is_finished() && may_be_free_soon
+        })
     }
 
-    /// Reads all rows consistently, and after that each row that should be there if the listing was
-    /// torn.
+    /// Reads all rows consistently, and then each row that should be there if the listing was torn.
     ///
     /// A listing is not of one moment: it may show a shard as ended and miss the child whose row
     /// was made before that end. A child's other child would then look as if all its parents were
-    /// done. Rows are made before the parent's end is written, so a row that is missing from this
-    /// listing and from a read after it was removed for good.
+    /// done. Rows are made before the parent's end is written, so a row that neither this listing
+    /// nor a later read finds was removed for good.
     pub(super) async fn look_closely(&mut self) -> Result<(), PassError> {
-        let now = self.ports.clock.now();
-        let mut listing = self.ports.store.list_consistently().await?;
-        let listed: BTreeSet<ShardId> = listing
-            .leases
-            .iter()
-            .map(|lease| lease.key.shard_id())
-            .collect();
-        let orphans = listing
-            .leases
-            .iter()
-            .filter(|lease| is_orphan(lease, &listed));
-        let missing: BTreeSet<ShardId> = orphans
-            .flat_map(|lease| lease.parents.iter())
-            .filter(|parent| !listed.contains(parent))
-            .cloned()
-            .collect();
-        for parent in missing {
-            listing
-                .leases
-                .extend(self.ports.store.get(&LeaseKey::of_shard(&parent)).await?);
+        let asked_at = self.run.now();
+        let store = &self.run.ports.store;
+        let mut rows = store.list_consistently().await?;
+        for parent in missing_parents(&rows.leases) {
+            rows.leases
+                .extend(store.get(&LeaseKey::of_shard(&parent)).await?);
         }
-        self.observed
-            .observer
-            .observe(&listing.leases, self.ports.clock.now());
-        self.observed.listing = Some((listing, now));
+        self.observer.observe(&rows.leases, self.run.now());
+        self.listed = Some(Listed {
+            awaits_lease: self
+                .listed
+                .as_ref()
+                .is_some_and(|listed| listed.awaits_lease),
+            rows,
+            at: asked_at,
+        });
         Ok(())
+    }
+
+    /// Whether the lease table was ever listed.
+    pub(super) fn has_listed(&self) -> bool {
+        self.listed.is_some()
+    }
+
+    /// The rows of the last listing of leases.
+    pub(super) fn rows(&self) -> &[Lease] {
+        self.listed
+            .as_ref()
+            .map_or(&[], |listed| &listed.rows.leases)
     }
 
     /// Shards that have a row in the last listing.
     pub(super) fn listed_shards(&self) -> BTreeSet<ShardId> {
-        let rows = self
-            .observed
-            .listing
-            .as_ref()
-            .map(|(listing, _)| &listing.leases);
-        rows.into_iter()
-            .flatten()
-            .map(|lease| lease.key.shard_id())
+        shards_of(self.rows())
+    }
+
+    /// The small rows, as they were last read.
+    pub(super) fn fleet(&self) -> &FleetRows {
+        &self.fleet
+    }
+
+    pub(super) fn observer(&self) -> &LeaseObserver {
+        &self.observer
+    }
+
+    /// Workers that are alive and stay, as of the last look.
+    pub(super) fn alive(&self) -> &BTreeSet<WorkerId> {
+        &self.alive
+    }
+
+    /// Whether this worker was registered at the last look: a worker that was silent for long is
+    /// removed, and its heart registers it again.
+    pub(super) fn is_registered(&self) -> bool {
+        let mut workers = self.fleet.workers.iter();
+        workers.any(|row| row.worker == *self.run.me())
+    }
+
+    /// Takes in the fleet's rows without those of the workers.
+    pub(super) fn read_board(&mut self, board: FleetRows) {
+        let board = self.keep_end_of_first_sync(board);
+        self.fleet = FleetRows {
+            workers: std::mem::take(&mut self.fleet.workers),
+            ..board
+        };
+    }
+
+    /// Takes in all small rows, on a host that does not look at the leases.
+    pub(super) fn read_fleet(&mut self, fleet: FleetRows) {
+        self.observer
+            .observe_workers(&fleet.workers, self.run.now());
+        self.fleet = fleet;
+    }
+
+    /// This host wrote the stream's row.
+    pub(super) fn wrote_stream(&mut self, row: StreamRow) {
+        self.fleet.stream = Some(row);
+    }
+
+    /// Every row of the last listing, with what may be assumed of it.
+    pub(super) fn leases(&self, holdings: &Holdings) -> Vec<ObservedLease> {
+        let outlook = self.outlook();
+        let rows = self.rows().iter();
+        rows.map(|row| outlook.lease(row, holdings.has(&row.key), holdings.avoids(&row.key)))
             .collect()
     }
 
-    /// A held lease whose row shows another owner, or that has no row, is looked into by its
-    /// keeper. The listing may be stale, so it decides nothing.
-    fn verify_held(&self, listing: &LeaseListing) {
-        let mine = |lease: &&Lease| lease.owner.as_ref() == Some(&self.options.worker);
-        let still_mine: BTreeSet<_> = listing
-            .leases
-            .iter()
-            .filter(mine)
-            .map(|lease| &lease.key)
-            .collect();
-        for (key, held) in &self.held {
-            if !still_mine.contains(key) {
-                held.keeper.verify();
-            }
+    /// Every registered worker, with what may be assumed of it.
+    pub(super) fn workers(&self) -> Vec<ObservedWorker> {
+        observed_workers(&self.observer, self.run.now())
+    }
+
+    /// Workers that share the leases, this one included.
+    pub(super) fn sharing_workers(&self) -> BTreeSet<WorkerId> {
+        let mut sharing = alive_workers(&self.observer, self.run.now());
+        sharing.insert(self.run.me().clone());
+        sharing
+    }
+
+    /// The run of each registered worker.
+    pub(super) fn runs(&self) -> BTreeMap<WorkerId, Incarnation> {
+        let workers = self.observer.workers(self.run.now());
+        workers
+            .map(|(row, _)| (row.worker.clone(), row.incarnation.clone()))
+            .collect()
+    }
+
+    /// What the planner decides on. `sync` is the list of shards, if this host leads and has one.
+    pub(super) fn view<'a>(
+        &'a self,
+        leases: &'a [ObservedLease],
+        workers: &'a [ObservedWorker],
+        sync: Option<&'a Sync>,
+    ) -> FleetView<'a> {
+        FleetView {
+            me: self.run.me(),
+            leases,
+            workers,
+            shards: sync.map(Sync::shard_list),
+            is_bootstrapped: self.fleet.is_bootstrapped(),
         }
     }
 
-    /// An owner that is not registered is a KCL's worker, which judges us by our rows: they are
-    /// renewed while it is there.
-    fn look_out_for_kcl(&mut self, listing: &LeaseListing) {
-        let now = self.ports.clock.now();
-        let foreign = self
-            .outlook()
-            .foreign(&listing.leases, &self.observed.fleet.workers);
-        let owner = foreign.and_then(|lease| lease.owner.clone());
-        if owner.is_some() {
-            self.kcl.saw_foreign(now);
+    /// What bounds a plan, for an application that begins at `initial_position`.
+    pub(super) fn limits(&self, initial_position: InitialPosition) -> PlanLimits {
+        let settings = &self.run.options.leases;
+        PlanLimits {
+            initial_position,
+            max_leases: settings.max_leases,
+            balance: settings.balance,
+            shared_with_kcl: self.kcl.renews_rows(),
+            overdue_after: settings.duration * OVERDUE_LEASES,
         }
-        // Whoever leads looks far more often than a host that heeds, and goes by its own eyes.
-        let leadership = &self.observed.leadership;
-        let is_told = !leadership.is_mine(&self.options.worker, &self.run)
-            && leadership
-                .service()
-                .is_some_and(|service| service.is_beside_kcl);
-        let is_shared = is_told || self.kcl.is_shared(now, self.options.leases.duration);
-        match (
-            self.renews_rows.swap(is_shared, Ordering::Relaxed),
-            is_shared,
-        ) {
-            (false, true) => tracing::warn!(
-                owner = owner.as_ref().map(WorkerId::as_str),
-                "a worker that is not shardmill's shares the lease table: renewing each lease \
-                    from now on; set leases.shared-with-kcl to do so from the start"
-            ),
-            (true, false) => tracing::info!(
-                "no other worker than shardmill's has moved a lease for a long time: the host's \
-                    heartbeat holds its leases again"
-            ),
-            (true, true) | (false, false) => {}
-        }
-    }
-
-    pub(super) fn observed_leases(&mut self) -> Vec<ObservedLease> {
-        let now = self.ports.clock.now();
-        self.avoided.retain(|_, until| *until > now);
-        let outlook = Outlook {
-            now,
-            ..self.outlook()
-        };
-        let observe = |lease: &Lease| {
-            outlook.lease(
-                lease,
-                self.held.contains_key(&lease.key),
-                self.avoided.contains_key(&lease.key),
-            )
-        };
-        let rows = self
-            .observed
-            .listing
-            .as_ref()
-            .map(|(listing, _)| &listing.leases);
-        rows.into_iter().flatten().map(observe).collect()
-    }
-
-    pub(super) fn observed_workers(&self) -> Vec<ObservedWorker> {
-        observed_workers(&self.observed.observer, self.ports.clock.now())
     }
 
     fn outlook(&self) -> Outlook<'_> {
         Outlook {
-            me: &self.options.worker,
-            observer: &self.observed.observer,
-            alive: &self.observed.alive,
-            lease_duration: self.options.leases.duration,
-            now: self.ports.clock.now(),
+            me: self.run.me(),
+            observer: &self.observer,
+            alive: &self.alive,
+            lease_duration: self.run.lease_duration(),
+            now: self.run.now(),
         }
     }
 }
 
-/// Workers that should have beaten by now.
+/// Workers whose next beat is overdue.
 fn late_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId> {
-    let ids = observer.workers(now).map(|(row, _)| &row.worker);
-    ids.filter(|id| observer.worker_pulse(id, now).is_some_and(Pulse::is_late))
+    let workers = observer.workers(now);
+    workers
+        .map(|(row, _)| &row.worker)
+        .filter(|id| observer.worker_pulse(id, now).is_some_and(Pulse::is_late))
         .cloned()
         .collect()
 }
 
-/// A table that a KCL keeps in multi-stream mode is none to take from: shards of two streams have
-/// the same ids.
-pub(super) fn refuse_multi_stream(listing: &LeaseListing) -> Result<(), PassError> {
-    match listing
-        .leases
-        .iter()
-        .find(|lease| lease.key.stream_prefix().is_some())
-    {
-        Some(lease) => Err(PassError::MultiStream(lease.key.clone())),
-        None => Ok(()),
-    }
+/// Parents without a row, of leases that were never started.
+fn missing_parents(rows: &[Lease]) -> BTreeSet<ShardId> {
+    let listed = shards_of(rows);
+    let orphans = rows.iter().filter(|lease| is_orphan(lease, &listed));
+    orphans
+        .flat_map(|lease| lease.parents.iter())
+        .filter(|parent| !listed.contains(parent))
+        .cloned()
+        .collect()
 }
 
-/// A lease that was never started, and a parent of which has no row.
+/// Whether a lease was never started and a parent of it has no row.
 pub(super) fn is_orphan(lease: &Lease, listed: &BTreeSet<ShardId>) -> bool {
     let is_started = matches!(lease.checkpoint, Checkpoint::At(_) | Checkpoint::ShardEnd);
     !is_started && lease.parents.iter().any(|parent| !listed.contains(parent))
+}
+
+fn shards_of(rows: &[Lease]) -> BTreeSet<ShardId> {
+    rows.iter().map(|lease| lease.key.shard_id()).collect()
 }

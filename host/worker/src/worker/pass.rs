@@ -1,36 +1,42 @@
 //! One pass: look, lead, plan, act.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use shardmill_core::fleet::{Errand, Task};
-use shardmill_core::plan::{
-    FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Plan, PlanLimits, Reason, ShardList,
-    Step, plan, unowned,
-};
-use shardmill_core::ports::StoreError;
+use shardmill_core::fleet::{Errand, LeaderStep, Role, Service, Task};
+use shardmill_core::plan::{ObservedLease, Plan, Reason, Step, plan, unowned};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
 
-use super::gauges::{forget_unowned, show_unowned};
-use super::lead::Sync;
+use super::gauges::show_unowned;
+use super::lead::Duties;
 use super::look::is_orphan;
+use super::serve::Serving;
+use super::sync::Sync;
 use super::{PassError, Worker};
 
 /// A pass that went well.
 pub(super) struct Passed {
     /// For the next one.
     pub(super) wait: Duration,
-    /// Whether it looked at the fleet or its mail: one that followed errands only says nothing of
+    /// Whether it looked at the fleet or its mail. A pass that only did errands says nothing of
     /// looks that failed before.
     pub(super) has_looked: bool,
+}
+
+/// What a look brought.
+struct Looked {
+    /// Whether the leases were listed.
+    has_listed: bool,
+    /// The stream's shards, if this host leads and has just listed them.
+    sync: Option<Sync>,
 }
 
 /// A plan, with what it was decided on.
 struct Decided {
     leases: Vec<ObservedLease>,
     plan: Plan,
-    /// The listing that it takes as complete.
+    /// The listing of shards that it takes as complete.
     sync: Option<Sync>,
 }
 
@@ -40,17 +46,17 @@ impl Worker {
     /// `stop` cuts the looking short, and the acting between two waves of writes: a take that was
     /// sent is followed by its holding, so that the lease is given back on the way out.
     pub(super) async fn pass(&mut self, stop: &CancellationToken) -> Result<Passed, PassError> {
-        self.announce_news().await;
+        self.reports.announce_news().await;
         if self.only_heeds() {
             return Ok(Passed {
                 wait: self.heed(stop).await?,
                 has_looked: true,
             });
         }
-        if !self.is_look_due() {
+        if !self.lookout.is_look_due() {
             self.do_errands(stop).await?;
             return Ok(Passed {
-                wait: self.next_pass(),
+                wait: self.heeding.next_pass(),
                 has_looked: false,
             });
         }
@@ -61,38 +67,122 @@ impl Worker {
     }
 
     async fn look_and_act(&mut self, stop: &CancellationToken) -> Result<Duration, PassError> {
-        self.begins_own_look();
-        let looked = stop.run_until_cancelled(async {
-            let has_looked = self.look().await?;
-            if self.is_spare() {
-                return Ok((false, None));
-            }
-            if self.is_deputy() {
-                self.read_mail().await?;
-            }
-            let sync = if self.campaign().await? {
-                self.sync().await?
-            } else {
-                None
-            };
-            Ok::<_, PassError>((has_looked, sync))
-        });
-        let Some(looked) = looked.await else {
+        self.begin_own_look();
+        let Some(looked) = stop.run_until_cancelled(self.look_and_lead()).await else {
             return Ok(Duration::ZERO);
         };
-        let (has_looked, sync) = looked?;
-        self.share_versions().await;
-        if (has_looked || sync.is_some()) && !self.decide_and_act(sync, stop).await? {
+        let Looked { has_listed, sync } = looked?;
+        self.versions.share(&self.lookout).await;
+        if (has_listed || sync.is_some()) && !self.decide_and_act(sync, stop).await? {
             return Ok(Duration::ZERO);
         }
         self.do_errands(stop).await?;
         self.refresh_leadership().await?;
-        let offered = self.ports.versions.borrow().digest().as_str().to_owned();
-        self.status.update(|status| {
+        let offered = self
+            .run
+            .ports
+            .versions
+            .borrow()
+            .digest()
+            .as_str()
+            .to_owned();
+        self.run.status.update(|status| {
             status.passes += 1;
             status.plugin_digest = Some(offered);
         });
-        Ok(self.next_pass())
+        Ok(self.heeding.next_pass())
+    }
+
+    /// Looks at the fleet, and does what a leader does first if this host leads.
+    async fn look_and_lead(&mut self) -> Result<Looked, PassError> {
+        let has_listed = self.look().await?;
+        if self.lookout.is_spare(&self.office) {
+            return Ok(Looked {
+                has_listed: false,
+                sync: None,
+            });
+        }
+        if self.office.is_deputy() {
+            self.heeding.read_mail().await?;
+        }
+        let sync = if self.campaign().await? {
+            self.duties.sync(&self.lookout, &self.origin).await?
+        } else {
+            None
+        };
+        Ok(Looked { has_listed, sync })
+    }
+
+    async fn look(&mut self) -> Result<bool, PassError> {
+        let has_listed = self.lookout.look(&mut self.office).await?;
+        if has_listed {
+            self.holdings.verify(self.lookout.rows());
+            self.heeding.set_heir(false);
+        }
+        Ok(has_listed)
+    }
+
+    /// Becomes the leader if there is none. Returns whether this host leads.
+    pub(super) async fn campaign(&mut self) -> Result<bool, PassError> {
+        let leads = match self.office.next_step() {
+            LeaderStep::Follow => {
+                self.duties.step_down();
+                false
+            }
+            LeaderStep::Lead | LeaderStep::Refresh => true,
+            LeaderStep::Acquire => self.take_office().await?,
+        };
+        let leader = self.office.holder();
+        self.run.status.update(|status| status.leader = leader);
+        Ok(leads)
+    }
+
+    async fn take_office(&mut self) -> Result<bool, PassError> {
+        // Before the answer, which may be lost: another may have led since, and what this host
+        // listed then brings finished shards back.
+        self.duties = Duties::new(self.run.clone());
+        self.serving = Serving::new(self.run.clone());
+        let is_mine = self.office.write(self.service()).await?;
+        if is_mine {
+            tracing::info!(worker = %self.run.me(), "leading");
+        }
+        Ok(is_mine)
+    }
+
+    /// Writes that this host still leads, if that is due. Only called once its duties went well, so
+    /// that a leader that cannot perform them is replaced.
+    async fn refresh_leadership(&mut self) -> Result<(), PassError> {
+        let service = self.service();
+        let is_due = match self.office.next_step() {
+            LeaderStep::Refresh => true,
+            LeaderStep::Lead => self.office.is_outdated(&service),
+            LeaderStep::Acquire | LeaderStep::Follow => false,
+        };
+        if is_due && self.duties.go_well() {
+            self.office.write(service).await?;
+        }
+        Ok(())
+    }
+
+    /// What this host writes of its service as the leader.
+    fn service(&self) -> Service {
+        let me = self.run.me();
+        let before = self.office.service();
+        // It has not looked at the fleet for long: the deputies have, and stay until it did.
+        if let Some(before) = before
+            && before.role(me) == Role::Heed
+            && !self.office.is_mine()
+        {
+            return before.clone();
+        }
+        let sharing = self.lookout.sharing_workers();
+        let deputies = before.map_or(&[][..], |service| &service.deputies);
+        Service {
+            deputies: Service::choose_deputies(deputies, &sharing, me),
+            hosts: sharing.len(),
+            leases: self.lookout.rows().len(),
+            is_beside_kcl: self.lookout.kcl().renews_rows(),
+        }
     }
 
     /// Returns whether the pass may go on: not if this host is to stop, nor with rows just created,
@@ -107,43 +197,54 @@ impl Worker {
         self.follow_claims(&plan);
         let acted = self.act(plan, stop).await;
         if acted.is_err() {
-            self.sync_failed();
+            self.duties.sync_failed();
         }
         let has_created = acted?;
         if stop.is_cancelled() {
-            // Not all of the plan may be done, so that no sync is complete.
+            // Not all of the plan may be done, so no sync is complete.
             return Ok(false);
         }
         if sync.is_some() {
             self.sync_done().await?;
         }
-        self.announce_news().await;
+        self.reports.announce_news().await;
         if has_created {
-            self.observed.look_at_once();
+            self.lookout.next().look_at_once();
             return Ok(false);
         }
         self.leave_errands(&leases).await?;
         Ok(true)
     }
 
-    /// Decides, and where that rests on what may be stale, looks again and decides anew.
+    async fn sync_done(&mut self) -> Result<(), PassError> {
+        let seen = self.lookout.fleet().stream.as_ref();
+        if let Some(row) = self.duties.sync_done(seen).await? {
+            self.lookout.wrote_stream(row);
+            self.lookout.next().look_soon();
+        }
+        Ok(())
+    }
+
+    /// Decides. Where the decision rests on what may be stale, looks again and decides again.
     async fn decide_surely(&mut self, mut sync: Option<Sync>) -> Result<Decided, PassError> {
-        let mut leases = self.observed_leases();
+        let mut leases = self.lookout.leases(&self.holdings);
         let mut plan = self.decide(&leases, sync.as_ref());
-        let lacks_start =
-            |sync: &Sync| !sync.knows_before_start && starts_closed_shards(&plan, sync);
-        if sync.as_ref().is_some_and(lacks_start) {
-            self.ask_before_start();
+        if let Some(asked) = &sync
+            && asked.can_ask_before_start()
+            && starts_closed_shards(&plan, asked)
+        {
+            self.duties.ask_before_start();
+            self.lookout.next().pass_at_once();
             sync = None;
             plan = self.decide(&leases, None);
         }
         if self.needs_closer_look(&plan) && !SeededBug::TrustsStaleListing.is_on() {
-            self.look_closely().await?;
-            leases = self.observed_leases();
+            self.lookout.look_closely().await?;
+            leases = self.lookout.leases(&self.holdings);
             plan = self.decide(&leases, sync.as_ref());
         }
-        if let Some(aged) = &sync
-            && !self.still_leads(aged).await?
+        if let Some(listed) = &sync
+            && !self.still_leads(listed).await?
         {
             sync = None;
             plan = self.decide(&leases, None);
@@ -151,14 +252,22 @@ impl Worker {
         Ok(Decided { leases, plan, sync })
     }
 
+    /// Whether this host may act on what it listed: a listing that took long has aged, and a leader
+    /// after this one may have made, ended and removed rows since, which must not come back.
+    async fn still_leads(&mut self, sync: &Sync) -> Result<bool, PassError> {
+        if !sync.has_aged(&self.run) || self.office.write(self.service()).await? {
+            return Ok(true);
+        }
+        tracing::info!(worker = %self.run.me(), "another worker has become leader since shards \
+            were listed, looking again");
+        Ok(false)
+    }
+
     fn decide(&self, leases: &[ObservedLease], sync: Option<&Sync>) -> Plan {
-        let mut decided = plan(
-            &self.view(leases, &self.observed_workers(), sync),
-            &self.limits(),
-        );
-        if !self.is_registered() || !self.is_heart_alive() {
-            // Whoever began meanwhile would see rows move under an unknown owner, and take them as
-            // a KCL's, without asking.
+        let workers = self.lookout.workers();
+        let limits = self.lookout.limits(self.origin.start().position);
+        let mut decided = plan(&self.lookout.view(leases, &workers, sync), &limits);
+        if !self.may_take() {
             decided
                 .steps
                 .retain(|step| !matches!(step, Step::Take { .. }));
@@ -166,54 +275,15 @@ impl Worker {
         decided
     }
 
-    /// Whether this worker was registered at the last look: one that was silent for long is
-    /// removed, and its heart registers again.
-    fn is_registered(&self) -> bool {
-        self.observed
-            .fleet
-            .workers
-            .iter()
-            .any(|row| row.worker == self.options.worker)
-    }
-
-    /// Whether the last heartbeat holds. If not, what the last look shows may be too old: a host
-    /// that was suspended is removed, and hears of that from its next heartbeat. Beside a KCL rows
-    /// are renewed, and no heartbeat holds anything.
-    fn is_heart_alive(&self) -> bool {
-        let now = self.ports.clock.now();
-        self.renews_rows() || self.heart.as_ref().is_some_and(|heart| heart.is_alive(now))
-    }
-
-    pub(super) fn view<'a>(
-        &'a self,
-        leases: &'a [ObservedLease],
-        workers: &'a [ObservedWorker],
-        sync: Option<&'a Sync>,
-    ) -> FleetView<'a> {
-        let shards = sync.map(|sync| ShardList {
-            shards: &sync.shards,
-            gone: &sync.gone,
-            before_start: sync.before_start.as_ref(),
-        });
-        let is_bootstrapped = self.observed.fleet.is_bootstrapped();
-        FleetView {
-            me: &self.options.worker,
-            leases,
-            workers,
-            shards,
-            is_bootstrapped,
-        }
-    }
-
-    pub(super) fn limits(&self) -> PlanLimits {
-        let settings = &self.options.leases;
-        PlanLimits {
-            initial_position: self.start.position,
-            max_leases: settings.max_leases,
-            balance: settings.balance,
-            shared_with_kcl: self.renews_rows(),
-            overdue_after: settings.duration * OVERDUE_LEASES,
-        }
+    /// Whether this worker is known to others as alive. Another host that began meanwhile would
+    /// otherwise see rows move under an unknown owner, and take them as a KCL's, without asking.
+    ///
+    /// Without a heartbeat that holds, what the last look shows may be too old: a host that was
+    /// suspended is removed, and learns of that from its next heartbeat. Beside a KCL rows are
+    /// renewed, and no heartbeat holds anything.
+    fn may_take(&self) -> bool {
+        let is_held = self.lookout.kcl().renews_rows() || self.registration.is_heart_alive();
+        self.lookout.is_registered() && is_held
     }
 
     /// Whether a listing that is stale could do harm.
@@ -222,7 +292,7 @@ impl Worker {
     /// listing: the parent may be finished and removed, or not listed. Or a row is to be made
     /// because others are missing.
     fn needs_closer_look(&self, decided: &Plan) -> bool {
-        let listed = self.listed_shards();
+        let listed = self.lookout.listed_shards();
         decided.steps.iter().any(|step| match step {
             Step::Take { seen, .. } => is_orphan(seen, &listed),
             Step::Create { reason, .. } => {
@@ -236,99 +306,72 @@ impl Worker {
     }
 
     fn show(&self, leases: &[ObservedLease], decided: &Plan) {
-        let held_back = decided
-            .held_back
-            .iter()
-            .map(|(key, reason)| (key.to_string(), reason.to_string()))
-            .collect();
-        let workers = self
-            .observed_workers()
-            .iter()
-            .filter(|worker| worker.is_alive && !worker.is_draining)
-            .count();
-        let unowned = self.leads().then(|| self.show_unowned(leases));
-        self.status.update(|status| {
+        let mut held_back = BTreeMap::new();
+        for (key, reason) in &decided.held_back {
+            held_back.insert(key.to_string(), reason.to_string());
+        }
+        let workers = self.lookout.workers();
+        let workers = workers.iter();
+        let sharing = workers.filter(|worker| worker.is_alive && !worker.is_draining);
+        let sharing = sharing.count();
+        let unfinished = leases.iter().filter(|seen| !seen.lease.is_finished());
+        let unfinished = unfinished.count();
+        let unowned = if self.office.is_mine() {
+            Some(self.show_unowned(leases))
+        } else {
+            None
+        };
+        self.run.status.update(|status| {
             status.unowned_leases = unowned;
             status.lease_rows = leases.len();
-            status.unfinished_leases = leases
-                .iter()
-                .filter(|observed| !observed.lease.is_finished())
-                .count();
-            status.workers = workers;
+            status.unfinished_leases = unfinished;
+            status.workers = sharing;
             status.held_back = held_back;
         });
     }
 
-    fn leads(&self) -> bool {
-        let leadership = &self.observed.leadership;
-        leadership.is_mine(&self.options.worker, &self.run)
-    }
-
-    /// What no host reads, which no owner can tell.
+    /// Shows how many leases no host reads, which no owner can show. Returns how many.
     fn show_unowned(&self, leases: &[ObservedLease]) -> usize {
-        let workers = self.observed_workers();
-        let unowned = unowned(&self.view(leases, &workers, None), &self.limits());
-        show_unowned(&self.options.plugin, &unowned);
+        let workers = self.lookout.workers();
+        let limits = self.lookout.limits(self.origin.start().position);
+        let unowned = unowned(&self.lookout.view(leases, &workers, None), &limits);
+        show_unowned(self.run.plugin(), &unowned);
         unowned.not_taken + unowned.above_max
     }
 
-    /// From now on it is another host's to tell.
-    pub(super) fn forget_unowned(&self) {
-        forget_unowned(&self.options.plugin);
-        self.status.update(|status| status.unowned_leases = None);
-    }
-
-    /// A lease that this host asks for is taken as soon as its row says that it was given up.
+    /// Follows the leases that this host claims, to take each as soon as its row shows that it was
+    /// given up.
     fn follow_claims(&mut self, decided: &Plan) {
-        let claim = |step: &Step| match step {
-            Step::Claim { seen, .. } => Some(Errand {
-                key: seen.key.clone(),
-                task: Task::Claim {
-                    from: seen.owner.clone()?,
+        let mut claims = Vec::new();
+        for step in &decided.steps {
+            if let Step::Claim { seen, .. } = step
+                && let Some(owner) = &seen.owner
+            {
+                let task = Task::Claim {
+                    from: owner.clone(),
                     replaces: seen.claimant.clone(),
                     lead: 0,
-                },
-            }),
-            Step::Create { .. }
-            | Step::Delete { .. }
-            | Step::Take { .. }
-            | Step::Release { .. }
-            | Step::HandOver { .. } => None,
-        };
-        let claims = decided.steps.iter().filter_map(claim).collect();
-        self.heeding
-            .admit(claims, self.options.leases.duration, self.ports.clock.now());
-    }
-
-    /// Tells others to look, if there is something to see.
-    pub(super) async fn announce_news(&mut self) {
-        if !self.has_news {
-            return;
-        }
-        match self.ports.coordinator.announce().await {
-            Ok(()) => (self.has_news, self.cannot_announce) = (false, None),
-            Err(error) => {
-                if matches!(error, StoreError::Refused { .. }) && self.cannot_announce.is_none() {
-                    tracing::warn!(%error, "cannot announce changes to other hosts, which will \
-                        find them later");
-                    self.cannot_announce =
-                        Some(format!("cannot announce changes to other hosts: {error}"));
-                }
-                tracing::debug!(%error, "could not raise the bulletin, other hosts will look later");
+                };
+                claims.push(Errand {
+                    key: seen.key.clone(),
+                    task,
+                });
             }
         }
+        self.heeding.admit(claims);
+    }
+
+    /// Makes the next pass look at the whole fleet, on a host that heeds too.
+    pub(super) fn look_for_itself(&mut self) {
+        self.heeding.look_for_itself();
+        self.lookout.next().look_at_once();
     }
 }
 
 /// Whether rows are to be made for closed shards, all of whose records may be older than the
 /// application's beginning.
 fn starts_closed_shards(decided: &Plan, sync: &Sync) -> bool {
-    let closed: BTreeSet<_> = sync
-        .shards
-        .iter()
-        .filter(|shard| !shard.is_open())
-        .map(|shard| &shard.id)
-        .collect();
+    let closed = sync.closed_shards();
     decided.steps.iter().any(|step| match step {
         Step::Create { lease, .. } => closed.contains(&lease.key.shard_id()),
         Step::Delete { .. }

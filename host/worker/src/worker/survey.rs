@@ -1,5 +1,5 @@
-//! What the leader asks Kinesis of the stream's shards, beside its passes: a call that hangs keeps
-//! it from nothing else.
+//! What the leader asks Kinesis about the stream's shards. It does so beside its passes, so that a
+//! call that hangs delays nothing else.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use shardmill_core::stream::{Shard, ShardId};
 use shardmill_core::time::Moment;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::Freezer;
+use super::ports::Ports;
 use crate::gone::confirm_gone;
 
 /// What a survey is to find out.
@@ -40,57 +40,52 @@ pub(super) struct Survey {
 /// What Kinesis said about shards that were closed before the application began.
 pub(super) enum OpenSince {
     NotAsked,
-    /// It does not tell: the beginning lies ahead, say.
-    NotTold,
-    /// All others were closed before.
+    /// It does not know, for example because the beginning is still to come.
+    NotKnown,
+    /// These. All others were closed before.
     Shards(BTreeSet<ShardId>),
 }
 
 /// How a survey ended; an error if its task did not.
 pub(super) type SurveyEnd = Result<(Result<Survey, ReadError>, MissingShards), JoinError>;
 
-/// At most one survey at a time, and its answer until somebody takes it.
+/// Runs one survey at a time, and keeps its answer until it is taken.
 #[derive(Default)]
 pub(super) struct Surveys {
     running: JoinSet<(Result<Survey, ReadError>, MissingShards)>,
     answer: Option<Result<Survey, ReadError>>,
-    /// By the surveys that ended.
+    /// What the surveys so far found missing.
     missing: MissingShards,
 }
 
 impl Surveys {
-    /// Whether none runs, and none has an answer that nobody took.
+    /// Whether no survey runs, and no answer waits.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty() && self.answer.is_none()
     }
 
-    /// Begins one.
-    pub(super) fn begin(
-        &mut self,
-        reader: Arc<dyn StreamReader>,
-        questions: Questions,
-        freezer: &Freezer,
-    ) {
-        let mut missing = self.missing.clone();
-        self.running.spawn(freezer.clone().guard(async move {
+    /// Begins a survey.
+    pub(super) fn begin(&mut self, questions: Questions, ports: &Ports) {
+        let (reader, mut missing) = (Arc::clone(&ports.reader), self.missing.clone());
+        self.running.spawn(ports.freezer.clone().guard(async move {
             let answer = survey(reader.as_ref(), questions, &mut missing).await;
             (answer, missing)
         }));
     }
 
-    /// The next that ends, for [`Surveys::ended`]; `None` if none runs. May be dropped at any time.
+    /// The next that ends, for [`Surveys::ended`]; `None` if none runs. Cancel-safe.
     pub(super) async fn next_ended(&mut self) -> Option<SurveyEnd> {
         self.running.join_next().await
     }
 
     pub(super) fn ended(&mut self, ended: SurveyEnd) {
-        // One that panicked said nothing, and another begins with the next pass.
+        // A survey that panicked has no answer; another begins with the next pass.
         if let Ok((answer, missing)) = ended {
             (self.answer, self.missing) = (Some(answer), missing);
         }
     }
 
-    /// Waits until the one that runs has answered, if one does.
+    /// Waits for the answer of the survey that runs, if one does.
     pub(super) async fn answered(&mut self) {
         if let Some(ended) = self.next_ended().await {
             self.ended(ended);
@@ -118,10 +113,7 @@ async fn survey(
     let to_ask = missing.to_ask();
     let gone = confirm_gone(missing, to_ask, reader, identity).await;
     let open_since = match since_ms {
-        Some(since_ms) => match reader.list_shards_since(since_ms).await? {
-            Some(since) => OpenSince::Shards(since.into_iter().map(|shard| shard.id).collect()),
-            None => OpenSince::NotTold,
-        },
+        Some(since_ms) => open_since(reader, since_ms).await?,
         None => OpenSince::NotAsked,
     };
     Ok(Survey {
@@ -130,4 +122,11 @@ async fn survey(
         gone,
         open_since,
     })
+}
+
+async fn open_since(reader: &dyn StreamReader, since_ms: u64) -> Result<OpenSince, ReadError> {
+    let since = reader.list_shards_since(since_ms).await?;
+    Ok(since.map_or(OpenSince::NotKnown, |shards| {
+        OpenSince::Shards(shards.into_iter().map(|shard| shard.id).collect())
+    }))
 }

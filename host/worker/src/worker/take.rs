@@ -1,128 +1,179 @@
-//! Takes: who is asked before, what counts as taken, and what follows one that failed.
+//! Takes: the second look before one is sent, what counts as taken, and what follows a failure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shardmill_core::lease::{
-    ConflictVerdict, Generation, Lease, LeaseToken, WorkerId, judge_conflict,
-};
-use shardmill_core::plan::Reason;
+use shardmill_core::lease::{ConflictVerdict, Lease, LeaseToken, WorkerId, judge_conflict};
 use shardmill_core::ports::{StoreError, Written};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::time::Moment;
 use tokio_util::sync::CancellationToken;
 
 use super::Worker;
-use super::act::Chosen;
+use super::holdings::{Sent, Take};
+use super::rows::{Chosen, Waves};
+use super::run::Run;
 use crate::heart::HeartWatch;
 use crate::metrics;
 
 /// A take that came back.
 struct TakeAnswer {
-    seen: Box<Lease>,
-    reason: Reason,
+    chosen: Chosen,
     sent: Sent,
-    /// `None` if somebody else was faster.
+    /// `None` if another host was faster.
     token: Result<Option<LeaseToken>, StoreError>,
-}
-
-/// When a take was sent: from there its deadline counts, and in the heart's generation of that
-/// moment, since the answer may come long after others took the lease again.
-#[derive(Clone, Copy)]
-pub(super) struct Sent {
-    pub(super) at: Moment,
-    /// As the take wrote it into the row.
-    pub(super) wall_ms: u64,
-    pub(super) generation: Generation,
 }
 
 impl Worker {
     pub(super) async fn take_all(&mut self, takes: Vec<Chosen>, stop: &CancellationToken) {
-        let Some(heart) = self.heart.clone() else {
+        let Some(heart) = self.registration.heart().cloned() else {
             return;
         };
-        if !takes.is_empty() && self.writes.takes_rest(self.ports.clock.now()) {
-            return self.observed.look_soon();
+        if !takes.is_empty() && self.writes.do_takes_rest(self.run.now()) {
+            return self.lookout.next().look_soon();
         }
         let takes = self.without_revived(takes).await;
-        let send = |worker: &Self, chosen| worker.send_take(chosen, &heart);
-        self.in_waves(takes, stop, send, Self::hear_of_take).await;
-    }
-
-    fn send_take(
-        &self,
-        (seen, reason): Chosen,
-        heart: &HeartWatch,
-    ) -> impl Future<Output = TakeAnswer> + use<> {
-        let (store, worker) = (Arc::clone(&self.ports.store), self.options.worker.clone());
-        let sent = Sent {
-            at: self.ports.clock.now(),
-            wall_ms: self.ports.clock.wall_ms(),
-            generation: heart.generation(),
-        };
-        async move {
-            let written = store.take(&seen, &worker, sent.wall_ms).await;
-            let token = written.map(|written| match written {
-                Written::Applied(token) => Some(token),
-                Written::Conflict(row) => applied_earlier(&seen, worker, row.as_deref(), sent),
-            });
-            TakeAnswer {
-                seen,
-                reason,
-                sent,
-                token,
+        let run = Arc::clone(&self.run);
+        let mut waves = Waves::new(takes, &run, stop);
+        let send = |chosen| send_take(Arc::clone(&run), &heart, chosen);
+        while let Some(answer) = waves.next(send).await {
+            match answer {
+                Ok(answer) => self.take_answered(answer, &heart),
+                Err(_) => self.lookout.next().look_soon(),
             }
         }
     }
 
-    fn hear_of_take(&mut self, answer: Option<TakeAnswer>) {
-        let Some(answer) = answer else {
-            return self.observed.look_soon();
-        };
+    /// Leaves out leases of others whose owner turns out to live.
+    ///
+    /// A beat of an owner taken for dead, or the registration of one taken for a KCL's worker, does
+    /// not move the lease's counter, so the take's own condition would not notice it. What this
+    /// host saw of the fleet may be older than what it saw of the lease, if a request took long.
+    async fn without_revived(&mut self, takes: Vec<Chosen>) -> Vec<Chosen> {
+        let mut asked: BTreeMap<WorkerId, bool> = BTreeMap::new();
+        let mut kept = Vec::new();
+        for take in takes {
+            let is_free_to_take = match self.owner_to_ask(&take.row) {
+                None => true,
+                Some(owner) => {
+                    let is_dead = match asked.get(owner).copied() {
+                        Some(is_dead) => is_dead,
+                        None => self.is_still_dead(owner, &take.row).await,
+                    };
+                    asked.insert(owner.clone(), is_dead);
+                    is_dead
+                }
+            };
+            if is_free_to_take {
+                kept.push(take);
+            }
+        }
+        kept
+    }
+
+    /// The worker other than this one that a row to be taken names.
+    fn owner_to_ask<'a>(&self, row: &'a Lease) -> Option<&'a WorkerId> {
+        if SeededBug::TakesWithoutSecondLook.is_on() {
+            return None;
+        }
+        row.owner.as_ref().filter(|owner| *owner != self.run.me())
+    }
+
+    /// Whether the owner's row, read consistently now, shows no more than this host, or the leader
+    /// that left the errand, has seen. No answer counts as a take that failed: otherwise nothing
+    /// would show that leases of dead hosts stay where they are.
+    async fn is_still_dead(&mut self, owner: &WorkerId, seen: &Lease) -> bool {
+        let asked_at = self.run.now();
+        match self.run.ports.coordinator.worker(owner).await {
+            Ok(row) => {
+                let row = row.as_ref().map(|row| (&row.incarnation, row.beat));
+                let errands = self.heeding.errands();
+                errands
+                    .is_owner_as_seen(owner, row)
+                    .unwrap_or_else(|| !self.lookout.observer().has_moved(owner, row))
+            }
+            Err(error) => {
+                self.writes.note_take(asked_at, Some(&error));
+                self.take_refused(seen, &error);
+                false
+            }
+        }
+    }
+
+    fn take_answered(&mut self, answer: TakeAnswer, heart: &HeartWatch) {
         let TakeAnswer {
-            seen,
-            reason,
+            chosen: Chosen { row, reason },
             sent,
             token,
         } = answer;
         self.writes.note_take(sent.at, token.as_ref().err());
         match token {
-            Ok(Some(token)) => self.begin(*seen, &reason, sent, token),
-            Err(error) => self.take_failed(&seen, &error),
-            Ok(None) => self.observed.look_soon(),
+            Ok(Some(token)) => {
+                let take = Take {
+                    lease: *row,
+                    reason,
+                    sent,
+                    token,
+                };
+                self.holdings.begin(take, heart.clone(), &self.origin);
+            }
+            Ok(None) => self.lookout.next().look_soon(),
+            Err(error @ StoreError::Unknown { .. }) => self.take_unanswered(&row, &error),
+            Err(error) => self.take_refused(&row, &error),
         }
     }
 
-    /// Told of the first, and then ever less often. What was refused is tried again ever later;
-    /// what has no answer may be this host's by name, and is looked into at once.
-    fn take_failed(&mut self, seen: &Lease, error: &StoreError) {
-        if !matches!(error, StoreError::Unknown { .. }) {
-            return self.take_not_tried(seen, error);
-        }
-        self.tell_of_failed_take(seen, error);
-        self.heeding
-            .follow_take(seen, self.options.leases.duration, self.ports.clock.now());
-        self.observed.look_soon();
+    /// The lease may be this host's by name: its row is read at once.
+    fn take_unanswered(&mut self, seen: &Lease, error: &StoreError) {
+        self.show_failed_take(seen, error);
+        self.heeding.errands_mut().follow_take(seen);
+        self.lookout.next().look_soon();
     }
 
-    /// Nothing was written.
-    pub(super) fn take_not_tried(&mut self, seen: &Lease, error: &StoreError) {
-        self.tell_of_failed_take(seen, error);
+    /// Nothing was written: it is tried again ever later.
+    fn take_refused(&mut self, seen: &Lease, error: &StoreError) {
+        self.show_failed_take(seen, error);
         // Not much later: once the table answers again, records wait for this.
-        let wait = self
-            .options
+        let options = &self.run.options;
+        let wait = options
             .backoff
             .delay(self.writes.failed_takes(), fastrand::f64());
         self.writes
-            .let_takes_rest(self.ports.clock.now() + wait.min(self.options.leases.renew_every));
-        self.observed.look_soon();
+            .let_takes_rest(self.run.now() + wait.min(options.leases.renew_every));
+        self.lookout.next().look_soon();
     }
 
-    fn tell_of_failed_take(&self, seen: &Lease, error: &StoreError) {
-        ::metrics::counter!(metrics::TAKE_FAILURES, "plugin" => self.options.plugin.to_string())
-            .increment(1);
+    /// Counts each failure; logs the first, and then ever fewer.
+    fn show_failed_take(&self, seen: &Lease, error: &StoreError) {
+        self.run.counter(metrics::TAKE_FAILURES).increment(1);
         let failures = self.writes.failed_takes();
         if failures.is_power_of_two() {
             tracing::warn!(lease = %seen.key, %error, failures, "cannot take leases, trying again");
+        }
+    }
+}
+
+/// The take of a row. It counts as sent from the call on.
+fn send_take(
+    run: Arc<Run>,
+    heart: &HeartWatch,
+    chosen: Chosen,
+) -> impl Future<Output = TakeAnswer> + use<> {
+    let sent = Sent {
+        at: run.now(),
+        wall_ms: run.ports.clock.wall_ms(),
+        generation: heart.generation(),
+    };
+    async move {
+        let (seen, me) = (&chosen.row, run.me());
+        let token = match run.ports.store.take(seen, me, sent.wall_ms).await {
+            Ok(Written::Applied(token)) => Ok(Some(token)),
+            Ok(Written::Conflict(row)) => Ok(applied_earlier(seen, me, row.as_deref(), sent)),
+            Err(error) => Err(error),
+        };
+        TakeAnswer {
+            chosen,
+            sent,
+            token,
         }
     }
 }
@@ -133,13 +184,13 @@ impl Worker {
 /// worker, still on its way when it died: only a take leaves the time of a take.
 fn applied_earlier(
     seen: &Lease,
-    worker: WorkerId,
+    me: &WorkerId,
     row: Option<&Lease>,
     sent: Sent,
 ) -> Option<LeaseToken> {
     let is_ours = row.is_some_and(|row| row.held_since_ms == Some(sent.wall_ms))
         || SeededBug::MistakesEarlierRunsWrite.is_on();
-    let asked = seen.token(worker);
+    let asked = seen.token(me.clone());
     let verdict = judge_conflict(&asked, row);
     (is_ours && verdict == ConflictVerdict::AppliedEarlier).then(|| asked.advanced())
 }

@@ -1,6 +1,8 @@
-//! What the fleet knows of versions: told and learnt at each look.
+//! What the fleet knows of the plugin's versions: learnt and reported at each look.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use shardmill_core::fleet::{FleetRows, WorkerRow};
 use shardmill_core::lease::WorkerId;
@@ -11,306 +13,334 @@ use shardmill_core::rollout::{
 };
 use shardmill_core::time::Moment;
 
-use super::Worker;
+use super::look::Lookout;
+use super::run::Run;
 use crate::metrics;
 use crate::status::{SwapRefusal, VersionStatus};
 
 /// Looks in a row that must miss a quarantined version before it counts as released: a look may be
 /// stale.
 const MISSING_LOOKS: u32 = 3;
-/// How long hosts may run different versions before that is logged, and how long until it is logged
-/// again: a rollout takes this long.
-const MIXED_FOR: std::time::Duration = std::time::Duration::from_mins(1);
-const MIXED_AGAIN: std::time::Duration = std::time::Duration::from_mins(15);
+/// How long hosts may run different versions before that is logged: a rollout takes this long.
+const MIXED_FOR: Duration = Duration::from_mins(1);
+/// How long until it is logged again.
+const MIXED_AGAIN: Duration = Duration::from_mins(15);
+
+/// The hosts that run each version, by its digest.
+type FleetOfVersions = BTreeMap<String, Vec<String>>;
 
 /// What a worker remembers of the fleet's versions from look to look.
-#[derive(Default)]
 pub(super) struct FleetVersions {
+    run: Arc<Run>,
     /// Quarantined versions that were in the table, and for how many looks they have not been
     /// there.
     written: BTreeMap<String, u32>,
     /// How many versions the gauges show in each state.
     gauged: BTreeMap<&'static str, usize>,
     mixed_since: Option<Moment>,
-    mixed_told: Option<Moment>,
+    mixed_logged_at: Option<Moment>,
 }
 
-impl Worker {
-    /// Learns which versions are bad, tells which this host found bad, and shows what everybody
-    /// runs.
-    pub(super) async fn share_versions(&mut self) {
-        self.share_quarantine().await;
-        self.start_in_turn();
-        self.show_versions(true);
+impl FleetVersions {
+    pub(super) fn new(run: Arc<Run>) -> Self {
+        Self {
+            run,
+            written: BTreeMap::new(),
+            gauged: BTreeMap::new(),
+            mixed_since: None,
+            mixed_logged_at: None,
+        }
     }
 
-    /// The same for a host that heeds: it knows of bad versions if it `has_read_board`, and what
+    /// Learns which versions are bad, writes down which this host found bad, and shows what all
+    /// hosts run.
+    pub(super) async fn share(&mut self, lookout: &Lookout) {
+        self.share_quarantine(lookout.fleet()).await;
+        self.start_in_turn(lookout);
+        self.show_own();
+        self.show_fleet(lookout);
+    }
+
+    /// The same for a host that heeds. It knows of bad versions if it `has_read_board`, and what
     /// others run if it `knows_fleet`.
-    pub(super) async fn share_versions_while_heeding(
+    pub(super) async fn share_while_heeding(
         &mut self,
+        lookout: &Lookout,
         has_read_board: bool,
         knows_fleet: bool,
     ) {
         if has_read_board {
-            self.share_quarantine().await;
+            self.share_quarantine(lookout.fleet()).await;
         }
-        let at = self.at();
-        self.ports.rollout.tell(|rollout| rollout.tick(at));
-        if knows_fleet || !self.waits_for_turn() {
-            self.start_in_turn();
+        let at = self.run.at();
+        self.run.ports.rollout.tell(|rollout| rollout.tick(at));
+        if knows_fleet || !self.wait_for_turn() {
+            self.start_in_turn(lookout);
         }
-        self.show_versions(knows_fleet);
-    }
-
-    async fn share_quarantine(&mut self) {
-        let at = self.at();
-        self.learn_quarantine(at);
-        if let Err(error) = self.write_quarantine(at).await {
-            tracing::debug!(%error, "could not record a bad version, trying again at the next look");
-        }
-        self.ports.rollout.tell(|rollout| rollout.tick(at));
-    }
-
-    /// Starts with a version that waits, if it is this host's turn.
-    fn start_in_turn(&self) {
-        let at = self.at();
-        let rollout = self.ports.rollout.clone();
-        if let Some(digest) = rollout.tell(|rollout| rollout.waiting().cloned()) {
-            let living = self.living();
-            let workers = self.observed.fleet.workers.iter();
-            let rows: Vec<&WorkerRow> =
-                workers.filter(|row| living.contains(&row.worker)).collect();
-            let share = rollout.tell(|rollout| rollout.policy().share);
-            if share >= 1.0 || may_start(&self.options.worker, &digest, &rows, share) {
-                rollout.tell(|rollout| rollout.let_start(&digest, at));
-            }
+        self.show_own();
+        if knows_fleet {
+            self.show_fleet(lookout);
         }
     }
 
     /// Whether a version waits for other hosts to have run it, so that their rows are needed.
-    pub(super) fn waits_for_turn(&self) -> bool {
-        self.ports
+    pub(super) fn wait_for_turn(&self) -> bool {
+        self.run
+            .ports
             .rollout
             .tell(|rollout| rollout.waiting().is_some() && rollout.policy().share < 1.0)
     }
 
-    pub(super) fn at(&self) -> At {
-        At {
-            now: self.ports.clock.now(),
-            wall_ms: self.ports.clock.wall_ms(),
+    async fn share_quarantine(&mut self, fleet: &FleetRows) {
+        let at = self.run.at();
+        self.learn_quarantine(fleet, at);
+        if let Err(error) = self.write_quarantine(fleet).await {
+            tracing::debug!(%error, "could not record a bad version, trying again at the next look");
         }
+        self.run.ports.rollout.tell(|rollout| rollout.tick(at));
     }
 
-    /// Workers that live, those on their way out among them: they still run what they run.
-    fn living(&self) -> BTreeSet<WorkerId> {
-        let workers = self.observed_workers().into_iter();
-        workers
-            .filter(|worker| worker.is_alive)
-            .map(|worker| worker.id)
-            .collect()
-    }
-
-    fn learn_quarantine(&mut self, at: At) {
-        let Self {
-            ports,
-            observed,
-            versions,
-            ..
-        } = self;
-        let lifetime = ports
-            .rollout
-            .tell(|rollout| rollout.policy().quarantine_for);
-        // What is over counts as gone: should the version be bad again, that is written anew.
-        let is_over = |entry: &&Quarantined| entry.is_expired(at.wall_ms, lifetime);
-        let (over, listed): (Vec<_>, Vec<_>) = observed.fleet.quarantined.iter().partition(is_over);
-        for entry in over {
-            versions.written.remove(entry.digest.as_str());
-        }
-        for entry in &listed {
-            versions.written.insert(entry.digest.as_str().to_owned(), 0);
-            ports.rollout.tell(|rollout| rollout.learn(entry, at));
-        }
-        let mut released = Vec::new();
-        versions.written.retain(|digest, missing| {
-            let is_listed = listed.iter().any(|entry| entry.digest.as_str() == digest);
-            *missing = if is_listed { 0 } else { *missing + 1 };
-            let is_released = *missing >= MISSING_LOOKS;
-            released.extend(PluginDigest::from_hex(digest).filter(|_| is_released));
-            !is_released
-        });
-        for digest in released {
-            ports.rollout.tell(|rollout| rollout.release(&digest));
-        }
-    }
-
-    /// Writes what this host found out and the table does not have; makes room for it if there is
-    /// none.
-    async fn write_quarantine(&mut self, at: At) -> Result<(), StoreError> {
-        let mine = |entry: &&Quarantined| {
-            entry.host == self.options.worker
-                && !self.versions.written.contains_key(entry.digest.as_str())
+    /// Starts with a version that waits, if it is this host's turn.
+    fn start_in_turn(&self, lookout: &Lookout) {
+        let rollout = &self.run.ports.rollout;
+        let waiting = rollout.tell(|rollout| rollout.waiting().cloned());
+        let Some(digest) = waiting else {
+            return;
         };
-        let (new, lifetime): (Vec<Quarantined>, _) = self.ports.rollout.tell(|rollout| {
-            (
-                rollout.quarantined().filter(mine).cloned().collect(),
-                rollout.policy().quarantine_for,
-            )
-        });
-        if new.is_empty() {
-            return Ok(());
+        let share = rollout.tell(|rollout| rollout.policy().share);
+        let living = living(lookout);
+        let workers = lookout.fleet().workers.iter();
+        let rows: Vec<&WorkerRow> = workers.filter(|row| living.contains(&row.worker)).collect();
+        if share >= 1.0 || may_start(self.run.me(), &digest, &rows, share) {
+            let at = self.run.at();
+            rollout.tell(|rollout| rollout.let_start(&digest, at));
         }
-        let mut listed: Vec<&Quarantined> = self.observed.fleet.quarantined.iter().collect();
-        listed.sort_by_key(|entry| entry.at_ms);
-        let over = (listed.len() + new.len()).saturating_sub(ENTRIES_MAX);
-        let is_old = |index: usize, entry: &Quarantined| {
-            index < over || entry.is_expired(at.wall_ms, lifetime)
-        };
-        for (index, entry) in listed.into_iter().enumerate() {
-            if is_old(index, entry) {
-                self.ports
-                    .coordinator
-                    .release_version(&entry.digest)
-                    .await?;
+    }
+
+    fn learn_quarantine(&mut self, fleet: &FleetRows, at: At) {
+        let rollout = self.run.ports.rollout.clone();
+        let lifetime = rollout.tell(|rollout| rollout.policy().quarantine_for);
+        let mut listed = BTreeSet::new();
+        for entry in &fleet.quarantined {
+            let digest = entry.digest.as_str();
+            if entry.is_expired(at.wall_ms, lifetime) {
+                // It counts as gone: should the version be bad again, that is written again.
+                self.written.remove(digest);
+            } else {
+                listed.insert(digest);
+                rollout.tell(|rollout| rollout.learn(entry, at));
             }
         }
-        for entry in new {
-            self.ports.coordinator.quarantine(&entry).await?;
-            self.versions
-                .written
-                .insert(entry.digest.as_str().to_owned(), 0);
+        for digest in self.released(&listed) {
+            rollout.tell(|rollout| rollout.release(&digest));
+        }
+    }
+
+    /// Forgets and returns versions that are not in the table any more, by what is `listed` there.
+    fn released(&mut self, listed: &BTreeSet<&str>) -> Vec<PluginDigest> {
+        for digest in listed {
+            self.written.insert((*digest).to_owned(), 0);
+        }
+        let mut released = Vec::new();
+        self.written.retain(|digest, missing| {
+            if listed.contains(digest.as_str()) {
+                return true;
+            }
+            *missing += 1;
+            let is_released = *missing >= MISSING_LOOKS;
+            if is_released {
+                released.extend(PluginDigest::from_hex(digest));
+            }
+            !is_released
+        });
+        released
+    }
+
+    /// Writes what this host found out and the table does not have. Makes room for it if there is
+    /// none.
+    async fn write_quarantine(&mut self, fleet: &FleetRows) -> Result<(), StoreError> {
+        let found = self.found_here();
+        if found.is_empty() {
+            return Ok(());
+        }
+        let coordinator = self.run.coordinator();
+        for digest in self.outdated(fleet, found.len()) {
+            coordinator.release_version(digest).await?;
+        }
+        for entry in found {
+            coordinator.quarantine(&entry).await?;
+            self.written.insert(entry.digest.as_str().to_owned(), 0);
         }
         Ok(())
     }
 
-    /// Shows this host's versions, and those of all hosts if their rows were read just now.
-    fn show_versions(&mut self, knows_fleet: bool) {
-        let rows = self.ports.rollout.tell(|rollout| rollout.rows());
-        self.show_own_versions(&rows);
-        if knows_fleet {
-            self.show_fleet_versions(self.at());
-        }
+    /// What this host found out and the table does not have.
+    fn found_here(&self) -> Vec<Quarantined> {
+        self.run.ports.rollout.tell(|rollout| {
+            let all = rollout.quarantined();
+            let mine = all.filter(|entry| entry.host == *self.run.me());
+            mine.filter(|entry| !self.written.contains_key(entry.digest.as_str()))
+                .cloned()
+                .collect()
+        })
     }
 
-    fn show_own_versions(&mut self, rows: &[VersionRow]) {
-        for word in RolloutState::CODES {
-            let count = rows
-                .iter()
-                .filter(|row| row.state.split('(').next() == Some(word))
-                .count();
-            if self.versions.gauged.insert(word, count) != Some(count) {
-                let labels = [
-                    ("plugin", self.options.plugin.to_string()),
-                    ("state", word.to_owned()),
-                ];
-                ::metrics::gauge!(metrics::VERSIONS, &labels).set(count as f64);
+    /// Entries of the table that expired, and the oldest ones, so many that `new` ones find room.
+    fn outdated<'a>(&self, fleet: &'a FleetRows, new: usize) -> Vec<&'a PluginDigest> {
+        let wall_ms = self.run.at().wall_ms;
+        let rollout = &self.run.ports.rollout;
+        let lifetime = rollout.tell(|rollout| rollout.policy().quarantine_for);
+        let mut listed: Vec<&Quarantined> = fleet.quarantined.iter().collect();
+        listed.sort_by_key(|entry| entry.at_ms);
+        let surplus = (listed.len() + new).saturating_sub(ENTRIES_MAX);
+        let mut outdated = Vec::new();
+        for (index, entry) in listed.into_iter().enumerate() {
+            if index < surplus || entry.is_expired(wall_ms, lifetime) {
+                outdated.push(&entry.digest);
             }
         }
-        let refused = rows
-            .iter()
-            .find(|row| row.state == RolloutState::Quarantined.code());
+        outdated
+    }
+
+    /// Shows this host's versions.
+    fn show_own(&mut self) {
+        let rows = self.run.ports.rollout.tell(|rollout| rollout.rows());
+        self.gauge_states(&rows);
+        let quarantined = RolloutState::Quarantined.code();
+        let refused = rows.iter().find(|row| row.state == quarantined);
         let refused = refused.map(|row| SwapRefusal {
             digest: Some(row.digest.as_str().to_owned()),
             reason: row.reason.clone().unwrap_or_default(),
         });
-        let versions = rows.iter().map(VersionStatus::of).collect();
-        self.status.update(|status| {
-            status.versions = versions;
-            status.refused = refused.or_else(|| status.refused.take());
+        self.run.status.update(|status| {
+            status.versions = rows.iter().map(VersionStatus::of).collect();
+            if refused.is_some() {
+                status.refused = refused;
+            }
         });
     }
 
-    fn show_fleet_versions(&mut self, at: At) {
-        let plugin = self.options.plugin.to_string();
-        let living = self.living();
-        let workers = &self.observed.fleet.workers;
-        let fleet: BTreeMap<String, Vec<String>> = live_versions(workers, |id| living.contains(id))
-            .into_iter()
-            .map(|(digest, hosts)| {
-                (
-                    digest.to_owned(),
-                    hosts.into_iter().map(ToString::to_string).collect(),
-                )
-            })
-            .collect();
-        ::metrics::gauge!(metrics::FLEET_VERSIONS, "plugin" => plugin).set(fleet.len() as f64);
-        self.note_mixed(&fleet, at);
-        self.status.update(|status| status.fleet_versions = fleet);
+    /// Sets the gauges whose values changed.
+    fn gauge_states(&mut self, rows: &[VersionRow]) {
+        for state in RolloutState::CODES {
+            let in_state = rows.iter().filter(|row| word_of(row) == Some(state));
+            let count = in_state.count();
+            if self.gauged.insert(state, count) != Some(count) {
+                metrics::versions(self.run.plugin(), state).set(count as f64);
+            }
+        }
     }
 
-    /// The rows of the other hosts are not read any more: what they said last may be long untrue.
-    pub(super) fn forget_fleet_versions(&mut self) {
-        let plugin = self.options.plugin.to_string();
-        ::metrics::gauge!(metrics::FLEET_VERSIONS, "plugin" => plugin).set(metrics::ENDED);
-        (self.versions.mixed_since, self.versions.mixed_told) = (None, None);
-        self.status.update(|status| status.fleet_versions.clear());
+    /// Shows which versions the live hosts of the fleet run.
+    fn show_fleet(&mut self, lookout: &Lookout) {
+        let living = living(lookout);
+        let workers = &lookout.fleet().workers;
+        let mut fleet = FleetOfVersions::new();
+        for (digest, hosts) in live_versions(workers, |id| living.contains(id)) {
+            let hosts = hosts.into_iter().map(ToString::to_string).collect();
+            fleet.insert(digest.to_owned(), hosts);
+        }
+        self.run.gauge(metrics::FLEET_VERSIONS, fleet.len() as f64);
+        self.log_if_mixed(&fleet);
+        self.run
+            .status
+            .update(|status| status.fleet_versions = fleet);
+    }
+
+    /// Shows nothing of the fleet any more: the rows of the other hosts are not read now, and what
+    /// they said last may have changed long ago.
+    pub(super) fn forget_fleet(&mut self) {
+        self.run.gauge(metrics::FLEET_VERSIONS, metrics::ENDED);
+        self.mixed_since = None;
+        self.mixed_logged_at = None;
+        self.run
+            .status
+            .update(|status| status.fleet_versions.clear());
     }
 
     /// Logs that hosts run different versions, once that lasts.
-    fn note_mixed(&mut self, fleet: &BTreeMap<String, Vec<String>>, At { now, .. }: At) {
-        let memory = &mut self.versions;
+    fn log_if_mixed(&mut self, fleet: &FleetOfVersions) {
         if fleet.len() < 2 {
-            (memory.mixed_since, memory.mixed_told) = (None, None);
+            self.mixed_since = None;
+            self.mixed_logged_at = None;
             return;
         }
-        let since = *memory.mixed_since.get_or_insert(now);
-        let is_due = memory
-            .mixed_told
-            .is_none_or(|told| now.since(told) >= MIXED_AGAIN);
+        let now = self.run.now();
+        let since = *self.mixed_since.get_or_insert(now);
+        let logged_at = self.mixed_logged_at;
+        let is_due = logged_at.is_none_or(|at| now.since(at) >= MIXED_AGAIN);
         if now.since(since) >= MIXED_FOR && is_due {
-            memory.mixed_told = Some(now);
-            let hosts: Vec<String> = fleet
-                .iter()
-                .map(|(digest, hosts)| format!("{:.12}: {}", digest, hosts.join(", ")))
-                .collect();
-            let plugin = &self.options.plugin;
-            tracing::warn!(%plugin, versions = hosts.join("; "), "the hosts of the fleet run \
+            self.mixed_logged_at = Some(now);
+            let versions = fleet.iter();
+            let versions =
+                versions.map(|(digest, hosts)| format!("{digest:.12}: {}", hosts.join(", ")));
+            let versions = versions.collect::<Vec<_>>().join("; ");
+            tracing::warn!(plugin = %self.run.plugin(), versions, "the hosts of the fleet run \
                 different versions");
         }
     }
 
-    /// Why the version on offer must not be run, if the fleet found it bad and this host has no
-    /// other. One that other hosts are done with trying is not blocked: the one host that found it
-    /// bad does not stop the fleet. One that a host died of is.
-    pub(super) fn blocked(&mut self, fleet: &FleetRows) -> Option<Quarantined> {
-        let offered = self.ports.versions.borrow().digest().clone();
-        let at = self.at();
-        let active = RolloutState::Active.code();
-        let runs_it = |row: &&WorkerRow| {
-            let first = row
-                .versions
-                .first()
-                .filter(|running| running.digest == offered && running.state == active);
-            !row.is_draining && row.worker != self.options.worker && first.is_some()
-        };
-        if let Some(row) = fleet.workers.iter().find(runs_it)
-            && fleet
-                .quarantined
-                .iter()
-                .any(|entry| entry.digest == offered && !entry.is_deadly())
-        {
-            tracing::warn!(digest = %offered, host = %row.worker, "running a quarantined version, \
-                because another host runs it");
+    /// The entry that forbids to run the version on offer, if the fleet found it bad and this host
+    /// has no other. An entry is ignored if another host is done with trying the version: the one
+    /// host that found it bad does not stop the fleet. The entry of a host that died of it counts.
+    pub(super) fn quarantined_offer(&mut self, fleet: &FleetRows) -> Option<Quarantined> {
+        let offered = self.run.ports.versions.borrow().digest().clone();
+        let mut entries = fleet.quarantined.iter();
+        let entry = entries.find(|entry| entry.digest == offered);
+        let mut entries = fleet.quarantined.iter();
+        let is_survivable = entries.any(|entry| entry.digest == offered && !entry.is_deadly());
+        if is_survivable && let Some(host) = self.host_that_runs(&offered, fleet) {
+            tracing::warn!(digest = %offered, %host, "running a quarantined version, because \
+                another host runs it");
             return None;
         }
-        self.ports.rollout.tell(|rollout| {
-            match fleet
-                .quarantined
-                .iter()
-                .find(|entry| entry.digest == offered)
-            {
-                Some(entry) => {
-                    rollout.learn(entry, at);
-                    self.versions.written.insert(offered.as_str().to_owned(), 0);
-                }
-                None if self.versions.written.remove(offered.as_str()).is_some() => {
-                    rollout.release(&offered);
-                }
-                None => {}
+        let at = self.run.at();
+        let rollout = &self.run.ports.rollout;
+        if let Some(entry) = entry {
+            rollout.tell(|rollout| rollout.learn(entry, at));
+            self.written.insert(offered.as_str().to_owned(), 0);
+        } else if self.written.remove(offered.as_str()).is_some() {
+            rollout.tell(|rollout| rollout.release(&offered));
+        }
+        rollout.tell(|rollout| {
+            if rollout.active().is_some() {
+                return None;
             }
-            rollout
-                .blocked(Some(&offered))
-                .filter(|_| rollout.active().is_none())
-                .cloned()
+            rollout.blocked(Some(&offered)).cloned()
         })
     }
+
+    /// Another host that is done with trying a version, and stays.
+    fn host_that_runs<'a>(
+        &self,
+        digest: &PluginDigest,
+        fleet: &'a FleetRows,
+    ) -> Option<&'a WorkerId> {
+        let active = RolloutState::Active.code();
+        let runs_it = |row: &&WorkerRow| {
+            let mut versions = row.versions.iter();
+            let running = versions.next();
+            running.is_some_and(|running| running.digest == *digest && running.state == active)
+        };
+        let others = fleet
+            .workers
+            .iter()
+            .filter(|row| row.worker != *self.run.me());
+        let mut staying = others.filter(|row| !row.is_draining);
+        staying.find(runs_it).map(|row| &row.worker)
+    }
+}
+
+/// The word of a version's state, without what it says of the shard.
+fn word_of(row: &VersionRow) -> Option<&str> {
+    row.state.split('(').next()
+}
+
+/// Workers that live. Those on their way out are among them: they still run what they run.
+fn living(lookout: &Lookout) -> BTreeSet<WorkerId> {
+    let living = lookout
+        .workers()
+        .into_iter()
+        .filter(|worker| worker.is_alive);
+    living.map(|worker| worker.id).collect()
 }

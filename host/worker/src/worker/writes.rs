@@ -1,7 +1,7 @@
-//! Whether this host can write lease rows, and what comes of it if it cannot.
+//! Whether this host can write lease rows, and what follows if it cannot.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
 
 use shardmill_core::lease::{Lease, LeaseCounter, LeaseToken, WriteTrouble, can_others_write};
 use shardmill_core::ports::{CheckpointWrite, Progress, StoreError};
@@ -9,17 +9,22 @@ use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{LeaseKey, Position, SequenceNumber};
 use shardmill_core::time::Moment;
 
+use super::holdings::Holdings;
+use super::look::Lookout;
+use super::run::Run;
 use super::{Worker, WorkerError};
 
-/// The key of a row that nobody makes, since it is no shard's.
+/// The key of a row that nobody makes, since no shard has this id.
 const NO_ROW: &str = "shardmill-write-check";
+/// Takes that failed before this many lease durations, and were not tried since, count no more:
+/// others have tried by then.
+const TAKES_COUNT_FOR_LEASES: u32 = 3;
 
 /// What a worker remembers of writes that failed.
-#[derive(Default)]
 pub(super) struct Writes {
+    run: Arc<Run>,
     /// Takes that fail, as long as none is answered.
     takes: Option<WriteTrouble>,
-    /// When the last take was sent.
     take_sent_at: Option<Moment>,
     /// Until when none is tried, since the last ones were refused.
     takes_rest_until: Option<Moment>,
@@ -27,11 +32,21 @@ pub(super) struct Writes {
     unreleased: BTreeMap<LeaseKey, String>,
 }
 
+/// Writes that do not get through.
+struct Failing {
+    /// Of this lease's row; `None` if they are takes.
+    lease: Option<LeaseKey>,
+    trouble: WriteTrouble,
+}
+
 impl Writes {
-    /// What nobody tried to take since `moment`, others have by now: that it failed is over.
-    fn forget_takes_before(&mut self, moment: Moment) {
-        if self.take_sent_at.is_some_and(|at| at < moment) {
-            self.takes = None;
+    pub(super) fn new(run: Arc<Run>) -> Self {
+        Self {
+            run,
+            takes: None,
+            take_sent_at: None,
+            takes_rest_until: None,
+            unreleased: BTreeMap::new(),
         }
     }
 
@@ -41,7 +56,7 @@ impl Writes {
     }
 
     /// Whether no take is to be tried yet.
-    pub(super) fn takes_rest(&self, now: Moment) -> bool {
+    pub(super) fn do_takes_rest(&self, now: Moment) -> bool {
         self.takes_rest_until.is_some_and(|until| now < until)
     }
 
@@ -52,17 +67,17 @@ impl Writes {
     /// A take that was sent at `sent_at` was answered, or failed.
     pub(super) fn note_take(&mut self, sent_at: Moment, error: Option<&StoreError>) {
         self.take_sent_at = Some(sent_at);
-        self.takes = error.map(|error| {
-            let (since, attempts) = match &self.takes {
-                Some(trouble) => (trouble.since, trouble.attempts + 1),
-                None => (sent_at, 1),
-            };
-            WriteTrouble {
-                since,
-                attempts,
-                reason: format!("cannot take leases: {error}"),
-            }
+        let earlier = self.takes.take();
+        self.takes = error.map(|error| WriteTrouble {
+            since: earlier.as_ref().map_or(sent_at, |trouble| trouble.since),
+            attempts: earlier.map_or(0, |trouble| trouble.attempts) + 1,
+            reason: format!("cannot take leases: {error}"),
         });
+    }
+
+    /// A lease was given up and could not be released.
+    pub(super) fn note_unreleased(&mut self, key: LeaseKey, reason: String) {
+        self.unreleased.insert(key, reason);
     }
 
     /// Leases that were given up and could not be released.
@@ -77,111 +92,56 @@ impl Writes {
         given_up.or(row.stuck.as_ref()).cloned()
     }
 
-    /// A lease was given up and could not be released.
-    pub(super) fn note_unreleased(&mut self, key: LeaseKey, reason: String) {
-        self.unreleased.insert(key, reason);
-    }
-}
-
-impl Worker {
-    /// How often this is looked at: often enough to show it with the next heartbeat.
-    pub(super) fn check_writes_every(&self) -> Duration {
-        self.options.leases.renew_every
-    }
-
-    /// Gives up what could not be written for long, if another host may fare better: the lease
-    /// concerned, if only its row cannot be written; else all of them, and this host leaves the
-    /// fleet until it can write again. So it does if a row cannot even be released, which its
-    /// heartbeat holds for as long as it beats.
-    pub(super) async fn judge_writes(&mut self) -> Result<(), WorkerError> {
-        let (now, duration) = (self.ports.clock.now(), self.options.leases.duration);
-        let others = can_others_write(
-            &self.options.worker,
-            &self.observed.fleet.workers,
-            &self.observed.alive,
-        );
-        self.forget_released();
-        self.writes.forget_takes_before(now - duration * 3);
-        let troubles = self.write_troubles();
-        if SeededBug::WriteTroubleIsLeftAlone.is_on() {
-            return Ok(());
-        }
-        self.show_write_trouble(&troubles);
-        // A host that heeds has not looked at the others for long, or never.
-        let mut lasting = troubles;
-        lasting.retain(|(_, trouble)| trouble.is_to_be_given_up(now, duration, true));
-        if lasting.is_empty() {
-            return self.leave_unreleased(others);
-        }
-        // In an outage for all, the others need a while to say so.
-        let told_by = lasting
-            .iter()
-            .map(|(_, trouble)| trouble.since)
-            .min()
-            .unwrap_or(now)
-            + duration;
-        if !self.observed.has_looked_since(told_by) {
-            self.look_for_itself();
-            return Ok(());
-        }
-        if !others {
-            return Ok(());
-        }
-        let problem_of_all = self.check_writes().await.err();
-        // Meanwhile a write may have come through, and what was wrong is over.
-        lasting.retain(|(key, _)| key.as_ref().is_none_or(|key| self.is_row_in_trouble(key)));
-        if lasting.is_empty() {
-            return Ok(());
-        }
-        for (key, trouble) in lasting {
-            if let Some(held) = key.and_then(|key| self.held.get(&key))
-                && held.give_up.borrow().is_none()
-            {
-                held.give_up.send_replace(Some(trouble.reason));
-            }
-        }
-        match problem_of_all {
-            Some(error) => Err(self.cannot_write(error.to_string())),
-            None => self.leave_unreleased(others),
+    fn forget_old_takes(&mut self) {
+        let oldest = self.run.now() - self.run.lease_duration() * TAKES_COUNT_FOR_LEASES;
+        if self.take_sent_at.is_some_and(|at| at < oldest) {
+            self.takes = None;
         }
     }
 
-    /// Writes that do not get through, each with its lease; takes have none yet.
-    fn write_troubles(&self) -> Vec<(Option<LeaseKey>, WriteTrouble)> {
-        let of_takes = self.writes.takes.clone().map(|trouble| (None, trouble));
-        let of_leases = self
-            .held
-            .iter()
-            .filter_map(|(key, held)| Some((Some(key.clone()), held.keeper.trouble()?)));
-        of_takes
-            .into_iter()
-            .chain(of_leases)
-            .filter(|(_, trouble)| trouble.is_shown())
-            .collect()
-    }
-
-    fn is_row_in_trouble(&self, key: &LeaseKey) -> bool {
-        self.held
-            .get(key)
-            .is_some_and(|held| held.keeper.trouble().is_some())
-    }
-
-    fn show_write_trouble(&self, troubles: &[(Option<LeaseKey>, WriteTrouble)]) {
-        let longest = troubles.iter().min_by_key(|(_, trouble)| trouble.since);
-        let reason = longest
-            .map(|(_, trouble)| &trouble.reason)
-            .or_else(|| self.writes.unreleased.values().next());
-        let reason = reason.cloned();
-        self.cannot_write.send_if_modified(|told| {
-            let is_news = *told != reason;
-            told.clone_from(&reason);
-            is_news
+    /// Forgets unreleased leases that others have, or this host holds again.
+    fn forget_released(&mut self, lookout: &Lookout, holdings: &Holdings) {
+        if !lookout.has_listed() {
+            return;
+        }
+        let (me, rows) = (self.run.me(), lookout.rows());
+        self.unreleased.retain(|key, _| {
+            let row = rows.iter().find(|row| row.key == *key);
+            let is_mine = row.is_some_and(|row| row.owner.as_ref() == Some(me));
+            is_mine && !holdings.has(key)
         });
-        self.status.update(|status| status.cannot_write = reason);
     }
 
-    fn leave_unreleased(&self, can_others_write: bool) -> Result<(), WorkerError> {
-        match self.writes.unreleased.values().next() {
+    /// Everything that does not get through and is worth showing.
+    fn failing(&self, holdings: &Holdings) -> Vec<Failing> {
+        let mut failing = Vec::new();
+        if let Some(trouble) = self.takes.clone() {
+            failing.push(Failing {
+                lease: None,
+                trouble,
+            });
+        }
+        for (key, trouble) in holdings.troubles() {
+            failing.push(Failing {
+                lease: Some(key.clone()),
+                trouble,
+            });
+        }
+        failing.retain(|failing| failing.trouble.is_shown());
+        failing
+    }
+
+    /// Why rows cannot be written: what fails for longest, or a row that could not be released.
+    fn reason(&self, failing: &[Failing]) -> Option<String> {
+        let longest = failing.iter().min_by_key(|failing| failing.trouble.since);
+        let reason = longest.map(|failing| &failing.trouble.reason);
+        reason.or(self.unreleased.values().next()).cloned()
+    }
+
+    /// Fails if a row could not even be released and other hosts can write: this host's heartbeat
+    /// holds that row for as long as it beats.
+    fn check_unreleased(&self, can_others_write: bool) -> Result<(), WorkerError> {
+        match self.unreleased.values().next() {
             Some(reason) if can_others_write => Err(self.cannot_write(reason.clone())),
             Some(_) | None => Ok(()),
         }
@@ -189,54 +149,93 @@ impl Worker {
 
     fn cannot_write(&self, reason: String) -> WorkerError {
         WorkerError::CannotWrite {
-            application: self.options.application.clone(),
+            application: self.run.options.application.clone(),
             reason,
         }
     }
+}
 
-    /// Leases that others have, or this host again, are no trouble any more.
-    fn forget_released(&mut self) {
-        let Self {
-            writes,
-            observed,
-            held,
-            options,
-            ..
-        } = self;
-        let Some((listing, _)) = &observed.listing else {
-            return;
+impl Worker {
+    /// Gives up what could not be written for long, if another host may do better: the lease
+    /// concerned, if only its row cannot be written; else all of them. Then, and if a row cannot
+    /// even be released, this host leaves the fleet until it can write again.
+    pub(super) async fn judge_writes(&mut self) -> Result<(), WorkerError> {
+        let can_others_write = can_others_write(
+            self.run.me(),
+            &self.lookout.fleet().workers,
+            self.lookout.alive(),
+        );
+        self.writes.forget_released(&self.lookout, &self.holdings);
+        self.writes.forget_old_takes();
+        let mut lasting = self.writes.failing(&self.holdings);
+        if SeededBug::WriteTroubleIsLeftAlone.is_on() {
+            return Ok(());
+        }
+        self.reports.cannot_write(self.writes.reason(&lasting));
+        let (now, duration) = (self.run.now(), self.run.lease_duration());
+        lasting.retain(|failing| failing.trouble.is_to_be_given_up(now, duration, true));
+        let Some(since) = lasting.iter().map(|failing| failing.trouble.since).min() else {
+            return self.writes.check_unreleased(can_others_write);
         };
-        writes.unreleased.retain(|key, _| {
-            let row = listing.leases.iter().find(|lease| lease.key == *key);
-            !held.contains_key(key)
-                && row.is_some_and(|row| row.owner.as_ref() == Some(&options.worker))
-        });
+        // In an outage for all, the others need a while to write that into their rows. And a host
+        // that heeds has not looked at the others for long, or never.
+        if !self.lookout.has_looked_since(since + duration) {
+            self.look_for_itself();
+            return Ok(());
+        }
+        if !can_others_write {
+            return Ok(());
+        }
+        let problem_of_all = check_writes(&self.run).await.err();
+        if !self.give_up_failing(lasting) {
+            return Ok(());
+        }
+        match problem_of_all {
+            Some(error) => Err(self.writes.cannot_write(error.to_string())),
+            None => self.writes.check_unreleased(can_others_write),
+        }
     }
 
-    /// Whether lease rows can be written, by writes whose condition no row meets: a host that
-    /// cannot would only be counted in shares that it cannot take.
-    pub(super) async fn check_writes(&self) -> Result<(), StoreError> {
-        let key = LeaseKey::new(NO_ROW).map_err(|error| StoreError::Refused {
-            message: error.to_string(),
-        })?;
-        let token = LeaseToken {
-            key,
-            owner: self.options.worker.clone(),
-            counter: LeaseCounter(0),
-        };
-        self.ports.store.renew(&token, &Progress::default()).await?;
-        if self.options.keeps_state {
-            let zero = SequenceNumber::parse("0").map_err(|error| StoreError::Refused {
-                message: error.to_string(),
-            })?;
-            let position = Position::plain(zero);
-            let write = CheckpointWrite {
-                position,
-                progress: Progress::default(),
-                state: Some(bytes::Bytes::new()),
+    /// Gives up the leases whose rows still cannot be written: meanwhile a write may have come
+    /// through. Returns whether something still fails.
+    fn give_up_failing(&self, failing: Vec<Failing>) -> bool {
+        let mut is_any = false;
+        for Failing { lease, trouble } in failing {
+            let Some(key) = lease else {
+                is_any = true;
+                continue;
             };
-            self.ports.store.checkpoint(&token, &write).await?;
+            if self.holdings.trouble(&key).is_some() {
+                is_any = true;
+                self.holdings.give_up(&key, trouble.reason);
+            }
         }
-        Ok(())
+        is_any
+    }
+}
+
+/// Checks that lease rows can be written, by writes whose condition no row meets. A host that cannot
+/// write would only be counted in shares that it cannot take.
+pub(super) async fn check_writes(run: &Run) -> Result<(), StoreError> {
+    let token = LeaseToken {
+        key: LeaseKey::new(NO_ROW).map_err(refused)?,
+        owner: run.me().clone(),
+        counter: LeaseCounter(0),
+    };
+    run.ports.store.renew(&token, &Progress::default()).await?;
+    if run.options.keeps_state {
+        let write = CheckpointWrite {
+            position: Position::plain(SequenceNumber::parse("0").map_err(refused)?),
+            progress: Progress::default(),
+            state: Some(bytes::Bytes::new()),
+        };
+        run.ports.store.checkpoint(&token, &write).await?;
+    }
+    Ok(())
+}
+
+fn refused(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Refused {
+        message: error.to_string(),
     }
 }

@@ -114,14 +114,14 @@ impl ShardReader {
             reply = &mut read => return reply,
             () = tokio::time::sleep(READ_SLOW) => {}
         }
-        self.signs.stands(
+        self.signs.report(
             Why::Reading,
             0,
             &format!("no answer from kinesis for more than {READ_SLOW:?}"),
         );
         let reply = read.await;
         if reply.is_ok() {
-            self.signs.mended(Why::Reading);
+            self.signs.clear(Why::Reading);
         }
         reply
     }

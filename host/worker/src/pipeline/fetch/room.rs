@@ -52,8 +52,8 @@ impl ShardReader {
         self.status
             .update_shard(&self.shard, |status| status.waits_for.clone_from(&why));
         match &why {
-            Some(why) => self.signs.stands(Why::Buffer, 0, why),
-            None => self.signs.mended(Why::Buffer),
+            Some(why) => self.signs.report(Why::Buffer, 0, why),
+            None => self.signs.clear(Why::Buffer),
         }
         // Kinesis' own words about the shard, if there are any, say more.
         self.trouble.send_if_modified(|told| {
