@@ -1,21 +1,33 @@
 //! One shard's records: how they keep coming, what is settled, what becomes of those that fail,
 //! when to write it down.
 
+mod arrivals;
+mod batch;
 mod checkpoint_policy;
 mod failure_policy;
+mod held_back;
 mod judge;
 mod lanes;
 mod ledger;
 mod outcome;
+mod parked;
+mod read_cursor;
 mod reading;
 mod renewal;
+mod retries;
 
+pub use arrivals::Arrivals;
+pub use batch::{BatchLimits, OpenBatch};
 pub use checkpoint_policy::{CheckpointPolicy, CheckpointReason, Unwritten};
 pub use failure_policy::{FailurePolicy, GiveUp, Order, PolicyProblem};
+pub use held_back::HeldBack;
 pub use judge::{Blame, Cause, Failure, Fate, Ruling, Tried, Verdict, judge};
 pub use lanes::{LaneKey, Others, Turn, Turns};
 pub use ledger::Ledger;
 pub(crate) use outcome::RETRY_AFTER_MAX;
 pub use outcome::{check_outcome, committed};
+pub use parked::Parked;
+pub use read_cursor::{Accepted, Arrival, ReadCursor, Resume};
 pub use reading::{is_lasting, is_told_to_all, is_trouble, read_again_after};
 pub use renewal::{Renewal, Renewals, SubscriptionEnd};
+pub use retries::{Halt, Retries};

@@ -30,9 +30,10 @@ mod worker;
 pub use budget::{ByteBudget, ByteShare, Reservation, TooManyPlugins};
 pub use freezer::Freezer;
 pub use gone::confirm_gone;
-pub use options::{BatchLimits, InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
+pub use options::{InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
 pub use retrieval::{FanOut, Retrieval};
 pub use rollout::SharedRollout;
+pub use shardmill_core::pipeline::BatchLimits;
 pub use shared_read::{RingBudget, SharedReader, SharedStream};
 pub use status::{
     BlockedStatus, FanOutStatus, Gaps, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LEASE_DURATION_MAX, WorkerId};
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, PolicyProblem};
+use shardmill_core::pipeline::{BatchLimits, CheckpointPolicy, FailurePolicy, PolicyProblem};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
 use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
@@ -102,17 +102,6 @@ pub struct ReadLimits {
     pub idle_every: Duration,
     /// The longest such wait: how late the first record on a silent shard may be noticed.
     pub idle_max: Duration,
-}
-
-/// What one batch holds at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchLimits {
-    /// Records.
-    pub records: usize,
-    /// Bytes; a single larger record still goes, alone.
-    pub bytes: usize,
-    /// How long to wait for a batch to fill; zero delivers what there is.
-    pub window: Duration,
 }
 
 /// Settings that contradict each other.
@@ -267,18 +256,6 @@ impl Default for ReadLimits {
             records_per_call: RECORDS_PER_CALL_MAX,
             idle_every: Duration::from_millis(250),
             idle_max: Duration::from_secs(2),
-        }
-    }
-}
-
-impl Default for BatchLimits {
-    /// 1,000 records or 4 MiB: enough to make the cost of a call vanish, small enough to retry and
-    /// to swap between.
-    fn default() -> Self {
-        Self {
-            records: 1_000,
-            bytes: 4 << 20,
-            window: Duration::ZERO,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! One shard's pipeline: fetch, batch, deliver, flush, settle, checkpoint, until the shard ends or
 //! the lease goes.
 
-mod arrivals;
 mod buffer;
 mod consumer;
 mod deliver;
@@ -12,9 +11,7 @@ mod leave;
 mod log_allowance;
 mod opening;
 mod output;
-mod parked;
 mod reading;
-mod retries;
 mod shard_end;
 mod state;
 mod swap;

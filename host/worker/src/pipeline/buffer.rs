@@ -1,14 +1,14 @@
 //! Fetched records waiting for delivery, cut into batches.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use shardmill_core::stream::{Position, Record, Shard};
+use shardmill_core::pipeline::BatchLimits;
+use shardmill_core::stream::{Record, Shard};
 use tokio::time::Instant;
 
 use super::fetch::Chunk;
 use crate::budget::Reservation;
-use crate::options::BatchLimits;
 
 /// Records fetched and not yet settled, but for those that are parked, and the budget that all of
 /// them hold.
@@ -101,45 +101,19 @@ impl Buffer {
         self.records.drain(..count).collect()
     }
 
-    /// The next batch, of what came back if there is any and else of new records: those that
-    /// `admit` hands back, up to the limits, or to one of `ends`. May be empty, if nothing was
-    /// admitted.
-    pub(super) fn take_one_by_one(
+    /// The next of the new records, or of those that came back, if it `fits`.
+    pub(super) fn take_record_if(
         &mut self,
-        limits: &BatchLimits,
-        ends: &BTreeSet<Position>,
-        mut admit: impl FnMut(Record, bool) -> Option<Record>,
-    ) -> Vec<Record> {
-        let is_new = self.again.is_empty();
-        let source = if is_new {
-            &mut self.records
-        } else {
-            &mut self.again
-        };
-        let (mut batch, mut admitted_bytes, mut bytes) = (Vec::new(), 0, 0);
-        while batch.len() < limits.records
-            && let Some(record) = source.pop_front()
-        {
-            let cost = record.cost_bytes();
-            if !batch.is_empty() && admitted_bytes + cost > limits.bytes {
-                source.push_front(record);
-                break;
-            }
-            bytes += cost;
-            let is_end = ends.contains(&record.position);
-            if let Some(record) = admit(record, is_new) {
-                admitted_bytes += cost;
-                batch.push(record);
-            }
-            if is_end {
-                break;
-            }
+        is_new: bool,
+        fits: impl FnOnce(&Record) -> bool,
+    ) -> Option<Record> {
+        if !is_new {
+            return self.again.pop_front_if(|record| fits(record));
         }
-        if is_new {
-            self.bytes -= bytes;
-            self.waiting_since = (!self.records.is_empty()).then(Instant::now);
-        }
-        batch
+        let record = self.records.pop_front_if(|record| fits(record))?;
+        self.bytes -= record.cost_bytes();
+        self.waiting_since = (!self.records.is_empty()).then(Instant::now);
+        Some(record)
     }
 
     /// Lets go of all new records: they will be read again, and so will the shard's end behind

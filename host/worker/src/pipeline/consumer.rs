@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity};
 use shardmill_core::lease::{Checkpoint, LossReason};
-use shardmill_core::pipeline::{Ledger, Unwritten};
+use shardmill_core::pipeline::{Arrivals, HeldBack, Ledger, Retries, Unwritten};
 use shardmill_core::ports::{
     CheckpointWrite, Clock, CloseReason, Coordinator, DeadLetters, InstanceContext, LeaseStore,
     ProcessorFactory, Progress, Sink, StreamReader,
@@ -14,16 +14,15 @@ use shardmill_core::ports::{
 use shardmill_core::rollout::Site;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, ShardId};
+use shardmill_core::time::Moment;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::arrivals::{Arrivals, HeldBack};
 use super::buffer::Buffer;
 use super::instance::Instance;
 use super::log_allowance::LogAllowance;
 use super::output::Output;
 use super::reading::Reading;
-use super::retries::Retries;
 use super::state::Saving;
 use super::trial::Trial;
 use crate::budget::ByteShare;
@@ -103,6 +102,10 @@ pub(crate) struct Consumer {
     /// This shard's part in the trial of versions.
     pub(super) trial: Trial,
     pub(super) reading: Reading,
+    /// Since when it has made no progress.
+    pub(super) failing_since: Option<Moment>,
+    /// Whether the shard is shown as blocked.
+    pub(super) is_blocked: bool,
 }
 
 /// How far this holding has come.
@@ -184,6 +187,8 @@ impl Consumer {
             hangs: 0,
             trial,
             reading,
+            failing_since: None,
+            is_blocked: false,
         };
         consumer.rewind();
         consumer
@@ -216,7 +221,7 @@ impl Consumer {
             self.show_unsettled();
             if self.must_save_again() {
                 self.save_again().await?;
-            } else if let Some(halt) = self.retries.halted.clone() {
+            } else if let Some(halt) = self.retries.halted().cloned() {
                 self.stay_halted(halt).await?;
             } else if let Some(batch) = self.next_batch() {
                 if SeededBug::CheckpointsBeforeDelivery.is_on() {
@@ -228,9 +233,7 @@ impl Consumer {
                     .delivering(&batch, self.headway.settled.as_ref());
                 let started = Instant::now();
                 self.deliver(batch).await?;
-                self.retries
-                    .turns
-                    .took(started.elapsed(), self.ports.clock.now());
+                self.retries.took(started.elapsed(), self.ports.clock.now());
                 self.checkpoint_if_due().await?;
                 self.reading.was_left_alone(self.ports.clock.now());
             } else if self.is_finished() {
@@ -245,7 +248,7 @@ impl Consumer {
 
     /// Whether all of the shard was read, and nothing of it is to be delivered any more.
     fn is_finished(&self) -> bool {
-        self.buffer.ended.is_some() && self.buffer.is_empty() && self.retries.parked.is_empty()
+        self.buffer.ended.is_some() && self.buffer.is_empty() && self.retries.parked().is_empty()
     }
 
     /// Waits for records, a full window, a record that is due again, a due checkpoint, a new
@@ -263,7 +266,7 @@ impl Consumer {
             .buffer
             .due_in(&self.options.batches)
             .filter(|_| may_go_on);
-        let retry_at = self.next_retry(now);
+        let retry_in = self.next_retry().map(|at| at.since(now));
         let holds_back = self.holds_back();
         let read_deadline = self.options.leases.read_deadline;
         let is_reading = may_go_on && self.buffer.ended.is_none();
@@ -271,7 +274,7 @@ impl Consumer {
             self.read_on();
         }
         let stalled_in = self.reading.stalled_in(read_deadline, now);
-        self.signs.enter(if retry_at.is_some() && !may_go_on {
+        self.signs.enter(if retry_in.is_some() && !may_go_on {
             Stage::Waiting
         } else {
             Stage::Reading
@@ -289,7 +292,7 @@ impl Consumer {
                 // may not have: so no shard is owned and not read.
                 None => return Err(Stopped::Stuck("its reader failed".to_owned())),
             },
-            () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
+            () = tokio::time::sleep(retry_in.unwrap_or_default()), if retry_in.is_some() => {}
             () = tokio::time::sleep(window_in.unwrap_or_default()), if window_in.is_some() => {}
             () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {
                 self.write_checkpoint().await?;

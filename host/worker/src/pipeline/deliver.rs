@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::pipeline::{
-    Blame, Failure, Fate, LaneKey, Order, Others, Turn, Verdict, committed, judge,
+    Blame, Failure, Fate, OpenBatch, Order, Others, Turn, Verdict, committed, judge,
 };
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Outcome, Processed};
@@ -23,15 +23,11 @@ impl Consumer {
     /// The records to deliver now, if any are due: of a parked key, or else what failed and then
     /// new ones.
     pub(super) fn next_batch(&mut self) -> Option<Vec<Record>> {
-        self.retries.end_wait();
+        self.retries.end_wait(self.ports.clock.now());
         loop {
-            let (others, now) = (self.others(), self.ports.clock.now());
-            match self
-                .retries
-                .turns
-                .next(self.retries.parked.is_due(), others, now)?
-            {
-                Turn::Lane => return self.take_parked(),
+            let now = self.ports.clock.now();
+            match self.retries.next_turn(self.others(), now)? {
+                Turn::Lane => return self.retries.take_parked(&self.options.batches, now),
                 Turn::Others => {
                     let batch = self.take_batch();
                     if !batch.is_empty() {
@@ -60,65 +56,53 @@ impl Consumer {
 
     /// When something that failed is to be tried next; may be past, since time goes on between two
     /// looks.
-    pub(super) fn next_retry(&self, now: Moment) -> Option<Instant> {
-        let due = self.retries.next_due()?;
-        if self.others() == Others::None {
-            return Some(due);
-        }
-        let rest = self.retries.turns.lanes_rest_until().since(now);
-        Some(due.max(Instant::now() + rest))
-    }
-
-    fn take_parked(&mut self) -> Option<Vec<Record>> {
-        let (retries, limits) = (&mut self.retries, &self.options.batches);
-        let mut parked = std::mem::take(&mut retries.parked);
-        let due = parked.take_due(limits, retries.ends(), |position| {
-            retries.has_failed(position)
-        });
-        retries.parked = parked;
-        due
+    pub(super) fn next_retry(&self) -> Option<Moment> {
+        self.retries.next_retry(self.others())
     }
 
     /// Whether records may go out that are not parked: nothing of the shard waits for its next
     /// attempt.
     pub(super) fn may_go_on(&self) -> bool {
-        !self.retries.is_waiting() && (self.buffer.has_again() || !self.retries.parked.is_full())
+        !self.retries.is_waiting() && (self.buffer.has_again() || !self.retries.parked().is_full())
     }
 
     fn take_batch(&mut self) -> Vec<Record> {
-        let Self {
-            buffer,
-            retries,
-            headway,
-            options,
-            ports,
-            ..
-        } = self;
-        if !buffer.has_again() && retries.is_idle() && !headway.ledger.is_busy() {
-            return buffer.take_batch(&options.batches);
+        let is_plain = self.retries.is_idle() && !self.headway.ledger.is_busy();
+        if is_plain && !self.buffer.has_again() {
+            return self.buffer.take_batch(&self.options.batches);
         }
+        self.take_one_by_one()
+    }
+
+    /// The next batch, of what came back if there is any and else of new records, without those
+    /// that were given up before and those that wait behind others of their key. May be empty.
+    fn take_one_by_one(&mut self) -> Vec<Record> {
+        let is_new = !self.buffer.has_again();
+        let limits = &self.options.batches;
+        let mut batch = OpenBatch::default();
         let mut passed_bytes = 0;
-        let mut parked = std::mem::take(&mut retries.parked);
-        let batch = buffer.take_one_by_one(&options.batches, retries.ends(), |record, is_new| {
-            if is_new && !headway.ledger.hand_out(&record.position) {
+        while let Some(record) = self
+            .buffer
+            .take_record_if(is_new, |record| batch.has_room_for(record, limits))
+        {
+            let is_end = self.retries.is_end(&record.position);
+            if is_new && !self.headway.ledger.hand_out(&record.position) {
                 passed_bytes += record.cost_bytes();
-                return None;
+            } else if let Some(record) = self.retries.join(record) {
+                batch.push(record);
             }
-            if SeededBug::ParkedKeyFlows.is_on() {
-                Some(record)
-            } else {
-                parked.join(record)
+            if is_end {
+                break;
             }
-        });
-        retries.parked = parked;
+        }
         if passed_bytes > 0 {
-            buffer.settled(passed_bytes);
+            self.buffer.settled(passed_bytes);
             // With state, what was given up before is settled by the next save only, which must be
             // due then.
-            headway.unwritten.add(0, 0, ports.clock.now());
+            self.headway.unwritten.add(0, 0, self.ports.clock.now());
             self.settle();
         }
-        batch
+        batch.into_records()
     }
 
     /// Delivers a batch once. What of it is not handled is given up, or delivered again when it is
@@ -285,8 +269,7 @@ impl Consumer {
 
     /// Puts what goes again where it waits for that: the whole shard, or only its partition key.
     fn put_back(&mut self, records: &[Record], verdict: &Verdict) {
-        let lane = records.first().map(LaneKey::of);
-        let lane = lane.filter(|lane| self.retries.parked.is_parked(lane));
+        let lane = self.retries.lane_of(records);
         if let Some(last) = records.last()
             && verdict.split_at.is_none()
             && !self.holds_back()
@@ -295,7 +278,7 @@ impl Consumer {
         }
         let again = self.going_again(records, verdict);
         if let (Some(failure), Some(last)) = (&verdict.failure, again.last()) {
-            let retry_at = Instant::now() + self.wait_after(failure);
+            let retry_at = self.ports.clock.now() + self.wait_after(failure);
             if let Some(at) = verdict.split_at {
                 self.retries.end_at(&records[at - 1]);
                 self.count(metrics::SPLITS, 1);
@@ -305,24 +288,24 @@ impl Consumer {
             if !is_by_key || is_lost {
                 self.retries.wait_until(retry_at);
             }
-            if self.retries.halted.is_none() {
+            if self.retries.halted().is_none() {
                 self.show_retry(verdict, failure, again.len());
             }
             if is_by_key {
-                self.retries.parked.park(again, retry_at);
+                self.retries.park(again, retry_at);
             } else {
                 self.retries.end_at(last);
                 self.buffer.put_back(again);
             }
         }
         if let Some(lane) = lane {
-            self.return_from_lane(&lane);
+            self.buffer.put_back(self.retries.leave(&lane));
         }
     }
 
     /// The records that are to be delivered again: all of them on a shard that is halted.
     fn going_again(&self, records: &[Record], verdict: &Verdict) -> Vec<Record> {
-        let is_halted = self.retries.halted.is_some();
+        let is_halted = self.retries.halted().is_some();
         let rulings = verdict.rulings.iter();
         let again = rulings.filter(|ruling| is_halted || ruling.fate == Fate::Again);
         again.map(|ruling| records[ruling.index].clone()).collect()
@@ -347,14 +330,6 @@ impl Consumer {
         if !self.may_go_on() {
             self.hold_little();
         }
-    }
-
-    /// The rest of a key whose turn this was waits on, or flows again.
-    fn return_from_lane(&mut self, lane: &LaneKey) {
-        let mut parked = std::mem::take(&mut self.retries.parked);
-        let flows_again = parked.leave(lane, |position| self.retries.has_failed(position));
-        self.buffer.put_back(flows_again);
-        self.retries.parked = parked;
     }
 
     fn wait_after(&self, failure: &Failure) -> Duration {

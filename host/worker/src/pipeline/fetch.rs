@@ -2,7 +2,6 @@
 //! rates, or pushed by enhanced fan-out. What comes either way goes one way from here:
 //! [`ShardReader::take_in`].
 
-mod place;
 mod polling;
 mod quiet;
 mod room;
@@ -11,14 +10,13 @@ mod subscribed;
 use std::sync::Arc;
 
 use shardmill_core::fleet::StreamIdentity;
-use shardmill_core::pipeline::{Renewal, Renewals};
+use shardmill_core::pipeline::{Accepted, Arrival, ReadCursor, Renewal, Renewals};
 use shardmill_core::ports::{Clock, ReadError, StreamReader};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Gap, Position, ReadFrom, Record, Shard, ShardId};
 use shardmill_core::time::Moment;
 use tokio::sync::{Notify, mpsc, watch};
 
-use self::place::{Accepted, Place};
 use self::polling::Poller;
 pub(super) use self::room::HeldUp;
 use super::opening::Opener;
@@ -78,12 +76,15 @@ pub(super) struct ShardReader {
     pub(super) doubts: Arc<Notify>,
 }
 
-/// What one reply or one event brought, its aggregates closed.
-struct Arrival {
-    records: Vec<Record>,
-    millis_behind_latest: Option<u64>,
-    /// Kinesis' word that the shard has ended, with the children if it named them.
-    ended: Option<Vec<Shard>>,
+/// Where a reader is, and what it does on the way.
+struct Place {
+    cursor: ReadCursor,
+    /// Opens what is taken in.
+    opener: Opener,
+    /// Bytes of a pushed event that the host had no room for.
+    refused_bytes: usize,
+    /// Whether the last call failed in a way that a stream created again would explain.
+    is_stream_in_doubt: bool,
 }
 
 /// What was taken in of an arrival.
@@ -114,7 +115,12 @@ impl ShardReader {
             self.shard.clone(),
             start.settled.clone(),
         );
-        let mut place = Place::new(start, opener);
+        let mut place = Place {
+            cursor: ReadCursor::new(start.from, start.settled),
+            opener,
+            refused_bytes: 0,
+            is_stream_in_doubt: false,
+        };
         let mut poller = Poller::new(&self.options.reads);
         let Over = if let Some(fan_out) = &self.fan_out {
             self.alternate(&mut place, &mut poller, fan_out).await
@@ -185,7 +191,7 @@ impl ShardReader {
             arrival,
             repeats,
             gap,
-        } = place.accept(arrival, now).map_err(Stop::Refused)?;
+        } = place.cursor.accept(arrival, now).map_err(Stop::Refused)?;
         self.heard_at.send_replace(now);
         if let Some(gap) = gap {
             self.note_gap(&gap);
@@ -194,7 +200,7 @@ impl ShardReader {
             let plugin = self.options.plugin.to_string();
             ::metrics::counter!(metrics::REPEATS, "plugin" => plugin).increment(repeats);
         }
-        let bytes: usize = arrival.records.iter().map(Record::cost_bytes).sum();
+        let bytes = arrival.cost_bytes();
         let taken = TakenIn {
             bytes,
             is_idle: Pace::is_idle(&arrival.records, arrival.millis_behind_latest),

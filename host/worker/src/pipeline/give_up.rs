@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use shardmill_core::pipeline::{Cause, Fate, GiveUp, Ruling};
+use shardmill_core::pipeline::{Cause, Fate, GiveUp, Halt, Ruling};
 use shardmill_core::ports::DeadLetter;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::Record;
 
 use super::consumer::Consumer;
-use super::retries::Halt;
 use crate::holding::Stopped;
 use crate::metrics;
 use crate::signs::Stage;
@@ -148,7 +147,7 @@ impl Consumer {
             "halted at {position}, {cause} after {deliveries} deliveries; a new version of the \
                 plugin or a restart continues with it: {reason}"
         );
-        self.retries.halted = Some(Halt { deliveries, why });
+        self.retries.halt(Halt { deliveries, why });
     }
 
     /// Delivers nothing until another version of the plugin is at work. The lease is kept all the
@@ -159,13 +158,13 @@ impl Consumer {
         let Halt { deliveries, why } = halt;
         self.stuck = Some(why.clone());
         self.keeper.note(self.progress());
-        self.retries.is_blocked = true;
+        self.is_blocked = true;
         self.signs.gauge(metrics::HALTED, 1.0);
         self.signs.enter(Stage::Waiting);
         self.signs.report(Why::Halted, deliveries, &why);
         self.status
             .update_shard(&self.shard, |status| status.state = ShardState::Halted);
-        while self.retries.halted.is_some() {
+        while self.retries.halted().is_some() {
             tokio::select! {
                 biased;
                 stopped = self.gate.stopped() => return Err(stopped),

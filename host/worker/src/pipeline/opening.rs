@@ -3,7 +3,7 @@
 
 use std::vec;
 
-use shardmill_core::kpl::{Damage, Expansion, expand, may_be_aggregate};
+use shardmill_core::kpl::{Damage, Expansion, expand};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, Record, ShardId};
 
@@ -40,12 +40,6 @@ impl Opener {
             settled,
             damaged: 0,
         }
-    }
-
-    /// Whether user records of `closed` may come after what is settled: unlike its position it may
-    /// reach beyond that.
-    pub(super) fn may_reach_beyond(settled: &Position, closed: &Record) -> bool {
-        closed.position.sequence == settled.sequence && may_be_aggregate(closed)
     }
 
     /// Opens some of what is left of a reply: all of it, unless it grows too much.

@@ -8,7 +8,6 @@ use shardmill_core::lease::Checkpoint;
 use shardmill_core::time::Moment;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::buffer::Buffer;
 use super::consumer::Consumer;
@@ -199,8 +198,9 @@ impl Consumer {
     /// The shard does not get on: after some seconds of that, it holds no more than what it tries
     /// again.
     pub(super) fn hold_little(&mut self) {
-        let since = *self.retries.failing_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= FAILS_FROM {
+        let now = self.ports.clock.now();
+        let since = *self.failing_since.get_or_insert(now);
+        if now.since(since) >= FAILS_FROM {
             self.let_go();
         }
     }

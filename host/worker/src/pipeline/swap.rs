@@ -96,7 +96,7 @@ impl Consumer {
         if version.digest() == self.instance.digest() {
             if is_active && self.trial.charge(version.digest()) {
                 // What was tried here is what all shards run now.
-                self.retries.start_over();
+                self.retries.start_over(self.ports.clock.now());
             }
             return Ok(());
         }
@@ -273,9 +273,9 @@ impl Consumer {
         // A trial gives no attempts, nor does going back from it: the records that failed are the
         // same version's still.
         if is_active && self.trial.charge(digest) {
-            self.retries.start_over();
+            self.retries.start_over(self.ports.clock.now());
         } else {
-            self.retries.try_at_once();
+            self.retries.try_at_once(self.ports.clock.now());
         }
         let digest = digest.as_str().to_owned();
         self.status

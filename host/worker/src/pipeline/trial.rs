@@ -175,7 +175,7 @@ impl Consumer {
         // What one version failed on is for the version before it to try, not for a third.
         let is_out =
             self.trial.sits_out || !self.trial.excused.is_empty() || self.trial.suspects.is_some();
-        !is_out && (has_records || self.retries.halted.is_some())
+        !is_out && (has_records || self.retries.halted().is_some())
     }
 
     /// What the shard found out tells nothing: another one goes on with the trial.

@@ -6,7 +6,7 @@ use super::consumer::Consumer;
 use crate::holding::Stopped;
 use crate::metrics;
 use crate::signs::Stage;
-use crate::status::Why;
+use crate::status::{Parking, Why};
 
 impl Consumer {
     /// Something else than a delivery failed and is tried again.
@@ -38,7 +38,7 @@ impl Consumer {
                 self.keeper.note(self.progress());
             }
         }
-        self.retries.is_blocked = true;
+        self.is_blocked = true;
         // Powers of two: a batch that fails for days must not fill the log.
         if attempts.is_power_of_two() {
             let digest = self.instance.digest();
@@ -67,15 +67,20 @@ impl Consumer {
 
     /// After a delivery: what still waits, and whether anything is in the way still.
     pub(super) fn show_progress(&mut self) {
-        let usage = self.retries.parked.usage();
-        let is_mended = self.retries.is_clear() && self.retries.is_blocked;
+        let parked = self.retries.parked();
+        let usage = Parking {
+            keys: parked.keys(),
+            records: parked.records(),
+            bytes: parked.bytes(),
+        };
+        let is_mended = self.retries.is_clear() && self.is_blocked;
         if is_mended {
-            self.retries.is_blocked = false;
+            self.is_blocked = false;
             tracing::info!(shard = %self.shard, "the records that failed are settled");
             self.mended_but(None);
         }
         if self.retries.is_clear() {
-            self.retries.failing_since = None;
+            self.failing_since = None;
             self.stuck = None;
             self.keeper.note(self.progress());
         }

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use shardmill_core::pipeline::{is_lasting, is_told_to_all, is_trouble, read_again_after};
+use shardmill_core::pipeline::{Arrival, is_lasting, is_told_to_all, is_trouble, read_again_after};
 use shardmill_core::ports::{Fetched, PacedBy, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio::time::Instant;
 
-use super::place::Place;
-use super::{Arrival, Over, ShardReader, Stop};
+use super::{Over, Place, ShardReader, Stop};
 use crate::budget::{REPLY_BYTES_MAX, Reservation};
 use crate::metrics;
 use crate::options::ReadLimits;
@@ -89,7 +88,7 @@ impl ShardReader {
     ) -> Result<(Fetched, Reservation), ReadError> {
         // In this order: a shard that waits for its turn must not keep bytes from those whose turn
         // it is.
-        if self.reader.turn(&self.shard, place.iterator.as_ref()).await == PacedBy::Caller {
+        if self.reader.turn(&self.shard, place.cursor.iterator()).await == PacedBy::Caller {
             pace.wait().await;
         }
         let reservation = self.room(REPLY_BYTES_MAX).await;
@@ -131,19 +130,22 @@ impl ShardReader {
             self.verify_stream().await?;
             place.is_stream_in_doubt = false;
         }
-        if place.iterator.is_none() {
-            let resume = place.poll_from(self.clock.now());
-            place.iterator = Some(self.reader.iterator(&self.shard, &resume.from).await?);
-            place.resumed(resume);
+        if place.cursor.iterator().is_none() {
+            let resume = place.cursor.poll_from(self.clock.now());
+            let iterator = self.reader.iterator(&self.shard, &resume.from).await?;
+            place.cursor.set_iterator(Some(iterator));
+            place.cursor.resumed(resume);
         }
-        let Some(iterator) = &place.iterator else {
+        let Some(iterator) = place.cursor.iterator() else {
             return Err(ReadError::ExpiredIterator);
         };
         let fetched = self
             .reader
             .fetch(
                 iterator,
-                place.records_wanted(self.options.reads.records_per_call),
+                place
+                    .cursor
+                    .records_wanted(self.options.reads.records_per_call),
             )
             .await;
         let outcome = match &fetched {
@@ -163,29 +165,13 @@ impl ShardReader {
         fetched: Fetched,
         reservation: Reservation,
     ) -> Result<(), Stop> {
-        let Fetched {
-            records,
-            next,
-            millis_behind_latest,
-            children,
-        } = fetched;
-        let ended = next.is_none().then_some(children);
+        let (arrival, next) = Arrival::polled(fetched);
         // Set before the reply is taken in: if it is refused, it is read again from the last good
         // record.
-        place.iterator = None;
-        let taken = self
-            .take_in(
-                place,
-                Arrival {
-                    records,
-                    millis_behind_latest,
-                    ended,
-                },
-                reservation,
-            )
-            .await?;
-        place.iterator = next;
-        place.continuation = None;
+        place.cursor.set_iterator(None);
+        let taken = self.take_in(place, arrival, reservation).await?;
+        place.cursor.set_iterator(next);
+        place.cursor.set_continuation(None);
         if poller.failures > 0 {
             (poller.failures, poller.failing_since) = (0, None);
             self.show_read_error(None, 0);
@@ -202,7 +188,7 @@ impl ShardReader {
         error: &ReadError,
     ) -> Result<Option<Duration>, Over> {
         if *error == ReadError::ExpiredIterator {
-            place.expired();
+            place.cursor.expired();
             return Ok(None);
         }
         poller.failures += 1;
@@ -222,7 +208,7 @@ impl ShardReader {
             error,
             ReadError::NotFound { .. } | ReadError::Refused { .. }
         ) {
-            place.iterator = None;
+            place.cursor.set_iterator(None);
             place.is_stream_in_doubt = true;
             self.doubts.notify_one();
         }

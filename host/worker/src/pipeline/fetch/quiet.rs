@@ -6,12 +6,11 @@
 
 use std::time::Duration;
 
-use shardmill_core::ports::Fetched;
+use shardmill_core::pipeline::Arrival;
 use tokio::time::Instant;
 
-use super::place::Place;
 use super::polling::Poller;
-use super::{Arrival, Over, ShardReader, Stop};
+use super::{Over, Place, ShardReader, Stop};
 
 /// How long no record may come before the shard is read beside its subscription, and how long until
 /// it is read so again. A quiet shard then costs a call or two a minute, of the five a second that
@@ -69,33 +68,22 @@ impl ShardReader {
         for _ in 0..REPLIES_MAX {
             let answer = tokio::time::timeout(REPLY_TIMEOUT, self.ask(place, poller.pace())).await;
             let Ok(Ok((fetched, reservation))) = answer else {
-                place.iterator = None;
+                place.cursor.set_iterator(None);
                 return Ok(Beside::Nothing);
             };
-            let Fetched {
-                records,
-                next,
-                millis_behind_latest,
-                children,
-            } = fetched;
-            let ended = next.is_none().then_some(children);
-            let arrival = Arrival {
-                records,
-                millis_behind_latest,
-                ended,
-            };
+            let (arrival, next) = Arrival::polled(fetched);
             let taken = match self.take_in(place, arrival, reservation).await {
                 Ok(taken) => taken,
                 Err(Stop::Over) => return Err(Over),
                 Err(Stop::Refused(_)) => {
-                    place.iterator = None;
+                    place.cursor.set_iterator(None);
                     return Ok(Beside::Nothing);
                 }
             };
-            place.iterator = next;
+            place.cursor.set_iterator(next);
             if taken.bytes > 0 {
                 // The subscription's own place lies before them.
-                place.continuation = None;
+                place.cursor.set_continuation(None);
                 return Ok(Beside::Records);
             }
             if taken.is_idle {

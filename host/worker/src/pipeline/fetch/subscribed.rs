@@ -9,14 +9,13 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Renewals, SubscriptionEnd};
+use shardmill_core::pipeline::{Arrival, Renewals, SubscriptionEnd};
 use shardmill_core::ports::{ReadError, ShardEvent, SubscribeError, Subscription};
 use shardmill_core::stream::{ConsumerArn, Record};
 
-use super::place::Place;
 use super::polling::Poller;
 use super::quiet::{Beside, Quiet};
-use super::{Arrival, Over, ShardReader, Stop};
+use super::{Over, Place, ShardReader, Stop};
 use crate::budget::{REPLY_BYTES_MAX, Reservation};
 use crate::fan_out::FanOutView;
 use crate::metrics;
@@ -59,7 +58,7 @@ impl ShardReader {
             Ok(subscription) => {
                 renewals.subscribed(self.clock.now());
                 // A polling iterator goes stale meanwhile.
-                place.iterator = None;
+                place.cursor.set_iterator(None);
                 self.show_retrieval(ShardRetrieval::FanOut);
                 self.follow(place, poller, renewals, subscription).await?
             }
@@ -83,12 +82,12 @@ impl ShardReader {
             self.verify_stream().await.map_err(as_subscribe_error)?;
             place.is_stream_in_doubt = false;
         }
-        let resume = place.subscribe_from(self.clock.now());
+        let resume = place.cursor.subscribe_from(self.clock.now());
         let subscription = fan_out
             .subscriptions
             .subscribe(consumer, &self.shard, &resume.from)
             .await?;
-        place.resumed(resume);
+        place.cursor.resumed(resume);
         Ok(subscription)
     }
 
@@ -213,9 +212,9 @@ impl ShardReader {
         };
         if self.take_in(place, arrival, reservation).await?.bytes > 0 {
             // A polling iterator would go on before them.
-            place.iterator = None;
+            place.cursor.set_iterator(None);
         }
-        place.continuation = continuation;
+        place.cursor.set_continuation(continuation);
         self.show_read_error(None, 0);
         self.status
             .update_shard(&self.shard, |status| status.subscription_error = None);
@@ -242,7 +241,7 @@ impl ShardReader {
             }
             SubscribeError::NotFound { .. } | SubscribeError::Refused { .. } => {
                 // Kinesis may know the last record where it does not know the continuation.
-                place.continuation = None;
+                place.cursor.set_continuation(None);
                 place.is_stream_in_doubt = true;
                 self.doubts.notify_one();
                 otherwise

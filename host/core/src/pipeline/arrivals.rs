@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use shardmill_core::stream::{Position, Record};
+use crate::stream::{Position, Record};
 
 /// Batches before the current one that are remembered, while a plugin holds them back. Of more, the
 /// answer is that of an earlier record: older than the truth, never younger.
@@ -11,7 +11,7 @@ const BATCHES_MAX: usize = 256;
 /// Arrival times by position, in order: of each record of the last batch, and of the first and the
 /// last record of those before it.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals {
+pub struct Arrivals {
     earlier: VecDeque<Earlier>,
     batch: Vec<(Position, u64)>,
 }
@@ -24,106 +24,72 @@ struct Earlier {
     last_arrival_ms: u64,
 }
 
-/// How many records the plugin holds back.
-#[derive(Debug, Default)]
-pub(super) struct HeldBack {
-    /// The last record of a batch, and how many of it are held back.
-    batches: VecDeque<(Position, u64)>,
-}
-
-impl HeldBack {
-    /// Of the batch that ends with `last` the plugin holds back so many records.
-    pub(super) fn add(&mut self, last: Position, records: u64) {
-        if records == 0 {
-            return;
-        }
-        self.batches.push_back((last, records));
-        if self.batches.len() > BATCHES_MAX
-            && let Some((_, of_first)) = self.batches.pop_front()
-            && let Some((_, of_next)) = self.batches.front_mut()
-        {
-            *of_next += of_first;
-        }
-    }
-
-    /// Everything up to `position` is settled.
-    pub(super) fn settled(&mut self, position: &Position) {
-        let settled = self.batches.partition_point(|(last, _)| last <= position);
-        self.batches.drain(..settled);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.batches.clear();
-    }
-
-    pub(super) fn records(&self) -> u64 {
-        self.batches.iter().map(|(_, records)| records).sum()
+impl Earlier {
+    /// What is remembered of a batch; `None` if no arrival in it is known.
+    fn of(batch: &[(Position, u64)]) -> Option<Self> {
+        let (_, first_arrival_ms) = batch.first()?;
+        let (last, last_arrival_ms) = batch.last()?;
+        Some(Self {
+            last: last.clone(),
+            first_arrival_ms: *first_arrival_ms,
+            last_arrival_ms: *last_arrival_ms,
+        })
     }
 }
 
 impl Arrivals {
     /// A batch goes into delivery; what is settled by now need not be asked about again.
-    pub(super) fn delivering(&mut self, batch: &[Record], settled: Option<&Position>) {
+    pub fn delivering(&mut self, batch: &[Record], settled: Option<&Position>) {
         // Another attempt at what is known adds nothing.
-        let known = self
-            .batch
-            .last()
-            .map(|(position, _)| position)
-            .or(self.earlier.back().map(|batch| &batch.last));
-        if known
-            .zip(batch.last())
-            .is_some_and(|(known, last)| last.position <= *known)
+        if let (Some(known), Some(last)) = (self.last_known(), batch.last())
+            && last.position <= *known
         {
             return;
         }
-        let first_arrival_ms = self.batch.first().map(|(_, arrival_ms)| *arrival_ms);
-        if let (Some(first_arrival_ms), Some((last, last_arrival_ms))) =
-            (first_arrival_ms, self.batch.pop())
-        {
-            self.earlier.push_back(Earlier {
-                last,
-                first_arrival_ms,
-                last_arrival_ms,
-            });
-        }
-        // The last of those that are settled stays: it is the answer until something more is.
-        while self
-            .earlier
-            .get(1)
-            .is_some_and(|batch| settled.is_some_and(|settled| batch.last <= *settled))
-        {
-            self.earlier.pop_front();
-        }
+        self.earlier.extend(Earlier::of(&self.batch));
+        self.forget_settled(settled);
         if self.earlier.len() > BATCHES_MAX {
             self.earlier.remove(1);
         }
-        let known = batch.iter().filter(|record| record.arrival_ms > 0);
-        self.batch = known
+        self.batch = batch
+            .iter()
+            .filter(|record| record.arrival_ms > 0)
             .map(|record| (record.position.clone(), record.arrival_ms))
             .collect();
     }
 
+    fn last_known(&self) -> Option<&Position> {
+        match self.batch.last() {
+            Some((position, _)) => Some(position),
+            None => self.earlier.back().map(|batch| &batch.last),
+        }
+    }
+
+    /// Forgets batches that are settled, but for the last of them: it is the answer until more is
+    /// settled.
+    fn forget_settled(&mut self, settled: Option<&Position>) {
+        while let (Some(second), Some(settled)) = (self.earlier.get(1), settled)
+            && second.last <= *settled
+        {
+            self.earlier.pop_front();
+        }
+    }
+
     /// When the last record up to `settled` arrived, in milliseconds since the Unix epoch; `None`
     /// if that is not known.
-    pub(super) fn up_to(&self, settled: &Position) -> Option<u64> {
-        let earlier = self
-            .earlier
-            .iter()
-            .map(|batch| (&batch.last, batch.last_arrival_ms));
-        let known = earlier.chain(
-            self.batch
-                .iter()
-                .map(|(position, arrival_ms)| (position, *arrival_ms)),
-        );
-        known
-            .take_while(|(position, _)| *position <= settled)
-            .last()
-            .map(|(_, arrival_ms)| arrival_ms)
+    pub fn up_to(&self, settled: &Position) -> Option<u64> {
+        let in_batch = self.batch.iter().rev().find(|(at, _)| at <= settled);
+        if let Some((_, arrival_ms)) = in_batch {
+            return Some(*arrival_ms);
+        }
+        let mut earlier = self.earlier.iter().rev();
+        let last = earlier.find(|batch| batch.last <= *settled)?;
+        Some(last.last_arrival_ms)
     }
 
     /// When the oldest record after `settled` arrived, or one of its batch before it; `None` if all
     /// is settled, or that is not known. Older than the truth, never younger.
-    pub(super) fn oldest_after(&self, settled: Option<&Position>) -> Option<u64> {
+    pub fn oldest_after(&self, settled: Option<&Position>) -> Option<u64> {
         let is_open = |position: &Position| settled.is_none_or(|settled| position > settled);
         let earlier = self
             .earlier
@@ -141,9 +107,8 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests {
-    use shardmill_core::stream::SequenceNumber;
-
     use super::*;
+    use crate::stream::SequenceNumber;
 
     fn at(number: u64) -> Position {
         Position::plain(SequenceNumber::parse(&number.to_string()).unwrap())
@@ -205,25 +170,6 @@ mod tests {
         );
         assert_eq!(arrivals.oldest_after(Some(&at(10))), Some(1_011));
         assert_eq!(arrivals.oldest_after(Some(&at(20))), None);
-    }
-
-    #[test]
-    fn records_held_back_are_counted_until_they_are_settled() {
-        let mut held_back = HeldBack::default();
-        held_back.add(at(10), 10);
-        held_back.add(at(20), 0);
-        held_back.add(at(30), 5);
-        held_back.settled(&at(9));
-        assert_eq!(held_back.records(), 15);
-        held_back.settled(&at(10));
-        assert_eq!(held_back.records(), 5);
-        for number in 31..1_000 {
-            held_back.add(at(number), 1);
-        }
-        assert_eq!(
-            (held_back.records(), held_back.batches.len()),
-            (5 + 969, BATCHES_MAX)
-        );
     }
 
     #[test]

@@ -1,0 +1,381 @@
+//! Where a reader is in its shard, and what of a reply is new to it.
+
+use crate::kpl::may_be_aggregate;
+use crate::ports::{Fetched, ReadError, ShardIterator};
+use crate::seeded_bug::SeededBug;
+use crate::stream::{
+    Anchor, Gap, Position, ReadFrom, Record, SequenceNumber, Shard, look_for, may_be_trimmed,
+};
+use crate::time::Moment;
+
+/// What one reply or one event brought, its aggregates closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// The records, in the order of the reply.
+    pub records: Vec<Record>,
+    /// How far the tip is ahead, in milliseconds, if Kinesis said.
+    pub millis_behind_latest: Option<u64>,
+    /// Set if Kinesis said that the shard has ended, with the children if it named them.
+    pub ended: Option<Vec<Shard>>,
+}
+
+/// Where the reader of one shard is.
+///
+/// Order, repeats and gaps are checked here for every reader. Of a shared read the order and the
+/// gaps were checked before, by the chain that the reply was taken from; but plugins that share a
+/// chain are at places of their own, and a reply that a chain could not keep comes unchecked.
+#[derive(Debug)]
+pub struct ReadCursor {
+    from: ReadFrom,
+    iterator: Option<ShardIterator>,
+    continuation: Option<SequenceNumber>,
+    /// The last record taken from a reply.
+    last: Option<SequenceNumber>,
+    heard: Option<Heard>,
+    /// The record that the next reply must begin with, or what follows it may be lost to retention.
+    anchor: Option<SequenceNumber>,
+    /// Records up to and including this one are settled.
+    settled: Option<Position>,
+}
+
+/// The last reply.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    at: Moment,
+    was_at_tip: bool,
+}
+
+/// Where reading goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    /// Where the next iterator or subscription is to start.
+    pub from: ReadFrom,
+    /// The record that the first reply must begin with.
+    anchor: Option<SequenceNumber>,
+}
+
+/// What of a reply is to be delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The reply without what came before.
+    pub arrival: Arrival,
+    /// Records dropped, since they came before.
+    pub repeats: u64,
+    /// Set if records may be lost in front of it.
+    pub gap: Option<Gap>,
+}
+
+impl Arrival {
+    /// A reply of `GetRecords`, and the iterator to go on with.
+    pub fn polled(fetched: Fetched) -> (Self, Option<ShardIterator>) {
+        let arrival = Self {
+            records: fetched.records,
+            millis_behind_latest: fetched.millis_behind_latest,
+            ended: fetched.next.is_none().then_some(fetched.children),
+        };
+        (arrival, fetched.next)
+    }
+
+    /// What the records cost the host's buffer.
+    pub fn cost_bytes(&self) -> usize {
+        self.records.iter().map(Record::cost_bytes).sum()
+    }
+}
+
+impl ReadCursor {
+    /// Before the first reply: reading starts at `from`, and records up to and including `settled`
+    /// are dropped.
+    pub fn new(from: ReadFrom, settled: Option<Position>) -> Self {
+        Self {
+            from,
+            iterator: None,
+            continuation: None,
+            last: None,
+            heard: None,
+            anchor: None,
+            settled,
+        }
+    }
+
+    /// The iterator to poll on with, if there is one.
+    pub fn iterator(&self) -> Option<&ShardIterator> {
+        self.iterator.as_ref()
+    }
+
+    /// Polls on with this iterator, or makes one.
+    pub fn set_iterator(&mut self, iterator: Option<ShardIterator>) {
+        self.iterator = iterator;
+    }
+
+    /// Subscribes on where the last event said, or after the last record.
+    pub fn set_continuation(&mut self, continuation: Option<SequenceNumber>) {
+        self.continuation = continuation;
+    }
+
+    /// The iterator is too old, because nobody read for five minutes or the clock of the service
+    /// says so.
+    pub fn expired(&mut self) {
+        self.iterator = None;
+        if SeededBug::ExpiredIteratorGoesToLatest.is_on() {
+            self.from = ReadFrom::Latest;
+            self.last = None;
+        }
+        if SeededBug::ExpiredIteratorGoesToTrimHorizon.is_on() {
+            self.from = ReadFrom::TrimHorizon;
+            self.last = None;
+        }
+    }
+
+    /// Where to make an iterator. Where what follows the last record may have been trimmed, it is
+    /// made at that record, which then shows whether it was.
+    pub fn poll_from(&self, now: Moment) -> Resume {
+        // While there is an anchor, nothing has come since it was asked for: the doubt remains.
+        let anchor = match (&self.anchor, &self.last) {
+            (Some(anchor), _) => Some(anchor),
+            (None, Some(last)) if self.may_be_trimmed(now) => Some(last),
+            (None, _) => None,
+        };
+        let from = match (anchor, &self.last) {
+            (Some(anchor), _) => ReadFrom::AtSequenceNumber(anchor.clone()),
+            (None, Some(last)) => ReadFrom::AfterSequenceNumber(last.clone()),
+            (None, None) => self.from.clone(),
+        };
+        Resume {
+            anchor: at_record(&from),
+            from,
+        }
+    }
+
+    /// Where to subscribe: at the continuation and not after it, since AWS allows both and says of
+    /// neither that it is not a record's number. What repeats is dropped.
+    pub fn subscribe_from(&self, now: Moment) -> Resume {
+        if SeededBug::RenewsAtLatest.is_on() && self.continuation.is_some() {
+            return Resume {
+                from: ReadFrom::Latest,
+                anchor: None,
+            };
+        }
+        match &self.continuation {
+            Some(continuation) if self.last.is_none() || !self.may_be_trimmed(now) => Resume {
+                from: ReadFrom::AtSequenceNumber(continuation.clone()),
+                anchor: self.anchor.clone(),
+            },
+            Some(_) | None => self.poll_from(now),
+        }
+    }
+
+    /// How many records to ask for, if `most` are wanted: a reply that begins with a record that
+    /// was read before has room for one more, or what follows might be trimmed before the next
+    /// call without a sign.
+    pub fn records_wanted(&self, most: u32) -> u32 {
+        if self.anchor.is_some() {
+            most.max(2)
+        } else {
+            most
+        }
+    }
+
+    /// Kinesis agreed to go on there.
+    pub fn resumed(&mut self, resume: Resume) {
+        self.anchor = resume.anchor;
+    }
+
+    fn may_be_trimmed(&self, now: Moment) -> bool {
+        self.heard
+            .is_none_or(|heard| may_be_trimmed(heard.was_at_tip, now.since(heard.at)))
+    }
+
+    /// Takes in a reply: drops what was fetched or settled before, and looks for a gap in front of
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// If its records are out of order. It is then to be read again from the last good record.
+    pub fn accept(&mut self, mut arrival: Arrival, now: Moment) -> Result<Accepted, ReadError> {
+        let is_in_order = |a: &Record, b: &Record| a.position <= b.position;
+        if !arrival.records.is_sorted_by(is_in_order) {
+            return Err(ReadError::Unavailable {
+                message: "a reply's records are out of order".to_owned(),
+            });
+        }
+        let gap = self.find_gap(&arrival);
+        self.heard = Some(Heard {
+            at: now,
+            was_at_tip: arrival.millis_behind_latest.unwrap_or(0) == 0,
+        });
+        let received = arrival.records.len();
+        self.drop_repeats(&mut arrival.records);
+        if let Some(record) = arrival.records.last() {
+            self.last = Some(record.position.sequence.clone());
+        }
+        let repeats = (received - arrival.records.len()) as u64;
+        Ok(Accepted {
+            arrival,
+            repeats,
+            gap,
+        })
+    }
+
+    fn drop_repeats(&self, records: &mut Vec<Record>) {
+        records.dedup_by(|later, earlier| later.position == earlier.position);
+        // A continuation may name a record of before the start, as long as none was read after it.
+        // A record whose arrival nobody knows (0) is delivered: a service that tells no times would
+        // have nothing delivered at all.
+        if let (ReadFrom::AtTimestamp(since_ms), None) = (&self.from, &self.last) {
+            records.retain(|record| record.arrival_ms == 0 || record.arrival_ms >= *since_ms);
+        }
+        if SeededBug::DeliversSettledAgain.is_on() {
+            return;
+        }
+        records.retain(|record| self.is_new(record));
+        let is_first = self.last.is_none() && self.settled.is_some();
+        if SeededBug::SkipsFirstRecord.is_on() && is_first && !records.is_empty() {
+            records.remove(0);
+        }
+    }
+
+    /// Whether some of `record` was neither fetched nor settled before. Of an aggregate that is
+    /// settled in part, whoever opens it drops that part.
+    fn is_new(&self, record: &Record) -> bool {
+        let was_fetched = self
+            .last
+            .as_ref()
+            .is_some_and(|last| record.position.sequence <= *last);
+        let is_settled = self.settled.as_ref().is_some_and(|settled| {
+            record.position <= *settled && !may_reach_beyond(settled, record)
+        });
+        !was_fetched && !is_settled
+    }
+
+    fn find_gap(&mut self, arrival: &Arrival) -> Option<Gap> {
+        match look_for(self.anchor.as_ref()?, &arrival.records) {
+            Anchor::Unknown if arrival.ended.is_some() => self.anchor.take().map(Gap::at_end),
+            Anchor::Unknown => None,
+            Anchor::Holds => {
+                self.anchor = None;
+                None
+            }
+            Anchor::Lost(gap) => {
+                self.anchor = None;
+                Some(gap)
+            }
+        }
+    }
+}
+
+/// The record that a reply must begin with which is asked for at `from`.
+fn at_record(from: &ReadFrom) -> Option<SequenceNumber> {
+    match from {
+        ReadFrom::AtSequenceNumber(sequence) => Some(sequence.clone()),
+        ReadFrom::AfterSequenceNumber(_)
+        | ReadFrom::TrimHorizon
+        | ReadFrom::Latest
+        | ReadFrom::AtTimestamp(_) => None,
+    }
+}
+
+/// Whether user records of `closed` may come after what is settled: unlike its position, they may
+/// reach beyond that.
+fn may_reach_beyond(settled: &Position, closed: &Record) -> bool {
+    closed.position.sequence == settled.sequence && may_be_aggregate(closed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(hours: u64) -> Moment {
+        Moment::from_origin(Duration::from_hours(hours))
+    }
+
+    fn number(number: u64) -> SequenceNumber {
+        SequenceNumber::parse(&number.to_string()).unwrap()
+    }
+
+    fn reply(numbers: &[u64]) -> Arrival {
+        let record = |of: &u64| Record {
+            data: "x".into(),
+            partition_key: String::new(),
+            explicit_hash_key: None,
+            position: Position::plain(number(*of)),
+            arrival_ms: 1_000 * of,
+        };
+        Arrival {
+            records: numbers.iter().map(record).collect(),
+            millis_behind_latest: Some(0),
+            ended: None,
+        }
+    }
+
+    fn accepted(cursor: &mut ReadCursor, numbers: &[u64], now: Moment) -> Vec<u64> {
+        let accepted = cursor.accept(reply(numbers), now).unwrap();
+        let records = accepted.arrival.records.iter();
+        records.map(|record| record.arrival_ms / 1_000).collect()
+    }
+
+    #[test]
+    fn what_was_fetched_or_settled_before_is_dropped_and_counted() {
+        let settled = Position::plain(number(2));
+        let mut cursor = ReadCursor::new(ReadFrom::TrimHorizon, Some(settled));
+        assert_eq!(accepted(&mut cursor, &[1, 2, 3, 3], at(0)), [3]);
+        let again = cursor.accept(reply(&[3, 4]), at(0)).unwrap();
+        assert_eq!((again.arrival.records.len(), again.repeats), (1, 1));
+    }
+
+    #[test]
+    fn a_reply_out_of_order_is_refused_and_read_again_from_the_last_good_record() {
+        let mut cursor = ReadCursor::new(ReadFrom::TrimHorizon, None);
+        accepted(&mut cursor, &[1], at(0));
+        assert!(cursor.accept(reply(&[3, 2]), at(0)).is_err());
+        let resume = cursor.poll_from(at(0));
+        assert_eq!(resume.from, ReadFrom::AfterSequenceNumber(number(1)));
+        assert_eq!(accepted(&mut cursor, &[2, 3], at(0)), [2, 3]);
+    }
+
+    #[test]
+    fn after_a_day_reading_goes_on_at_the_last_record_which_shows_whether_some_are_lost() {
+        let mut cursor = ReadCursor::new(ReadFrom::TrimHorizon, None);
+        accepted(&mut cursor, &[1], at(0));
+        let resume = cursor.poll_from(at(25));
+        assert_eq!(resume.from, ReadFrom::AtSequenceNumber(number(1)));
+        cursor.resumed(resume);
+        assert_eq!(cursor.records_wanted(1), 2);
+        let empty = cursor.accept(reply(&[]), at(25)).unwrap();
+        assert_eq!(empty.gap, None, "the doubt remains");
+        let late = cursor.accept(reply(&[5]), at(25)).unwrap();
+        assert_eq!(late.gap.map(|gap| gap.after), Some(number(1)));
+    }
+
+    #[test]
+    fn the_end_in_place_of_the_last_record_is_a_gap() {
+        let mut cursor = ReadCursor::new(ReadFrom::TrimHorizon, None);
+        accepted(&mut cursor, &[1], at(0));
+        let resume = cursor.poll_from(at(30));
+        cursor.resumed(resume);
+        let end = Arrival {
+            ended: Some(Vec::new()),
+            ..reply(&[])
+        };
+        assert!(cursor.accept(end, at(30)).unwrap().gap.is_some());
+    }
+
+    #[test]
+    fn a_start_by_time_drops_what_arrived_before_until_a_record_was_read() {
+        let mut cursor = ReadCursor::new(ReadFrom::AtTimestamp(3_000), None);
+        assert_eq!(accepted(&mut cursor, &[0, 2, 3], at(0)), [0, 3]);
+    }
+
+    #[test]
+    fn a_subscription_goes_on_at_its_continuation_unless_records_may_be_trimmed() {
+        let mut cursor = ReadCursor::new(ReadFrom::Latest, None);
+        cursor.set_continuation(Some(number(9)));
+        let at_continuation = ReadFrom::AtSequenceNumber(number(9));
+        assert_eq!(cursor.subscribe_from(at(0)).from, at_continuation);
+        accepted(&mut cursor, &[10], at(0));
+        assert_eq!(cursor.subscribe_from(at(1)).from, at_continuation);
+        let later = cursor.subscribe_from(at(25));
+        assert_eq!(later.from, ReadFrom::AtSequenceNumber(number(10)));
+    }
+}
