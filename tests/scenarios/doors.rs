@@ -2,6 +2,7 @@
 //! table, files for commands. Each attack is one of many that are made of parts; the host goes on
 //! delivering, and commands end.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -111,16 +112,23 @@ async fn attack_lengths(host: &Host) -> usize {
     held.len()
 }
 
+/// Steers a terminal, and begins a line that looks like one of a log.
+const STEERING: &str = "\u{1b}]0;owned\u{7}\n2026-01-01T00:00:00Z  INFO forged";
+/// The same as people may see it.
+const STEERING_SHOWN: &str = r"\u001b]0;owned\u0007\u000a2026-01-01T00:00:00Z  INFO forged";
+
 /// What an attribute may be given in the place of what belongs there.
 fn odd_values() -> Vec<AttributeValue> {
     let number = |text: &str| AttributeValue::N(text.to_owned());
     let text = |text: &str| AttributeValue::S(text.to_owned());
     vec![
         number("-1"),
+        number("9223372036854775806"),
+        number("18446744073709551615"),
         number("18446744073709551616"),
         number("9.9e125"),
         text(""),
-        text("\u{1b}]0;owned\u{7}\n2026-01-01T00:00:00Z  INFO forged"),
+        text(STEERING),
         text(&"9".repeat(100_000)),
         AttributeValue::B(Blob::new([0xff, 0xfe])),
         AttributeValue::Bool(true),
@@ -130,7 +138,8 @@ fn odd_values() -> Vec<AttributeValue> {
     ]
 }
 
-const ATTRIBUTES: [&str; 9] = [
+/// All that a host reads of a row, besides its key.
+const ATTRIBUTES: [&str; 19] = [
     "leaseOwner",
     "leaseCounter",
     "checkpoint",
@@ -140,29 +149,93 @@ const ATTRIBUTES: [&str; 9] = [
     "childShardIds",
     "startingHashKey",
     "endingHashKey",
+    "checkpointOwner",
+    "entityType",
+    "pluginDigest",
+    "millisBehindLatest",
+    "claimedBy",
+    "settledArrivalMillis",
+    "heldSinceMillis",
+    "throughputKBps",
+    "stuckBecause",
+    "lastGivenUp",
 ];
+/// What a row names people by, and tells them.
+const TOLD: [&str; 4] = ["leaseOwner", "claimedBy", "stuckBecause", "lastGivenUp"];
 
+type Row = HashMap<String, AttributeValue>;
+
+async fn rows(setting: &Setting, table: &str) -> Vec<Row> {
+    let scan = setting.clients.dynamodb.scan().table_name(table);
+    scan.send().await.unwrap().items.unwrap_or_default()
+}
+
+/// Whether the table takes it.
+async fn put_row(setting: &Setting, table: &str, row: Row) -> bool {
+    let put = setting.clients.dynamodb.put_item().table_name(table);
+    put.set_item(Some(row)).send().await.is_ok()
+}
+
+/// Adds copies of a row that a host wrote, each with one attribute spoiled, for shards that there
+/// are not.
 async fn attack_rows(setting: &Setting, table: &str) -> usize {
+    let mut good = loop {
+        if let Some(row) = rows(setting, table).await.pop() {
+            break row;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    // Nobody's, so that the host takes each one that it can read.
+    good.remove("leaseOwner");
     let mut written = 0;
-    for (attribute, value) in ATTRIBUTES
-        .into_iter()
-        .flat_map(|name| odd_values().into_iter().map(move |value| (name, value)))
-    {
-        let key = AttributeValue::S(format!(
-            "shardId-{:012}",
-            900_000_000_000_u64 + written as u64
-        ));
-        let request = setting
-            .clients
-            .dynamodb
-            .put_item()
-            .table_name(table)
-            .item("leaseKey", key);
-        // Some of them a table does not take.
-        let taken = request.item(attribute, value).send().await.is_ok();
-        written += usize::from(taken);
+    for attribute in ATTRIBUTES {
+        for value in odd_values() {
+            let mut row = good.clone();
+            let key = format!("shardId-{:012}", 900_000_000_000_u64 + written as u64);
+            row.insert("leaseKey".to_owned(), AttributeValue::S(key));
+            row.insert(attribute.to_owned(), value);
+            // Some of them a table does not take.
+            written += usize::from(put_row(setting, table, row).await);
+        }
     }
     written
+}
+
+/// Spoils what rows tell people; no host may be at work, which would write over it.
+async fn steer_by_rows(setting: &Setting, table: &str) {
+    for mut row in rows(setting, table).await {
+        for attribute in TOLD {
+            row.insert(attribute.to_owned(), AttributeValue::S(STEERING.to_owned()));
+        }
+        assert!(put_row(setting, table, row).await);
+    }
+}
+
+/// Asks about the application; gives what each question was answered with.
+async fn asked(setting: &Setting) -> Vec<(String, String)> {
+    let mut answers = Vec::new();
+    for question in [
+        "leases flights",
+        "leases flights --json",
+        "doctor flights --watch-for 0s",
+        "doctor flights --watch-for 0s --json",
+        "explain flights 0 --watch-for 0s",
+        "explain flights 0 --watch-for 0s --json",
+        "plan --config a.toml",
+        "plan --config a.toml --json",
+    ] {
+        let args: Vec<&str> = question.split(' ').chain(["--local"]).collect();
+        let output = shardmill(&args, setting.path()).await;
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(!said.contains('\u{1b}'), "{question}: {said}");
+        assert!(
+            !said.lines().any(|line| line.starts_with("2026-01-01")),
+            "{question} shows a forged line: {said}"
+        );
+        answers.push((question.to_owned(), said));
+    }
+    answers
 }
 
 /// Files that no command should choke on; the last word of a command is one of them.
@@ -257,21 +330,7 @@ async fn what_comes_in_by_other_doors_costs_no_record_and_steers_no_terminal() {
         attack_pages(&host).await + attack_lengths(&host).await,
         attack_rows(&setting, "flights").await,
     );
-    let mut commands = 0;
-    for question in [
-        &["leases", "flights"][..],
-        &["doctor", "flights", "--watch-for", "0s"],
-        &["plan", "--config", "a.toml"],
-    ] {
-        let output = shardmill(&[question, &["--local"]].concat(), setting.path()).await;
-        let said = [output.stdout, output.stderr].concat();
-        assert!(
-            !said.contains(&0x1b),
-            "{question:?}: {}",
-            String::from_utf8_lossy(&said)
-        );
-        commands += 1;
-    }
+    let mut commands = asked(&setting).await.len();
     if std::env::var_os("SHARDMILL_CORPUS").is_some() {
         commands += attack_commands(&setting).await;
     }
@@ -281,5 +340,23 @@ async fn what_comes_in_by_other_doors_costs_no_record_and_steers_no_terminal() {
     assert!(host.terminate().await.success());
     let output = Output::read(&[&setting.output_of("a")]);
     assert_eq!((output.carriers, output.repeats), (flights::expected(), 0));
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_rows_tell_people_is_shown_to_them_and_steers_no_terminal() {
+    let setting = Setting::new(2).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let host = setting.host_with("a", CONFIG);
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed("flights", &last).await;
+    assert!(host.terminate().await.success());
+    steer_by_rows(&setting, "flights").await;
+    for (question, answer) in asked(&setting).await {
+        // The other questions show less, or show it as JSON.
+        if question == "leases flights" || question == "explain flights 0 --watch-for 0s" {
+            assert!(answer.contains(STEERING_SHOWN), "{question}: {answer}");
+        }
+    }
     setting.stop().await;
 }

@@ -197,11 +197,9 @@ fn keep(arguments: &Arguments, seed: u64, what: &str) -> io::Result<()> {
         .append(true)
         .create(true)
         .open(REGRESSIONS)?;
-    writeln!(
-        list,
-        "{seed}{} # {what}",
-        words(arguments.scope(seed, arguments.bug), " ", " ")
-    )
+    let mut words = words(arguments.scope(seed, arguments.bug), " ", " ");
+    words += &dimensions(arguments, " with:", " without:");
+    writeln!(list, "{seed}{words} # {what}")
 }
 
 /// What makes a run what it is, beside its seed: as options if `prefix` is ` --`, as words of the
@@ -224,15 +222,22 @@ fn replay(arguments: &Arguments, seed: u64) -> String {
         .map(|bug| format!(" --bug {bug}"))
         .unwrap_or_default();
     let mut scope = words(arguments.scope(seed, arguments.bug), " --over ", " --");
+    scope += &dimensions(arguments, " --with ", " --without ");
+    format!("cargo run --bin simulate -- --seeds {seed}{scope}{bug} --trace seed-{seed}.trace")
+}
+
+/// The dimensions that the command line names, each list after its word.
+fn dimensions(arguments: &Arguments, with: &str, without: &str) -> String {
+    let mut text = String::new();
     if let Some(dimensions) = &arguments.with {
-        scope += " --with ";
-        scope += &names(dimensions);
+        text += with;
+        text += &names(dimensions);
     }
     if !arguments.without.is_empty() {
-        scope += " --without ";
-        scope += &names(&arguments.without);
+        text += without;
+        text += &names(&arguments.without);
     }
-    format!("cargo run --bin simulate -- --seeds {seed}{scope}{bug} --trace seed-{seed}.trace")
+    text
 }
 
 /// As they are written on the command line.

@@ -75,6 +75,16 @@ fn no_seed_breaks_a_promise() {
     assert!(missing.is_empty(), "{seeds} seeds never got to {missing:?}");
 }
 
+/// Usual runs have one process for each worker id.
+#[test]
+fn two_processes_under_one_worker_id_lose_nothing() {
+    let (is_right, text) = simulate(&["--seeds", "0..100", "--over", "ports", "--with", "twins"]);
+    assert!(is_right, "{text}");
+    for state in ["fault: twin", "reached: process replaced by its twin"] {
+        assert!(text.contains(state), "no run got to {state:?}\n{text}");
+    }
+}
+
 #[test]
 fn what_failed_once_stays_mended() {
     let lines = include_str!("../regressions.txt").lines();
@@ -88,7 +98,11 @@ fn what_failed_once_stays_mended() {
                 "wire" | "ports" => arguments.extend(["--over", word]),
                 "plain" => arguments.push("--plain"),
                 "alone" => arguments.extend(["--without", "plugins,twins"]),
-                seed => arguments.push(seed),
+                word => match word.split_once(':') {
+                    Some(("with", dimensions)) => arguments.extend(["--with", dimensions]),
+                    Some(("without", dimensions)) => arguments.extend(["--without", dimensions]),
+                    _ => arguments.push(word),
+                },
             }
         }
         let (is_right, text) = simulate(&arguments);
@@ -189,25 +203,29 @@ const FOUND_SOON_OVER_THE_WIRE: [(&str, &str, &str); 14] = [
     ("TrialChargesRecords", "S17", "31..32"),
 ];
 
+/// The same in runs that have nothing but these dimensions beyond what the first seeds drew.
+const FOUND_WITH: [(&str, &str, &str, &str); 1] =
+    [("ReapsWorkersAtWork", "S10", "163..164", "long-cuts")];
+
 #[test]
 fn seeded_bugs_are_found_by_the_invariant_that_forbids_them() {
-    let over_the_wire = FOUND_SOON_OVER_THE_WIRE.map(|found| ("wire", found));
-    let over_the_ports = FOUND_SOON.map(|found| ("ports", found));
-    for (over, (bug, invariant, seeds)) in over_the_wire.into_iter().chain(over_the_ports) {
-        let (is_right, text) = simulate(&[
-            "--over",
-            over,
-            "--seeds",
-            seeds,
-            "--bug",
-            bug,
-            "--threads",
-            "2",
-        ]);
-        assert!(!is_right, "{bug} was not found");
-        let is_named = text
-            .lines()
-            .any(|line| line.trim_start().starts_with(&format!("{invariant} at ")));
-        assert!(is_named, "{bug} does not break {invariant}:\n{text}");
+    for (bug, invariant, seeds) in FOUND_SOON_OVER_THE_WIRE {
+        assert_found(bug, invariant, &["--seeds", seeds, "--over", "wire"]);
     }
+    for (bug, invariant, seeds) in FOUND_SOON {
+        assert_found(bug, invariant, &["--seeds", seeds, "--over", "ports"]);
+    }
+    for (bug, invariant, seeds, with) in FOUND_WITH {
+        let runs = ["--seeds", seeds, "--over", "ports", "--with", with];
+        assert_found(bug, invariant, &runs);
+    }
+}
+
+fn assert_found(bug: &str, invariant: &str, runs: &[&str]) {
+    let (is_right, text) = simulate(&[runs, &["--bug", bug, "--threads", "2"]].concat());
+    assert!(!is_right, "{bug} was not found");
+    let is_named = text
+        .lines()
+        .any(|line| line.trim_start().starts_with(&format!("{invariant} at ")));
+    assert!(is_named, "{bug} does not break {invariant}:\n{text}");
 }
