@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use shardmill_core::deaths::{Entry, Unmark, Ruling, Stage, Unproven, ruling, told};
+use shardmill_core::deaths::{Entry, Ruling, Stage, Unmark, Unproven, ruling, told};
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::time::Moment;
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use shardmill_core::explain::{
-    Ancestor, Cause, Explanation, Holder, Listed, Opinion, LeaseStatus, Relation, Relative,
+    Ancestor, Cause, Explanation, Holder, LeaseStatus, Listed, Opinion, Relation, Relative,
 };
 use shardmill_core::fleet::Incarnation;
 use shardmill_core::lease::Standing;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use indicatif::HumanBytes;
-use shardmill_core::explain::{Cause, Explanation, Listed, LeaseStatus};
+use shardmill_core::explain::{Cause, Explanation, LeaseStatus, Listed};
 use shardmill_core::lease::{Checkpoint, Lease};
 use shardmill_core::rollout::untaken;
 use shardmill_core::stream::{ReadFrom, Utc};
