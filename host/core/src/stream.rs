@@ -14,7 +14,7 @@ mod trimming;
 pub use consumer::{ConsumerArn, FanOutConsumer, InvalidConsumerArn};
 pub use coverage::holes;
 pub use ids::{ConsumerName, InvalidName, LeaseKey, ShardId, StreamName};
-pub use listing::{InvalidListing, check_listing};
+pub use listing::{InvalidListing, check_listing, missing_from_listing};
 pub use position::{InitialPosition, Position, ReadFrom, Utc};
 pub use record::{Batch, Emitted, Record};
 pub use sequence_number::{InvalidSequenceNumber, SequenceNumber};

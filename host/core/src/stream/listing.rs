@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Shard, ShardId};
+use super::{HashKeyRange, Shard, ShardId, holes};
 
 /// A list of shards that contradicts itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,17 +78,32 @@ fn find_cycle(shards: &[Shard]) -> Option<&ShardId> {
 /// Two open shards on the same hash keys. A parent may still look open beside its children, since
 /// pages of a listing are of different moments.
 fn find_overlap(shards: &[Shard]) -> Option<(&ShardId, &ShardId)> {
-    let replaced: HashSet<&ShardId> = shards.iter().flat_map(|shard| &shard.parents).collect();
-    let mut last: Vec<&Shard> = shards
-        .iter()
-        .filter(|shard| shard.is_open() && !replaced.contains(&shard.id))
-        .collect();
+    let mut last = last_shards(shards);
     // Sorted by their start, ranges that meet at all have neighbours that meet.
     last.sort_unstable_by_key(|shard| shard.hash_range.start());
     let pair = last
         .windows(2)
         .find(|pair| pair[0].hash_range.overlaps(pair[1].hash_range))?;
     Some((&pair[0].id, &pair[1].id))
+}
+
+/// The open shards that no listed shard replaces.
+fn last_shards(shards: &[Shard]) -> Vec<&Shard> {
+    let replaced: HashSet<&ShardId> = shards.iter().flat_map(|shard| &shard.parents).collect();
+    shards
+        .iter()
+        .filter(|shard| shard.is_open() && !replaced.contains(&shard.id))
+        .collect()
+}
+
+/// Hash keys that a listed shard had, and that none of the last shards has now: a page of the
+/// listing is older than another, and a shard is missing that replaced one of them. `None` if
+/// nothing is missing.
+pub fn missing_from_listing(shards: &[Shard]) -> Option<HashKeyRange> {
+    let never_listed = holes(shards.iter().map(|shard| shard.hash_range));
+    holes(last_shards(shards).iter().map(|shard| shard.hash_range))
+        .into_iter()
+        .find(|hole| !never_listed.contains(hole))
 }
 
 #[cfg(test)]
@@ -256,6 +271,22 @@ mod tests {
             passed += u32::from(ends && are_apart);
         }
         assert!(passed > 1_000, "{passed}");
+    }
+
+    #[test]
+    fn a_listing_that_has_one_child_of_a_split_and_not_the_other_lacks_the_hash_keys_of_the_other()
+    {
+        let torn = [closed("p", &[], (0, 9)), open("a", &["p"], (0, 4))];
+        let lacks = |shards: &[Shard]| {
+            missing_from_listing(shards).map(|range| (range.start(), range.end().min(99)))
+        };
+        assert_eq!(lacks(&torn), Some((5, 99)));
+        let [p, a] = torn;
+        let whole = [p.clone(), a, open("b", &["p"], (5, 9))];
+        assert_eq!(lacks(&whole), None);
+        assert_eq!(lacks(&[p]), Some((0, 99)));
+        // It still looks open, and its children are not listed yet.
+        assert_eq!(lacks(&[open("p", &[], (0, 9))]), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use shardmill_core::fleet::{StreamRow, WorkerRow};
 use shardmill_core::pipeline::{is_told_to_all, read_again_after};
 use shardmill_core::ports::{Raced, ReadError, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Shard, ShardId};
+use shardmill_core::stream::{Shard, ShardId, missing_from_listing};
 use shardmill_core::time::Moment;
 
 use super::PassError;
@@ -108,7 +108,8 @@ impl Duties {
             self.run.status.wait_on("listing the stream's shards");
             self.surveys.answered().await;
         }
-        match self.surveys.take_answer() {
+        let answer = self.surveys.take_answer();
+        match answer.map(|answer| answer.and_then(|survey| complete(survey, lookout))) {
             Some(Ok(survey)) => Ok(self.follow(survey, lookout, origin).await),
             // What has rows already is served nevertheless; only new shards wait for a listing.
             Some(Err(error)) if !is_table_empty => {
@@ -292,6 +293,23 @@ impl Duties {
         self.run
             .status
             .update(|status| status.unowned_leases = None);
+    }
+}
+
+/// Refuses a first listing that lacks a shard. After the first sync, a shard without a row counts as
+/// one that the application chose not to read, or that was read to its end: so what the first
+/// listing lacks would never be read. Later listings may lag: their shards get rows later.
+fn complete(survey: Survey, lookout: &Lookout) -> Result<Survey, ReadError> {
+    if lookout.fleet().is_bootstrapped() {
+        return Ok(survey);
+    }
+    match missing_from_listing(&survey.shards) {
+        None => Ok(survey),
+        Some(range) => Err(ReadError::Unavailable {
+            message: format!(
+                "the list of shards lacks those of hash keys {range}, as in the middle of a reshard"
+            ),
+        }),
     }
 }
 

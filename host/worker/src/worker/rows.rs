@@ -85,6 +85,10 @@ pub(super) async fn read_rows(run: &Run, keys: Vec<LeaseKey>) -> Result<Vec<RowR
 /// Creates rows, parents first: a wave of creates ends before the next begins, and no wave holds a
 /// shard and its parent. A child whose parent has no row would be taken for one whose parent is
 /// long finished.
+///
+/// A host that is suspended between two waves does not go on with what it planned before: another
+/// host may have led since, and removed the rows of shards that were read to their end. Created
+/// again, they would be read again.
 pub(super) async fn create_all(
     run: &Run,
     creates: &[Chosen],
@@ -94,7 +98,13 @@ pub(super) async fn create_all(
     while !left.is_empty() && !stop.is_cancelled() {
         let (wave, rest) = left.split_at(wave_length(left));
         left = rest;
+        let sent_at = run.now();
         create_wave(run, wave).await?;
+        if !left.is_empty() && run.now().since(sent_at) >= run.lease_duration() {
+            return Err(StoreError::Unknown {
+                message: "creating rows took so long that another host may lead by now".to_owned(),
+            });
+        }
     }
     Ok(())
 }
