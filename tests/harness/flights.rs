@@ -100,10 +100,13 @@ impl Output {
                 continue;
             };
             let mut last = HashMap::new();
-            for line in BufReader::new(file).split(b'\n') {
-                let line: Value =
-                    serde_json::from_slice(&line.expect("a line")).expect("a line of output");
-                output.add(&line, &mut last);
+            let mut file = BufReader::new(file);
+            let mut line = Vec::new();
+            // A host that is at work may have written half of its last line.
+            while file.read_until(b'\n', &mut line).expect("a file") > 0 && line.ends_with(b"\n") {
+                let value: Value = serde_json::from_slice(&line).expect("a line of output");
+                output.add(&value, &mut last);
+                line.clear();
             }
         }
         output

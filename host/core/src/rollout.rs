@@ -10,20 +10,24 @@
 //! A failure of a version under trial is no record's fault yet: the shard goes back to the version
 //! before it, which gets the same records. Only what that one handles is held against the new one.
 
+mod fault;
 mod fleet_view;
 mod judge;
 mod policy;
 mod quarantine;
+mod site;
 mod state;
 mod track;
 mod untaken;
 mod version_row;
 
+pub use fault::Fault;
 pub use fleet_view::{live_versions, may_start};
 pub use judge::{Judgement, Passed, Regression};
 pub use policy::{PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
 pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};
-pub use state::{At, Blamed, Change, Fault, Role, Rollout, START_AGAIN_AFTER, Site, StartFailure};
+pub use site::Site;
+pub use state::{At, Blamed, Change, Role, Rollout, START_AGAIN_AFTER, StartFailure};
 pub use track::{Sample, Track};
 pub use untaken::{Untaken, WhyNot, untaken};
 pub use version_row::{RolloutState, VersionRow};

@@ -4,6 +4,7 @@ mod gate;
 mod handle;
 mod keeper;
 mod rate;
+mod row_write;
 mod supervisor;
 mod trouble;
 

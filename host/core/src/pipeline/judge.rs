@@ -15,7 +15,6 @@
 //! if it is out of attempts, or if it is too old. Nothing is given up without a policy for it.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
 use super::{FailurePolicy, LaneKey, Order, RETRY_AFTER_MAX, check_outcome};
@@ -23,6 +22,10 @@ use crate::plugin::{Lack, ProcessorError};
 use crate::ports::{Commit, FailureKind, Outcome, RecordFailure};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
+
+mod cause;
+
+pub use cause::Cause;
 
 /// The result of a delivery, and what is done next, each with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,55 +113,6 @@ pub enum Fate {
     Again,
     /// It is given up, as the policy says.
     GivenUp(Cause),
-}
-
-/// Why a record is given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// The plugin said that it will never handle it.
-    Rejected,
-    /// It failed as often as it may.
-    Attempts,
-    /// What the plugin needs was away as often as it may be.
-    Unavailable,
-    /// The plugin's configuration was wrong as often as it may be.
-    Misconfigured,
-    /// It is older than it may be.
-    Age,
-}
-
-impl Cause {
-    /// Every cause, once.
-    pub const ALL: [Self; 5] = [
-        Self::Rejected,
-        Self::Attempts,
-        Self::Unavailable,
-        Self::Misconfigured,
-        Self::Age,
-    ];
-
-    /// The cause's stable name for metrics.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Rejected => "rejected",
-            Self::Attempts => "attempts",
-            Self::Unavailable => "unavailable",
-            Self::Misconfigured => "misconfigured",
-            Self::Age => "age",
-        }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rejected => "rejected",
-            Self::Attempts => "out of attempts",
-            Self::Unavailable => "out of unavailable-attempts",
-            Self::Misconfigured => "out of misconfigured-attempts",
-            Self::Age => "too old",
-        })
-    }
 }
 
 impl Failure {

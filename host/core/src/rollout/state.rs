@@ -14,14 +14,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::fault::Fault;
 use super::judge::{Passed, Regression};
 use super::policy::RolloutPolicy;
 use super::quarantine::Quarantine;
+use super::site::Site;
 use super::track::Track;
 use super::version_row::VersionRow;
 use crate::lease::WorkerId;
-use crate::plugin::{PluginDigest, PluginName};
-use crate::stream::ShardId;
+use crate::plugin::PluginDigest;
 use crate::time::Moment;
 
 mod phase;
@@ -31,15 +32,6 @@ mod trial;
 use phase::{Event, Phase};
 
 pub use trial::START_AGAIN_AFTER;
-
-/// A shard that a plugin serves on this host.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Site {
-    /// The plugin's name on the shard's stream.
-    pub plugin: PluginName,
-    /// The shard's id.
-    pub shard: ShardId,
-}
 
 /// The present, on two clocks: one for decisions, one for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,17 +80,6 @@ pub enum Blamed {
         /// The version that the other shards run.
         instead: PluginDigest,
     },
-}
-
-/// How a call of a version failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// The failure's stable name for metrics.
-    pub kind: &'static str,
-    /// The error, as people read it.
-    pub reason: String,
-    /// Whether it cost the instance.
-    pub is_deadly: bool,
 }
 
 /// A change in the rollout that is logged for operators.

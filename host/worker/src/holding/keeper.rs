@@ -10,8 +10,7 @@ use shardmill_core::lease::{
 };
 use shardmill_core::plan::Balance;
 use shardmill_core::ports::{
-    CheckpointWrite, Clock, LeaseStore, PortFuture, Progress, ShardEndWrite, StoreError,
-    WriteResult, Written,
+    Clock, LeaseStore, PortFuture, Progress, StoreError, WriteResult, Written,
 };
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
@@ -20,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use super::gate::LeaseState;
 use super::handle::{Command, KeeperHandle};
 use super::rate::Rate;
+use super::row_write::{Applied, NotApplied, Unwritten, Write};
 use super::trouble::Troubles;
 use crate::heart::HeartWatch;
 use crate::options::LeaseOptions;
@@ -33,39 +33,6 @@ const RETRY_BASE: Duration = Duration::from_millis(50);
 /// How old the lag may be that the row of a shard shows which settles nothing. One unit a write:
 /// for people, often enough.
 const LAG_SHOWN_EVERY: Duration = Duration::from_secs(30);
-
-/// What a single write does; kept as a value so that an unanswered one can be sent again unchanged.
-#[derive(Clone, Copy)]
-enum Write<'a> {
-    Renew(&'a Progress),
-    Checkpoint(&'a CheckpointWrite),
-    End(&'a ShardEndWrite),
-    Release(&'a Progress),
-}
-
-/// A write that is known to be applied.
-enum Applied {
-    /// By the try that was just answered.
-    Now(LeaseToken),
-    /// By this try or one before it: the row shows it.
-    Earlier(LeaseToken),
-}
-
-/// What one attempt came to that is not known to be applied.
-enum NotApplied {
-    Lost(LossReason),
-    /// It should be sent again.
-    Failed(StoreError),
-}
-
-/// Why a write is not applied, or not known to be.
-#[derive(Debug)]
-enum Unwritten {
-    /// The lease is gone.
-    Lost(LossReason),
-    /// The lease is given up, since its row cannot be written.
-    GivenUp,
-}
 
 /// Renews one lease and performs its pipeline's writes, one at a time, in order.
 pub(crate) struct Keeper {

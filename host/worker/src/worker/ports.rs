@@ -17,7 +17,7 @@ use crate::rollout::SharedRollout;
 pub struct Ports {
     /// The stream.
     pub reader: Arc<dyn StreamReader>,
-    /// Enhanced fan-out on it; needed only where [`WorkerOptions::retrieval`] wants it.
+    /// Enhanced fan-out on it; needed only where [`crate::options::WorkerOptions::retrieval`] wants it.
     pub subscriptions: Option<Arc<dyn Subscriptions>>,
     /// The application's lease table.
     pub store: Arc<dyn LeaseStore>,

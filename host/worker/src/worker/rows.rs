@@ -1,9 +1,12 @@
 //! Rows of the lease table that are created, deleted and read, several at once.
 
+use std::sync::Arc;
+
 use shardmill_core::lease::Lease;
 use shardmill_core::plan::Reason;
 use shardmill_core::ports::{Deleted, LeaseListing, StoreError};
 use shardmill_core::stream::LeaseKey;
+use shardmill_core::time::Moment;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -86,25 +89,23 @@ pub(super) async fn read_rows(run: &Run, keys: Vec<LeaseKey>) -> Result<Vec<RowR
 /// shard and its parent. A child whose parent has no row would be taken for one whose parent is
 /// long finished.
 ///
-/// A host that is suspended between two waves does not go on with what it planned before: another
-/// host may have led since, and removed the rows of shards that were read to their end. Created
-/// again, they would be read again.
+/// A host that is suspended before it sends a create does not send it afterwards: another host may
+/// have led since, and removed the rows of shards that were read to their end. Created again, they
+/// would be read again.
 pub(super) async fn create_all(
     run: &Run,
     creates: &[Chosen],
     stop: &CancellationToken,
 ) -> Result<(), StoreError> {
     let mut left = creates;
+    // When the wave before was sent: the host may stand still while it waits for the answers too.
+    let mut sent_before = run.now();
     while !left.is_empty() && !stop.is_cancelled() {
         let (wave, rest) = left.split_at(wave_length(left));
         left = rest;
-        let sent_at = run.now();
-        create_wave(run, wave).await?;
-        if !left.is_empty() && run.now().since(sent_at) >= run.lease_duration() {
-            return Err(StoreError::Unknown {
-                message: "creating rows took so long that another host may lead by now".to_owned(),
-            });
-        }
+        let now = run.now();
+        create_wave(run, wave, sent_before).await?;
+        sent_before = now;
     }
     Ok(())
 }
@@ -121,7 +122,7 @@ fn wave_length(creates: &[Chosen]) -> usize {
     longest
 }
 
-async fn create_wave(run: &Run, wave: &[Chosen]) -> Result<(), StoreError> {
+async fn create_wave(run: &Run, wave: &[Chosen], sent_before: Moment) -> Result<(), StoreError> {
     let mut writes = JoinSet::new();
     for Chosen { row, reason } in wave.iter().cloned() {
         match reason {
@@ -130,8 +131,16 @@ async fn create_wave(run: &Run, wave: &[Chosen]) -> Result<(), StoreError> {
             }
             _ => tracing::info!(lease = %row.key, %reason, "creating lease"),
         }
-        let store = run.store();
-        writes.spawn(run.guard(async move { store.create(&row).await }));
+        let (store, clock) = (run.store(), Arc::clone(&run.ports.clock));
+        let lease_duration = run.lease_duration();
+        writes.spawn(run.guard(async move {
+            if clock.now().since(sent_before) >= lease_duration {
+                return Err(StoreError::Unknown {
+                    message: "this host stood still, and another may have led since".to_owned(),
+                });
+            }
+            store.create(&row).await
+        }));
     }
     while let Some(created) = writes.join_next().await {
         answer_of(created)?;

@@ -16,7 +16,8 @@
 //! In every other case nothing changes. A trial ends in other ways: the version is promoted,
 //! rejected or withdrawn.
 
-use super::{Fault, Site};
+use crate::rollout::fault::Fault;
+use crate::rollout::site::Site;
 use crate::time::Moment;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,3 +1,6 @@
+use crate::plugin::PluginName;
+use crate::stream::ShardId;
+
 use std::time::Duration;
 
 use super::*;

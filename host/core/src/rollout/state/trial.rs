@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{
-    Active, At, Blamed, Change, Event, Fault, Phase, Probation, Rollout, Site, StartFailure,
-};
+use super::{Active, At, Blamed, Change, Event, Phase, Probation, Rollout, StartFailure};
 use crate::plugin::PluginDigest;
+use crate::rollout::fault::Fault;
 use crate::rollout::judge::{Judgement, Passed, Regression, judge_trial};
 use crate::rollout::policy::PROBATION_STRIKES;
 use crate::rollout::quarantine::Quarantined;
+use crate::rollout::site::Site;
 use crate::rollout::track::Sample;
 
 /// Deaths in a row that make a version crash-looping: after one or two, the next instance may work.

@@ -99,7 +99,7 @@ fn wasmtime_says_that_too_much_is_passed_to_the_host() {
         (import "take" (func $take (param "text" string)))
         (core module $memory (memory (export "memory") 1))
         (core instance $memory (instantiate $memory))
-        (core func $take (canon lower (func $take) (memory $memory "memory")))
+        (core func $take (canon lower (func $take) (memory (core memory $memory "memory"))))
         (core module $code
             (import "" "take" (func $take (param i32 i32)))
             (func (export "run") (call $take (i32.const 0) (i32.const 1000))))
