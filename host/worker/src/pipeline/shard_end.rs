@@ -126,6 +126,9 @@ impl Consumer {
                 Checkpoint::TrimHorizon
             };
             let lease = Lease::fresh(child, start);
+            // A host that was suspended since the last child may have lost the lease, and this
+            // child's row may have been removed again as finished.
+            self.gate.check_held()?;
             let (mut failures, asked_at) = (0, self.ports.clock.now());
             while let Err(error) = self.ports.store.create(&lease).await {
                 failures += 1;
