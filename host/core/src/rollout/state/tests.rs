@@ -1,10 +1,9 @@
-use crate::plugin::PluginName;
-use crate::stream::ShardId;
-
 use std::time::Duration;
 
 use super::*;
+use crate::plugin::PluginName;
 use crate::rollout::{Quarantined, Sample};
+use crate::stream::ShardId;
 
 mod blame;
 mod steps;
