@@ -16,6 +16,7 @@ const LIMITS: PlanLimits = PlanLimits {
     balance: Balance::Count,
     shared_with_kcl: false,
     overdue_after: Duration::from_secs(30),
+    finished_rows_stay: Duration::from_secs(20),
 };
 
 fn shards(count: usize) -> Vec<Shard> {
@@ -61,6 +62,7 @@ fn leases(shards: &[Shard], owner_of: impl Fn(usize) -> Option<usize>) -> Vec<Ob
             is_claim_fresh: false,
             has_owner_left: false,
             is_owner_new: false,
+            finished_for: Duration::ZERO,
             is_avoided: false,
         }
     };

@@ -131,7 +131,7 @@ impl Holding {
             .holds
             .get(&(owner.clone(), write.key.clone()))
             .and_then(|hold| hold.beaten_at);
-        let moved_at = facts.raised_at.max(beaten_at.unwrap_or_default());
+        let moved_at = facts.raised_at().max(beaten_at.unwrap_or_default());
         (!rules::may_expire(moved_at, write.sent_at, limits)).then(|| {
             let alive_for = write.sent_at.saturating_sub(moved_at);
             format!(

@@ -217,7 +217,11 @@ impl<'a> Liveness<'a> {
             let is_held = world
                 .table
                 .row(id)
-                .is_some_and(|row| row.owner.as_ref() == Some(host));
+                // The same shard's end is told to all applications that share its reads: to one
+                // that has finished it, it says nothing new.
+                .is_some_and(|row| {
+                    row.owner.as_ref() == Some(host) && is_unfinished(&row.checkpoint)
+                });
             let missing: Vec<_> = shard
                 .children
                 .iter()

@@ -40,13 +40,8 @@ pub(crate) fn judge(
         return;
     }
     let waited = |since: Micros| write.sent_at.saturating_sub(since);
-    // A write that comes through while the host already gives up does not stop it.
-    let is_overtaken = waited(facts.raised_at) <= OVERTAKES_WITHIN;
-    let unwritten_since = if is_overtaken {
-        facts.raised_before
-    } else {
-        facts.raised_at
-    };
+    // Writes that come through while the host already gives up do not stop it.
+    let unwritten_since = facts.raised_by(write.sent_at.saturating_sub(OVERTAKES_WITHIN));
     // Whoever holds a lease gets on by writing its row, and by settling records.
     let settled_at = world
         .stream

@@ -25,7 +25,8 @@ pub use heed::{AtHand, Heeded, heed, reclaim};
 pub use kcl_watch::KclWatch;
 pub use missing_row::NoRow;
 pub use observe::{
-    CLAIM_PATIENCE_LEASES, OVERDUE_LEASES, Outlook, alive_workers, observed_workers,
+    CLAIM_PATIENCE_LEASES, FINISHED_ROWS_STAY_LEASES, OVERDUE_LEASES, Outlook, alive_workers,
+    observed_workers,
 };
 pub use planner::plan;
 pub use preview::{Preview, preview};

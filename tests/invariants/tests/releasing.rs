@@ -132,6 +132,8 @@ fn s9_a_lease_is_given_up_only_if_its_shard_does_not_get_on() {
         story.renew("a", "p")
     };
     came_through().wait(LEASE / 20).give_up("a", "p").passes();
+    let and_another = came_through().wait(LEASE / 40).renew("a", "p");
+    and_another.wait(LEASE / 40).give_up("a", "p").passes();
     came_through()
         .wait(LEASE / 4)
         .give_up("a", "p")

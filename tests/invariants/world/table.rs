@@ -1,6 +1,6 @@
 //! The lease table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::history::{Checkpoint, Micros, Row, Write, WriteKind};
 
@@ -14,6 +14,9 @@ pub(crate) struct Table {
     pub(crate) ended: BTreeSet<(usize, String)>,
 }
 
+/// More than the writes that are on their way while a host gives a lease up.
+const RAISES_KEPT: usize = 8;
+
 /// A row, and what it does not say of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct RowFacts {
@@ -23,10 +26,8 @@ pub(crate) struct RowFacts {
     pub(crate) epoch: Option<u64>,
     /// When the last take was applied.
     pub(crate) taken_at: Micros,
-    /// When the counter got its value.
-    pub(crate) raised_at: Micros,
-    /// When it got the value before.
-    pub(crate) raised_before: Micros,
+    /// When the counter or the owner last changed, the latest first, [`RAISES_KEPT`] of them.
+    raises: VecDeque<Micros>,
     /// When its counter got the value that it has.
     pub(crate) counter_at: Micros,
     /// The stream that the checkpoint speaks of.
@@ -67,12 +68,22 @@ impl RowFacts {
             row: row.clone(),
             epoch: None,
             taken_at: at,
-            raised_at: at,
-            raised_before: at,
+            raises: VecDeque::from([at]),
             counter_at: at,
             checkpoint_generation: generation,
             has_begun: row.checkpoint != Checkpoint::Initial,
         }
+    }
+
+    /// When the counter or the owner changed last.
+    pub(crate) fn raised_at(&self) -> Micros {
+        self.raises.front().copied().unwrap_or_default()
+    }
+
+    /// When they changed last, of what was changed by `moment`.
+    pub(crate) fn raised_by(&self, moment: Micros) -> Micros {
+        let by_then = self.raises.iter().find(|at| **at <= moment);
+        by_then.or(self.raises.back()).copied().unwrap_or_default()
     }
 
     fn written(&mut self, write: &Write, after: &Row, at: Micros, generation: usize) {
@@ -91,7 +102,8 @@ impl RowFacts {
         }
         // What observers go by.
         if after.counter != self.row.counter || after.owner != self.row.owner {
-            self.raised_before = std::mem::replace(&mut self.raised_at, at);
+            self.raises.truncate(RAISES_KEPT - 1);
+            self.raises.push_front(at);
         }
         if after.checkpoint != self.row.checkpoint {
             self.checkpoint_generation = generation;

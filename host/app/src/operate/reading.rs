@@ -14,7 +14,8 @@ use shardmill_core::fleet::{
 };
 use shardmill_core::lease::{Lease, LeaseObserver, Pulse, WorkerId};
 use shardmill_core::plan::{
-    OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList, alive_workers,
+    FINISHED_ROWS_STAY_LEASES, OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList,
+    alive_workers,
 };
 use shardmill_core::ports::{Clock, LeaseListing, StreamReader};
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
@@ -112,6 +113,7 @@ impl Reading {
                 balance: leases.balance,
                 shared_with_kcl: leases.shared_with_kcl,
                 overdue_after: leases.duration * OVERDUE_LEASES,
+                finished_rows_stay: leases.duration * FINISHED_ROWS_STAY_LEASES,
             },
             lease_duration: leases.duration,
             notes: Vec::new(),
@@ -151,6 +153,7 @@ impl Reading {
         if let (None, Some(longest)) = (config, longest) {
             self.lease_duration = longest;
             self.limits.overdue_after = longest * OVERDUE_LEASES;
+            self.limits.finished_rows_stay = longest * FINISHED_ROWS_STAY_LEASES;
         }
     }
 

@@ -22,6 +22,7 @@ const ANY_LIMITS: PlanLimits = PlanLimits {
     balance: Balance::Count,
     shared_with_kcl: false,
     overdue_after: Duration::ZERO,
+    finished_rows_stay: Duration::ZERO,
 };
 
 pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: &mut Findings) {

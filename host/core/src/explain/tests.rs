@@ -16,6 +16,7 @@ const LIMITS: PlanLimits = PlanLimits {
     balance: Balance::Count,
     shared_with_kcl: false,
     overdue_after: Duration::from_secs(30),
+    finished_rows_stay: Duration::ZERO,
 };
 
 /// A table as it is seen twice, `watched` apart.

@@ -2,9 +2,12 @@
 //! nor its owner's heartbeat move for the lease duration, on its own monotonic clock (KCL
 //! `DynamoDBLeaseTaker`, with the heartbeat added).
 
+mod strangers;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use self::strangers::{SeenByRow, Strangers};
 use super::{Lease, LeaseCounter, Pulse, Watched, WorkerId};
 use crate::fleet::{Incarnation, WorkerRow};
 use crate::seeded_bug::SeededBug;
@@ -30,6 +33,7 @@ pub struct LeaseObserver {
     /// Registered workers whose rows are gone, and until when that is remembered: for their lease
     /// duration.
     left: BTreeMap<WorkerId, Moment>,
+    strangers: Strangers,
     watching: Option<Watching>,
 }
 
@@ -52,6 +56,8 @@ struct Sighting {
     has_moved: bool,
     claimant: Option<WorkerId>,
     claimed_at: Moment,
+    /// When it was first seen to be finished.
+    finished_at: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -83,6 +89,7 @@ impl Sighting {
             has_moved: false,
             claimant: lease.claimant.clone(),
             claimed_at: read_at,
+            finished_at: lease.is_finished().then_some(read_at),
         }
     }
 
@@ -106,6 +113,9 @@ impl Sighting {
             } else {
                 read_at
             },
+            finished_at: lease
+                .is_finished()
+                .then(|| self.finished_at.unwrap_or(read_at)),
         }
     }
 }
@@ -167,6 +177,22 @@ impl LeaseObserver {
             seen.insert(lease.key.clone(), sighting);
         }
         self.leases = seen;
+        self.observe_strangers(read_at);
+    }
+
+    fn observe_strangers(&mut self, read_at: Moment) {
+        let mut rows = Vec::new();
+        for sighting in self.leases.values() {
+            if let Some(owner) = &sighting.owner
+                && !self.is_registered(owner)
+            {
+                rows.push(SeenByRow {
+                    owner,
+                    wrote_at: sighting.has_moved.then_some(sighting.moved_at),
+                });
+            }
+        }
+        self.strangers.observe(rows, read_at);
     }
 
     /// Takes in the registered workers, read at `read_at`.
@@ -185,6 +211,7 @@ impl LeaseObserver {
                 None => WorkerSighting::first(row, read_at),
             };
             seen.insert(row.worker.clone(), sighting);
+            self.strangers.forget(&row.worker);
         }
         self.left.retain(|_, until| *until >= read_at);
         for (id, missed) in std::mem::replace(&mut self.workers, seen) {
@@ -331,6 +358,20 @@ impl LeaseObserver {
                 && sighting.has_moved
                 && now.since(sighting.moved_at) <= duration
         })
+    }
+
+    /// Whether `owner` is a KCL's worker: it wrote to its rows though it had not been registered for
+    /// `lease_duration`.
+    pub(crate) fn writes_unregistered(&self, owner: &WorkerId, lease_duration: Duration) -> bool {
+        self.strangers.writes_unregistered(owner, lease_duration)
+    }
+
+    /// How long `lease` has been finished, as far as this host saw; zero if it is not.
+    pub(crate) fn finished_for(&self, lease: &Lease, now: Moment) -> Duration {
+        self.leases
+            .get(&lease.key)
+            .and_then(|sighting| sighting.finished_at)
+            .map_or(Duration::ZERO, |at| now.since(at))
     }
 
     /// How long `lease` has been claimed by the same worker, as far as this host saw.

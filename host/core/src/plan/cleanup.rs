@@ -2,22 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use super::{FleetView, ObservedLease, Plan, Reason, ShardList, Step};
+use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, ShardList, Step};
 use crate::lease::{Checkpoint, Lease};
 use crate::seeded_bug::SeededBug;
 use crate::stream::ShardId;
 
-/// Adds a delete for each finished row whose children have all started and whose parents' rows are
-/// gone (KCL rule), and for each row whose shard Kinesis no longer knows: there is nothing left to
-/// read.
-pub(super) fn plan_deletes(view: &FleetView<'_>, list: &ShardList<'_>, plan: &mut Plan) {
+/// Adds a delete for each row that has been finished for a while, whose children have all started
+/// and whose parents' rows are gone (KCL rule), and for each row whose shard Kinesis no longer
+/// knows: there is nothing left to read.
+pub(super) fn plan_deletes(
+    view: &FleetView<'_>,
+    list: &ShardList<'_>,
+    limits: &PlanLimits,
+    plan: &mut Plan,
+) {
     let rows: BTreeMap<ShardId, &Lease> = view
         .leases
         .iter()
         .map(|observed| (observed.lease.key.shard_id(), &observed.lease))
         .collect();
     for observed in view.leases {
-        if let Some(reason) = why_delete(observed, list, &rows) {
+        if let Some(reason) = why_delete(observed, list, limits, &rows) {
             plan.steps.push(Step::Delete {
                 seen: Box::new(observed.lease.clone()),
                 reason,
@@ -32,6 +37,7 @@ pub(super) fn plan_deletes(view: &FleetView<'_>, list: &ShardList<'_>, plan: &mu
 fn why_delete(
     observed: &ObservedLease,
     list: &ShardList<'_>,
+    limits: &PlanLimits,
     rows: &BTreeMap<ShardId, &Lease>,
 ) -> Option<Reason> {
     let lease = &observed.lease;
@@ -42,6 +48,9 @@ fn why_delete(
     }
     let has_parent_row = lease.parents.iter().any(|parent| rows.contains_key(parent));
     if !lease.is_finished() || has_parent_row && !SeededBug::DeletesBeforeParents.is_on() {
+        return None;
+    }
+    if observed.finished_for < limits.finished_rows_stay {
         return None;
     }
     // A finished shard always has children, unless the stream was deleted meanwhile; then its row

@@ -55,10 +55,12 @@ pub struct ObservedLease {
     pub is_claim_fresh: bool,
     /// Whether its owner was registered until a short while ago: so it is not a KCL's worker.
     pub has_owner_left: bool,
-    /// Whether its owner is not registered, and this host has not looked long enough to say that it
-    /// never is: its row may have been removed by hand, and comes back with its next heartbeat.
-    /// Nothing is taken from it as from a KCL's worker.
+    /// Whether its owner is not registered, and has not been seen to write long after it could have
+    /// been: its row may have been removed by hand, and comes back with its next heartbeat. Nothing
+    /// is taken from it as from a KCL's worker.
     pub is_owner_new: bool,
+    /// How long it has been finished, as far as this host saw; zero if it is not.
+    pub finished_for: Duration,
     /// Whether this host gave it up a short while ago, because it made no progress on it.
     pub is_avoided: bool,
 }
@@ -91,6 +93,9 @@ pub struct PlanLimits {
     /// A free or expired lease that no host takes for this long is taken even above the fair share
     /// (KCL: three lease durations).
     pub overdue_after: Duration,
+    /// A finished row stays in the table for this long after it was seen to be finished: a request
+    /// to create it whose answer was lost may still be on its way, and would begin the shard anew.
+    pub finished_rows_stay: Duration,
 }
 
 /// What is even between the hosts of a fleet.
@@ -134,6 +139,7 @@ impl ObservedLease {
             is_claim_fresh: false,
             has_owner_left: false,
             is_owner_new: false,
+            finished_for: Duration::ZERO,
             is_avoided: false,
         }
     }

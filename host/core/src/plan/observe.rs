@@ -19,6 +19,9 @@ const KEPT_FOR_CLAIMANT: u32 = 4;
 /// A free or expired lease that no host takes for this many lease durations is taken above the fair
 /// share (KCL rule).
 pub const OVERDUE_LEASES: u32 = 3;
+/// A finished row stays for this many lease durations. No request is that old: none is sent for a
+/// plan that is older than one, and a call has given up, its retries included, within another.
+pub const FINISHED_ROWS_STAY_LEASES: u32 = 2;
 
 /// What one host knows when it looks at the rows.
 #[derive(Debug, Clone, Copy)]
@@ -54,11 +57,11 @@ impl Outlook<'_> {
                 .owner
                 .as_ref()
                 .is_some_and(|owner| self.observer.has_left(owner, self.now)),
-            is_owner_new: !self.observer.has_watched_for(self.lease_duration, self.now)
-                && row
-                    .owner
-                    .as_ref()
-                    .is_some_and(|owner| !self.observer.is_registered(owner)),
+            is_owner_new: row
+                .owner
+                .as_ref()
+                .is_some_and(|owner| self.is_owner_new(owner)),
+            finished_for: self.observer.finished_for(row, self.now),
             is_avoided,
         }
     }
@@ -79,6 +82,13 @@ impl Outlook<'_> {
             }
         };
         rows.map(observe).collect()
+    }
+
+    fn is_owner_new(&self, owner: &WorkerId) -> bool {
+        let observer = self.observer;
+        let is_known = observer.has_watched_for(self.lease_duration, self.now)
+            && observer.writes_unregistered(owner, self.lease_duration);
+        !observer.is_registered(owner) && !is_known
     }
 
     fn is_claim_fresh(&self, row: &Lease) -> bool {

@@ -8,7 +8,7 @@ pub fn plan(view: &FleetView<'_>, limits: &PlanLimits) -> Plan {
     let mut plan = Plan::default();
     let roster = Roster::of(view, limits);
     if let Some(list) = &view.shards {
-        cleanup::plan_deletes(view, list, &mut plan);
+        cleanup::plan_deletes(view, list, limits, &mut plan);
         shard_sync::plan_creates(view, list, limits, &mut plan);
     }
     take::plan_hand_overs(view, &mut plan);

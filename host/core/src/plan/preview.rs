@@ -85,6 +85,7 @@ mod tests {
             balance: Balance::Count,
             shared_with_kcl: false,
             overdue_after: Duration::from_secs(30),
+            finished_rows_stay: Duration::from_secs(20),
         };
         let list = ShardList {
             shards: &shards,
@@ -157,6 +158,7 @@ mod tests {
             balance: Balance::Count,
             shared_with_kcl: false,
             overdue_after: Duration::from_secs(30),
+            finished_rows_stay: Duration::from_secs(20),
         };
         let me = WorkerId::new("me").unwrap();
         let list = ShardList {

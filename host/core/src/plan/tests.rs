@@ -21,6 +21,7 @@ const LIMITS: PlanLimits = PlanLimits {
     balance: Balance::Count,
     shared_with_kcl: false,
     overdue_after: Duration::from_secs(30),
+    finished_rows_stay: Duration::from_secs(20),
 };
 
 fn id(n: u32) -> ShardId {
@@ -66,6 +67,7 @@ fn observed(lease: Lease, standing: Standing) -> ObservedLease {
         is_claim_fresh: false,
         has_owner_left: false,
         is_owner_new: false,
+        finished_for: LIMITS.finished_rows_stay,
         is_avoided: false,
     }
 }

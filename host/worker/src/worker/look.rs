@@ -6,8 +6,8 @@ use std::sync::Arc;
 use shardmill_core::fleet::{FleetRows, Incarnation, Service, StreamRow, is_spare, pace};
 use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse, Standing, WorkerId};
 use shardmill_core::plan::{
-    FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Outlook, PlanLimits, alive_workers,
-    observed_workers,
+    FINISHED_ROWS_STAY_LEASES, FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Outlook,
+    PlanLimits, alive_workers, observed_workers,
 };
 use shardmill_core::ports::LeaseListing;
 use shardmill_core::stream::{InitialPosition, LeaseKey, ShardId};
@@ -332,6 +332,7 @@ impl Lookout {
             balance: settings.balance,
             shared_with_kcl: self.kcl.renews_rows(),
             overdue_after: settings.duration * OVERDUE_LEASES,
+            finished_rows_stay: settings.duration * FINISHED_ROWS_STAY_LEASES,
         }
     }
 

@@ -184,6 +184,9 @@ pub(super) async fn delete_all(
 }
 
 async fn delete(run: &Run, seen: &Lease, reason: &Reason) -> Result<(), StoreError> {
+    if *reason == Reason::ChildrenStarted && has_parent_row(run, seen).await? {
+        return Ok(());
+    }
     if delete_as_it_is(run, seen).await? != Deleted::Gone {
         return Ok(());
     }
@@ -195,6 +198,18 @@ async fn delete(run: &Run, seen: &Lease, reason: &Reason) -> Result<(), StoreErr
         tracing::info!(lease = %seen.key, %reason, "lease removed");
     }
     Ok(())
+}
+
+/// Whether a parent of `child` has a row. The listing that shows none may be stale, and a parent
+/// whose child's row is gone is never removed.
+async fn has_parent_row(run: &Run, child: &Lease) -> Result<bool, StoreError> {
+    for parent in &child.parents {
+        let row = run.ports.store.get(&LeaseKey::of_shard(parent)).await?;
+        if row.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A KCL renews the rows of finished shards that it holds, and any holder beside one the row of a

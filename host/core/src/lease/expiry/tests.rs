@@ -74,6 +74,41 @@ fn a_claim_is_as_old_as_the_first_sight_of_its_claimant() {
 }
 
 #[test]
+fn a_row_is_finished_since_it_was_first_seen_so() {
+    let finished = Lease {
+        checkpoint: Checkpoint::ShardEnd,
+        ..row("owner", 1)
+    };
+    let renewed = Lease {
+        counter: LeaseCounter(2),
+        ..finished.clone()
+    };
+    let for_seconds = |sightings: &[(u64, Lease)]| {
+        let observer = after(sightings);
+        observer.finished_for(&finished, at(112)).as_secs()
+    };
+    assert_eq!(for_seconds(&[(100, row("owner", 1))]), 0, "not finished");
+    assert_eq!(
+        for_seconds(&[(100, row("owner", 1)), (105, finished.clone())]),
+        7
+    );
+    assert_eq!(
+        for_seconds(&[(100, finished.clone()), (105, renewed)]),
+        12,
+        "a KCL renews it"
+    );
+    assert_eq!(
+        for_seconds(&[
+            (100, finished.clone()),
+            (103, row("owner", 2)),
+            (106, finished.clone())
+        ]),
+        6,
+        "somebody set it back"
+    );
+}
+
+#[test]
 fn a_counter_has_moved_only_if_it_was_seen_to_move_under_one_owner() {
     let moved = |sightings: &[(u64, Lease)], second| {
         let (_, last) = sightings.last().unwrap();

@@ -120,44 +120,79 @@ fn a_moving_counter_of_a_worker_that_never_registered_is_a_kcls() {
     ));
 }
 
+/// Whether "me", which looked at each of these seconds, takes the owner of a lease for one that may
+/// register again. The row moved before each look of `moved`.
+fn is_new(owner: &str, looks: &[u64], moved: &[u64], second: u64) -> bool {
+    let registered = [beating("a", false)];
+    let mut row = owned(0, owner, Standing::Held).lease;
+    let mut observer = LeaseObserver::default();
+    for look in looks {
+        if moved.contains(look) {
+            row.counter = row.counter.next();
+        }
+        observer.observe_workers(&registered, at(*look));
+        observer.observe(std::slice::from_ref(&row), at(*look));
+    }
+    let (me, alive) = (worker("me"), BTreeSet::new());
+    let outlook = Outlook {
+        me: &me,
+        observer: &observer,
+        alive: &alive,
+        lease_duration: DURATION,
+        now: at(second),
+    };
+    outlook.lease(&row, false, false).is_owner_new
+}
+
 #[test]
 fn a_host_that_began_to_look_a_moment_ago_takes_no_owner_for_a_kcls() {
-    // Looks at the workers at each of `looks`, and judges at `second`.
-    let is_new = |owner: &str, looks: &[u64], second| {
-        let registered = [beating("a", false)];
-        let row = owned(0, owner, Standing::Held).lease;
-        let mut observer = LeaseObserver::default();
-        for look in looks {
-            observer.observe_workers(&registered, at(*look));
-            observer.observe(std::slice::from_ref(&row), at(*look));
-        }
-        let (me, alive) = (worker("me"), BTreeSet::new());
-        let outlook = Outlook {
-            me: &me,
-            observer: &observer,
-            alive: &alive,
-            lease_duration: DURATION,
-            now: at(second),
-        };
-        outlook.lease(&row, false, false).is_owner_new
-    };
     assert!(
-        is_new("b", &[100], 100) && is_new("b", &[100, 119], 119),
+        is_new("b", &[100], &[], 100) && is_new("b", &[100, 119], &[119], 119),
         "its row may have been removed, and comes back"
     );
     assert!(
-        !is_new("b", &[100, 120], 120),
+        !is_new("b", &[100, 120], &[120], 120),
         "in a lease duration it would have registered again"
     );
-    assert!(!is_new("a", &[100], 100), "it is registered");
+    assert!(!is_new("a", &[100], &[], 100), "it is registered");
     assert!(
-        is_new("b", &[100, 119, 140], 141),
+        is_new("b", &[100, 119, 140], &[119, 140], 141),
         "it may have come and gone while this host was suspended"
     );
     assert!(
-        is_new("b", &[100, 119, 120], 141),
+        is_new("b", &[100, 119, 120], &[119, 120], 141),
         "what was read before the host was suspended says nothing of now"
     );
+}
+
+#[test]
+fn only_who_writes_a_lease_duration_after_it_was_first_seen_unregistered_is_a_kcls() {
+    let looks = [100, 110, 120, 130, 140, 150];
+    assert!(
+        is_new("b", &looks, &[110], 150),
+        "it wrote while it could still have been registered, and was suspended since"
+    );
+    assert!(is_new("b", &looks, &[], 150), "it never wrote");
+    assert!(!is_new("b", &looks, &[110, 120], 150));
+    assert!(!is_new("b", &looks, &[130], 150));
+}
+
+#[test]
+fn an_owner_that_was_registered_meanwhile_is_a_stranger_only_since_its_row_was_missed_again() {
+    let mut row = owned(0, "a", Standing::Held).lease;
+    let mut observer = LeaseObserver::default();
+    let mut look = |second, is_registered: bool| {
+        row.counter = row.counter.next();
+        let workers = [beating("a", false)];
+        let workers = if is_registered { &workers[..] } else { &[] };
+        observer.observe_workers(workers, at(second));
+        observer.observe(std::slice::from_ref(&row), at(second));
+        observer.writes_unregistered(&worker("a"), DURATION)
+    };
+    assert!(!look(100, false) && !look(119, false));
+    assert!(look(120, false), "a lease duration without a registration");
+    assert!(!look(121, true) && !look(140, false) && !look(159, false));
+    assert!(look(160, false));
 }
 
 #[test]

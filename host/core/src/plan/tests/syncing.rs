@@ -384,6 +384,23 @@ fn a_lineage_whose_middle_was_trimmed_goes_on_with_its_living_descendants() {
 }
 
 #[test]
+fn a_finished_row_stays_until_no_request_to_create_it_can_be_on_its_way() {
+    let shards = [closed(1, &[]), shard(2, &[1]), shard(3, &[1])];
+    let deleted_after = |finished_for| {
+        let mut rows = [
+            ended(&shards[0], &[2, 3]),
+            lease(&shards[1], numeric("5")),
+            lease(&shards[2], numeric("6")),
+        ];
+        rows[0].finished_for = finished_for;
+        deleted(&sync(&rows, &shards, true, &LIMITS))
+    };
+    let stay = LIMITS.finished_rows_stay;
+    assert_eq!(deleted_after(stay - Duration::from_millis(1)), []);
+    assert_eq!(deleted_after(stay), [id(1)]);
+}
+
+#[test]
 fn only_an_unfinished_row_over_its_hash_keys_keeps_a_shard_of_a_trimmed_lineage_waiting() {
     let ranged = |n, parents: &[u32], start, end| Shard {
         hash_range: HashKeyRange::new(start, end).unwrap(),
