@@ -13,6 +13,7 @@ use shardmill_core::lease::Checkpoint;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{Commit, FailureKind, Outcome, Processed, RecordFailure};
 use shardmill_core::stream::{Emitted, Position, ShardId};
+use shardmill_worker::ShardState;
 
 /// Positions handled on `shard`, in order.
 fn handled(history: &History, shard: &ShardId) -> Vec<Position> {
@@ -434,6 +435,26 @@ fn reads_that_would_outlast_an_iterator_are_refused_before_anything_is_read() {
         refused(|reads| reads.idle_max = Duration::from_secs(301)),
         "reads.idle-max"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_shard_that_is_asked_seldom_counts_as_read() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.reads.idle_max = Duration::from_mins(5);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let shard = fleet.stream.shards()[0].id.clone();
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    assert!(
+        fleet.options.leases.read_deadline < fleet.options.reads.idle_max,
+        "as by default"
+    );
+    assert_eq!(
+        fleet.stream.calls(ReadOp::Iterator),
+        1,
+        "its reader is the first one"
+    );
+    let state = host.status.snapshot().shards[shard.as_str()].state;
+    assert_eq!(state, ShardState::Processing);
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,3 +80,17 @@ async fn a_shard_that_is_only_quiet_keeps_its_subscription_and_costs_a_read_a_mi
     let reads = fleet.stream.calls(ReadOp::Fetch);
     assert!((20..=31).contains(&reads), "{reads}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_subscription_is_no_failed_read_however_short_the_leases_are() {
+    let mut fleet = subscribing(1);
+    let leases = &mut fleet.options.leases;
+    leases.duration = Duration::from_secs(3);
+    leases.renew_every = Duration::from_secs(1);
+    leases.read_deadline = leases.duration;
+    let shard = fleet.stream.shards()[0].id.clone();
+    let _host = fleet.start("a", NativePlugin::echo(1));
+    until("subscribed", || !fleet.fan_out.starts(&shard).is_empty()).await;
+    tokio::time::sleep(Duration::from_mins(4)).await;
+    assert_eq!(fleet.fan_out.starts(&shard).len(), 1);
+}

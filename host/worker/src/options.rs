@@ -104,6 +104,10 @@ pub struct ReadLimits {
     pub idle_max: Duration,
 }
 
+/// A shard that is subscribed to anew is refused for five seconds after the last subscription to it
+/// (AWS limit), and a silent subscription brings an event every five seconds.
+const SUBSCRIPTION_SILENT_MAX: Duration = Duration::from_secs(10);
+
 /// Settings that contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {problem}")]
@@ -284,6 +288,18 @@ impl WorkerOptions {
             return refuse("rollout", format!("{key}: {problem}"));
         }
         Ok(())
+    }
+
+    /// How long nothing may be heard of a shard before it counts as one that cannot be read. The
+    /// read deadline begins when the next answer is due: nothing is wrong with a silent shard that is
+    /// asked seldom.
+    pub(crate) fn heard_within(&self) -> Duration {
+        let between_calls = Duration::from_secs_f64(self.reads.calls_per_second.recip());
+        let silence = match self.retrieval.fan_out() {
+            Some(_) => SUBSCRIPTION_SILENT_MAX,
+            None => self.reads.idle_max.max(between_calls),
+        };
+        self.leases.read_deadline + silence
     }
 
     fn validate_consumer(&self) -> Result<(), InvalidOptions> {

@@ -268,12 +268,12 @@ impl Consumer {
             .filter(|_| may_go_on);
         let retry_in = self.next_retry().map(|at| at.since(now));
         let holds_back = self.holds_back();
-        let read_deadline = self.options.leases.read_deadline;
+        let heard_within = self.options.heard_within();
         let is_reading = may_go_on && self.buffer.ended.is_none();
         if is_reading {
             self.read_on();
         }
-        let stalled_in = self.reading.stalled_in(read_deadline, now);
+        let stalled_in = self.reading.stalled_in(heard_within, now);
         self.signs.enter(if retry_in.is_some() && !may_go_on {
             Stage::Waiting
         } else {

@@ -217,7 +217,7 @@ impl Consumer {
     /// iterator; if that does not help either, another host may reach what this one cannot. Not
     /// while the plugin still works off what was read before: that would be delivered again there.
     pub(super) fn reading_stalled(&mut self) -> Result<(), Stopped> {
-        let deadline = self.options.leases.read_deadline;
+        let deadline = self.options.heard_within();
         let now = self.ports.clock.now();
         if self.reading.held_up.is_set() {
             // It waits for room in the host's buffer, which says nothing of Kinesis.

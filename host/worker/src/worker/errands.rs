@@ -108,6 +108,15 @@ impl Errands {
         self.strays.insert(seen.key.clone(), stray);
     }
 
+    /// A take of `seen` was refused. If the row names this host, no other can have the lease.
+    pub(super) fn follow_refused(&mut self, seen: &Lease) {
+        if seen.owner.as_ref() == Some(self.run.me()) {
+            let now = self.run.now();
+            let stray = || Stray::new(None, now, now);
+            self.strays.entry(seen.key.clone()).or_insert_with(stray);
+        }
+    }
+
     /// A lease ended here, and its row may still name this host.
     pub(super) fn follow_lost(&mut self, key: LeaseKey) {
         let now = self.run.now();

@@ -132,6 +132,7 @@ impl Worker {
     /// Nothing was written: it is tried again ever later.
     fn take_refused(&mut self, seen: &Lease, error: &StoreError) {
         self.show_failed_take(seen, error);
+        self.heeding.errands_mut().follow_refused(seen);
         // Not much later: once the table answers again, records wait for this.
         let options = &self.run.options;
         let wait = options
