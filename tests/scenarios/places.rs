@@ -4,8 +4,8 @@
 use std::process::Output;
 
 use harness::guests::guest;
-use harness::process::{Host, binary, eventually, shardmill};
-use harness::setting::{STREAM, Setting};
+use harness::process::{Host, binary, eventually};
+use harness::setting::Setting;
 use tokio::process::Command;
 
 use crate::sinks::{letter, write_letters};
