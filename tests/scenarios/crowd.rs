@@ -24,6 +24,9 @@ const SLOWER_MAX: u32 = 50;
 /// What that is at least: alone a record takes some milliseconds, and the machine may be busy.
 const LONGEST_MIN: Duration = Duration::from_secs(5);
 
+/// What a call of the crowd emits before it is written, at least, if it floods its sink.
+const EMITTED_BYTES: u64 = 31 << 20;
+
 /// A crowd: how each of its shards misbehaves, and how many there are: the embedded stack has 1,000
 /// in all.
 const CROWDS: [(&str, u32); 6] = [
@@ -95,6 +98,10 @@ async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
         longest_beside < LONGEST_MIN.max(longest_alone * SLOWER_MAX),
         "{misbehave} made the neighbour wait for {longest_beside:?}"
     );
+    if misbehave == "control-emit" {
+        let written = std::fs::metadata(setting.path().join("crowd.ndjson")).unwrap();
+        assert!(written.len() > EMITTED_BYTES, "{written:?}");
+    }
     let put = latency.stop().await;
     host.signal(rustix::process::Signal::TERM);
     host.ended().await;
