@@ -24,6 +24,8 @@ mod exports;
 mod files;
 #[path = "corpus/imports.rs"]
 pub mod imports;
+#[path = "corpus/linked.rs"]
+mod linked;
 #[path = "corpus/names.rs"]
 mod names;
 #[path = "corpus/proposals.rs"]
@@ -81,6 +83,8 @@ pub enum Expected {
     },
     /// It does its work: what it tried is cut, dropped or not worth an error.
     Harmless,
+    /// Loaded; its calls do well or fail, but none outlasts its deadline.
+    Runs,
     /// Any of the above, but no crash, and no call that outlasts its deadline.
     Contained,
 }
@@ -132,7 +136,7 @@ pub fn all() -> Vec<Entry> {
 }
 
 /// All of it by class, each under the name of its file here; `docs/attacks.md` lists them so.
-pub fn by_class() -> [(&'static str, Vec<Entry>); 15] {
+pub fn by_class() -> [(&'static str, Vec<Entry>); 16] {
     [
         ("files", files::entries()),
         ("components", components::entries()),
@@ -146,6 +150,7 @@ pub fn by_class() -> [(&'static str, Vec<Entry>); 15] {
         ("world", world::entries()),
         ("behaviour", behaviour::entries()),
         ("imports", imports::entries()),
+        ("linked", linked::entries()),
         ("exports", exports::entries()),
         ("requests", requests::entries()),
         ("sections", sections::entries()),

@@ -17,16 +17,29 @@ use crate::setting as number;
 const BESIDE_INSTANCES_KIB: u64 = 1 << 20;
 const INSTANCES_KIB: u64 = 1 << 20;
 
+/// How many times longer than alone the neighbour's slowest record may take. Quiet cores show 11 beside
+/// a crowd that spins; this is no promise, but would show a neighbour that waits its turn behind all
+/// of the crowd.
+const SLOWER_MAX: u32 = 50;
+/// What that is at least: alone a record takes some milliseconds, and the machine may be busy.
+const LONGEST_MIN: Duration = Duration::from_secs(5);
+
+/// What a call of the crowd emits before it is written, at least, if it floods its sink.
+const EMITTED_BYTES: u64 = 31 << 20;
+
 /// A crowd: how each of its shards misbehaves, and how many there are: the embedded stack has 1,000
 /// in all.
-const CROWDS: [(&str, u32); 5] = [
+const CROWDS: [(&str, u32); 6] = [
     ("sleep", 999),
+    // A line of the sink is six times as large as what is emitted.
+    ("control-emit", 24),
     ("loop", 24),
     ("memory-leak", 48),
     ("histogram-flood", 48),
     ("log-flood", 48),
 ];
-/// By how much crowds are smaller where only the test itself is tested.
+/// The crowds that are tried in any case, smaller.
+const SMALL_CROWDS: [&str; 2] = ["sleep", "control-emit"];
 const SMALLER: u32 = 24;
 
 async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
@@ -43,7 +56,8 @@ async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
             = \"5s\"\n\
          [reads]\ncalls-per-second = 50.0\nidle-every = \"20ms\"\nidle-max = \"20ms\"\n\
          [plugin.crowd]\nstream = \"crowd\"\n[plugin.crowd.limits]\nprocess-deadline = \"30s\"\n\
-         [plugin.crowd.config]\nmisbehave = \"{misbehave}\"\n"
+         [plugin.crowd.config]\nmisbehave = \"{misbehave}\"\ndestination = \"crowd\"\n\
+         [sinks.crowd]\ntype = \"file\"\npath = \"crowd.ndjson\"\nformat = \"envelope\"\n"
     );
     let host = setting.host_with("a", &config);
     let latency = Latency::start(setting.clients.kinesis.clone(), setting.output_of("a"));
@@ -78,6 +92,16 @@ async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
         at_most < INSTANCES_KIB + BESIDE_INSTANCES_KIB,
         "{at_most} KiB"
     );
+    let (_, _, longest_alone, _) = alone;
+    let (_, _, longest_beside, _) = beside;
+    assert!(
+        longest_beside < LONGEST_MIN.max(longest_alone * SLOWER_MAX),
+        "{misbehave} made the neighbour wait for {longest_beside:?}"
+    );
+    if misbehave == "control-emit" {
+        let written = std::fs::metadata(setting.path().join("crowd.ndjson")).unwrap();
+        assert!(written.len() > EMITTED_BYTES, "{written:?}");
+    }
     let put = latency.stop().await;
     host.signal(rustix::process::Signal::TERM);
     host.ended().await;
@@ -96,7 +120,7 @@ async fn a_crowd_on_many_shards_costs_a_neighbour_no_record_and_the_host_no_more
     for (misbehave, shards) in CROWDS {
         if is_large {
             measure(misbehave, shards, Duration::from_secs(20)).await;
-        } else if misbehave == "sleep" {
+        } else if SMALL_CROWDS.contains(&misbehave) {
             measure(misbehave, shards / SMALLER, Duration::from_secs(1)).await;
         }
     }

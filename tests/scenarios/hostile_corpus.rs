@@ -185,7 +185,7 @@ fn is_judged(entry: &Entry, status: &Value, log: &str) -> bool {
             ..
         }
         | Expected::Harmless => has_settled(),
-        Expected::Contained => log.contains(entry.name),
+        Expected::Runs | Expected::Contained => log.contains(entry.name),
     }
 }
 
@@ -197,7 +197,8 @@ async fn drop_entry(setting: &Setting, entry: &Entry) {
         Expected::Fails {
             kind: "deadline",
             ..
-        } | Expected::Contained
+        } | Expected::Runs
+            | Expected::Contained
     );
     let deadline = if is_stopped_by_time { "200ms" } else { "30s" };
     let config: Vec<String> = entry

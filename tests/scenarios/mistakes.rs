@@ -1,7 +1,9 @@
 //! What people are told who make a mistake: each is made with the real binary, and docs/mistakes.md
 //! has what it said. `SHARDMILL_BLESS=1 cargo test --test scenarios mistakes` writes the page anew.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::Path;
 
 use harness::guests::guest;
@@ -12,7 +14,8 @@ const PAGE: &str = "docs/mistakes.md";
 const HEAD: &str = "# Mistakes
 
 What each of these mistakes is answered with, and the exit code behind it. A test makes them all and compares
-(`tests/scenarios/mistakes.rs`). A path is shown from the current folder, and a port as PORT.
+(`tests/scenarios/mistakes.rs`). A path is shown from the current folder, a port as PORT, and a process as PID. Files
+that are not shown are what their name says.
 ";
 
 /// A mistake: what it is, the files that are there, and what is typed: variables come first.
@@ -64,7 +67,70 @@ const COMMAND_LINE: &[Mistake] = &[
     typed("A language that there is not", "new alerts --lang java"),
     typed("No embedded stack runs", "leases orders --local"),
     typed("A feed that is not there", "dev --feed flights.ndjson"),
+    Mistake {
+        what: "A data folder that is a file",
+        files: &[("data", "")],
+        typed: "dev",
+    },
+    typed(
+        "A data folder where none can be made",
+        "dev --data /dev/null/data",
+    ),
+    typed(
+        "A port that is taken, for the embedded Kinesis",
+        "dev --kinesis-port PORT",
+    ),
+    typed(
+        "A port that is taken, for the embedded DynamoDB",
+        "dev --dynamodb-port PORT",
+    ),
+    typed(
+        "A port that is taken, for the admin pages",
+        "dev --admin 127.0.0.1:PORT",
+    ),
+    typed(
+        "Admin pages on an address that others reach",
+        "dev --admin 203.0.113.1:9090",
+    ),
+    typed(
+        "A log filter that is none",
+        "SHARDMILL_LOG=nonsense leases orders",
+    ),
+    typed(
+        "A level that there is not",
+        "SHARDMILL_LOG=shardmill=loud leases orders",
+    ),
 ];
+
+const AWS: &[Mistake] = &[
+    typed("No region", "leases orders"),
+    typed("No credentials", "AWS_REGION=eu-west-1 leases orders"),
+    typed(
+        "A profile that there is not",
+        "AWS_REGION=eu-west-1 AWS_PROFILE=nobody leases orders",
+    ),
+    typed(
+        "An endpoint where nothing listens",
+        "AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b leases orders --region eu-west-1 --endpoint http://127.0.0.1:1",
+    ),
+    Mistake {
+        what: "No region, for a host",
+        files: STREAM,
+        typed: "run --check --connect",
+    },
+    Mistake {
+        what: "No credentials, for a host",
+        files: STREAM,
+        typed: "AWS_REGION=eu-west-1 run --check --connect",
+    },
+    Mistake {
+        what: "An endpoint where nothing listens, for a host",
+        files: STREAM,
+        typed: "AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b run --check --connect --region eu-west-1 --endpoint http://127.0.0.1:1",
+    },
+];
+
+const STREAM: &[(&str, &str)] = &[("shardmill.toml", "stream = \"orders\"\n")];
 
 const CONFIGURATION: &[Mistake] = &[
     config("No configuration", &[]),
@@ -280,6 +346,24 @@ const COMPONENTS: &[Mistake] = &[
         files: &[("lines", "{\"carrier\":\"UA\",\"dep_delay\":1}\n")],
         typed: "test totals.wasm --input lines",
     },
+    typed("An older contract", "check contract-0-0-9.wasm"),
+    typed("A newer contract", "check contract-0-2-0.wasm"),
+    typed("A contract of a later age", "check contract-1-0-0.wasm"),
+    Mistake {
+        what: "A folder",
+        files: &[("alerts.wasm/readme", "")],
+        typed: "check alerts.wasm",
+    },
+    Mistake {
+        what: "A name that no plugin can have",
+        files: &[("ab.wasm", "")],
+        typed: "check ab.wasm",
+    },
+    Mistake {
+        what: "No folder for compiled code",
+        files: &[("alerts.wasm", "")],
+        typed: "TMPDIR=nowhere check alerts.wasm",
+    },
 ];
 
 /// With an embedded stack that runs, and has the stream `flights`.
@@ -325,7 +409,74 @@ const STREAMS: &[Mistake] = &[
         "A shard in place of the application",
         "explain 0 flights --local",
     ),
+    typed("A data folder that another process has", "dev"),
+    typed(
+        "A line that is no text, where a field is the key",
+        "put --local --stream flights --key-field id latin1",
+    ),
+    typed(
+        "A file without a line",
+        "put --local --stream flights empty",
+    ),
+    typed(
+        "A gzip file that is cut off",
+        "put --local --stream flights cut.gz",
+    ),
+    typed(
+        "A line larger than any record",
+        "put --local --stream flights line-of-11-mib",
+    ),
+    typed(
+        "A line larger than a record of the stream",
+        "put --local --stream flights line-of-1.5-mib",
+    ),
+    typed(
+        "A version that is none, to release",
+        "plugins flights --release 00 --local",
+    ),
 ];
+
+/// Files that are no text, or too long to be written here; `None` for every other name.
+fn made_of(name: &str) -> Option<Vec<u8>> {
+    let line = |length: usize| [b"{\"id\":1}\n".to_vec(), vec![b'x'; length], vec![b'\n']].concat();
+    Some(match name {
+        "totals.wasm" => guest("totals"),
+        "contract-0-0-9.wasm" => of_contract(b"processor@0.0.9"),
+        "contract-0-2-0.wasm" => of_contract(b"processor@0.2.0"),
+        "contract-1-0-0.wasm" => of_contract(b"processor@1.0.0"),
+        "latin1" => b"{\"id\":1}\n{\"id\":\"caf\xe9\"}\n".to_vec(),
+        "empty" => Vec::new(),
+        "cut.gz" => cut_off_gzip(),
+        "line-of-11-mib" => line(11 << 20),
+        "line-of-1.5-mib" => line(3 << 19),
+        _ => return None,
+    })
+}
+
+/// A plugin that was built against that version of the contract.
+fn of_contract(version: &[u8; 15]) -> Vec<u8> {
+    let mut component = guest("totals");
+    let known = b"processor@0.1.0";
+    let mut at = 0;
+    while let Some(found) = component[at..]
+        .windows(known.len())
+        .position(|bytes| bytes == known)
+    {
+        at += found;
+        component[at..][..known.len()].copy_from_slice(version);
+    }
+    component
+}
+
+fn cut_off_gzip() -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    for id in 0..500 {
+        writeln!(packed, "{{\"id\":{id}}}").unwrap();
+    }
+    let mut bytes = packed.finish().unwrap();
+    bytes.truncate(bytes.len() / 2);
+    bytes
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_mistake_is_answered_with_what_is_wrong_where_and_how_to_fix_it() {
@@ -333,6 +484,7 @@ async fn each_mistake_is_answered_with_what_is_wrong_where_and_how_to_fix_it() {
     for (title, mistakes) in [
         ("The command line", COMMAND_LINE),
         ("The configuration", CONFIGURATION),
+        ("Region, credentials, endpoint", AWS),
         ("Components", COMPONENTS),
     ] {
         writeln!(page, "\n## {title}").unwrap();
@@ -375,14 +527,18 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
     if mistake.typed.contains("run --check") {
         std::fs::create_dir_all(folder.join("plugins")).unwrap();
     }
-    if mistake.typed.contains("totals.wasm") {
-        std::fs::write(folder.join("totals.wasm"), guest("totals")).unwrap();
-    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
     let words: Vec<&str> = mistake.typed.split(' ').collect();
+    for name in &words {
+        if let Some(bytes) = made_of(name) {
+            std::fs::write(folder.join(name), bytes).unwrap();
+        }
+    }
     let first = words.iter().position(|word| !word.contains('=')).unwrap();
     let (variables, arguments) = words.split_at(first);
     let output = tokio::process::Command::new(binary())
-        .args(arguments)
+        .args(arguments.iter().map(|word| word.replace("PORT", &port)))
         .current_dir(folder)
         .env_clear()
         .env("HOME", folder)
@@ -393,7 +549,8 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
         .await
         .unwrap();
     let code = output.status.code().unwrap();
-    assert_ne!(code, 0, "{} is no mistake", mistake.typed);
+    let may_be_meant = mistake.typed.ends_with(" empty");
+    assert!(code != 0 || may_be_meant, "{} is no mistake", mistake.typed);
     let variables = variables.iter().map(|word| format!("{word} "));
     let variables: String = variables.collect();
     writeln!(shown, "$ {variables}shardmill {}", arguments.join(" ")).unwrap();
@@ -404,16 +561,28 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
         output.stdout
     };
     for said in [beside, output.stderr] {
-        shown += &settled(&String::from_utf8(said).unwrap(), folder);
+        let said = String::from_utf8(said).unwrap();
+        shown += &settled(&said.replace(&format!("port {port}"), "port PORT"), folder);
     }
     writeln!(shown, "[{code}]\n```").unwrap();
     shown
 }
 
-/// Without what differs from run to run: where the folder is, and ports that the system chose.
+/// What the name of the folder for compiled code begins with, and how many characters follow, which
+/// differ each time.
+const TEMPORARY: &str = "shardmill-code-";
+const TEMPORARY_CHARACTERS: usize = 6;
+
+/// Without what differs from run to run: where the folder is, which process this is, and ports that
+/// the system chose.
 fn settled(said: &str, folder: &Path) -> String {
     const HOST: &str = "127.0.0.1:";
     let said = said.replace(&format!("{}/", folder.display()), "");
+    let mut said = said.replace(&format!("process {}", std::process::id()), "process PID");
+    if let Some((_, name)) = said.split_once(TEMPORARY) {
+        let name = name[..TEMPORARY_CHARACTERS].to_owned();
+        said = said.replace(&name, "RANDOM");
+    }
     let mut parts = said.split(HOST);
     let mut settled = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -123,7 +123,7 @@ async fn read_all(setting: &Setting, stream: &StreamName) -> Vec<Record> {
     all
 }
 
-fn letter(plugin: &str, sequence: u64, data: &str) -> DeadLetter {
+pub(crate) fn letter(plugin: &str, sequence: u64, data: &str) -> DeadLetter {
     DeadLetter {
         record: Record {
             data: data.as_bytes().to_vec().into(),
@@ -143,7 +143,7 @@ fn letter(plugin: &str, sequence: u64, data: &str) -> DeadLetter {
     }
 }
 
-fn write_letters(path: &Path, letters: &[DeadLetter]) {
+pub(crate) fn write_letters(path: &Path, letters: &[DeadLetter]) {
     let lines: Vec<u8> = letters
         .iter()
         .flat_map(|letter| [&encode(letter, None)[0][..], b"\n"].concat())

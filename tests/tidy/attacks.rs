@@ -58,3 +58,29 @@ fn every_attack_has_an_answer_and_tests_that_are_where_it_says() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+#[test]
+fn each_attack_of_the_review_has_its_outcome_and_tests_once() {
+    let page = fs::read_to_string(root().join("docs/attacks.md")).unwrap();
+    let (_, numbered) = page
+        .split_once("\n## The review's attacks, by number\n")
+        .unwrap();
+    let (numbered, _) = numbered.split_once("\n## ").unwrap();
+    let (mut next, mut wrong) = (1, Vec::new());
+    for cells in rows_of(numbered, "Number") {
+        let [numbers, done, then, now, tests] = cells[..] else {
+            panic!("{cells:?} has not five cells")
+        };
+        let (first, last) = numbers.split_once('-').unwrap_or((numbers, numbers));
+        assert_eq!(first, next.to_string(), "the numbers have a gap");
+        next = last.parse::<u32>().unwrap() + 1;
+        assert!(
+            [done, then, now].iter().all(|cell| !cell.is_empty()),
+            "{cells:?} does not say what the host does"
+        );
+        let told = wrong_in(tests);
+        wrong.extend(told.iter().map(|what| format!("{numbers}: {what}")));
+    }
+    assert_eq!(next, 129);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

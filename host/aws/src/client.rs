@@ -240,4 +240,35 @@ mod tests {
         );
         assert!(shown.contains("AKID") && !shown.contains("hush"), "{shown}");
     }
+
+    /// A table that takes requests and answers none.
+    #[tokio::test]
+    async fn a_call_to_a_table_that_never_answers_ends_within_a_third_of_the_lease_duration() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let options = AwsOptions {
+            region: Some("us-east-1".to_owned()),
+            dynamodb_endpoint: Some(format!("http://{}", silent.local_addr().unwrap())),
+            credentials: Some(StaticCredentials::dummy()),
+            ..AwsOptions::default()
+        };
+        let duration = Duration::from_secs(3);
+        let clients = connect(&options).await.unwrap().for_leases_of(duration);
+        let started = std::time::Instant::now();
+        let listed = clients.dynamodb.list_tables().send().await;
+        let took = started.elapsed();
+        let error = listed.unwrap_err();
+        assert!(
+            matches!(error, aws_sdk_dynamodb::error::SdkError::TimeoutError(_)),
+            "{error:?}"
+        );
+        // Before a call would end that is no holder's, by far; the machine may be busy.
+        let deadlines = TableDeadlines::of(duration);
+        assert!(
+            took >= deadlines.attempt && took < DYNAMODB_ATTEMPT_TIMEOUT / 2,
+            "{took:?}"
+        );
+        let limits = clients.dynamodb.config().timeout_config().unwrap();
+        assert_eq!(limits.operation_timeout(), Some(deadlines.call));
+        assert_eq!(limits.operation_attempt_timeout(), Some(deadlines.attempt));
+    }
 }

@@ -42,8 +42,8 @@ const FIXES: [(&str, &str); 10] = [
 ];
 
 /// What to do where there are no credentials.
-pub(crate) const GIVE_CREDENTIALS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and \
-    AWS_SECRET_ACCESS_KEY, or run where a role gives them";
+pub(crate) const GIVE_CREDENTIALS: &str = "set AWS_PROFILE to a profile that has them, or \
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role gives them";
 
 /// What to do about errors that services answer with.
 const FIXES_BY_CODE: [(&[&str], &str); 2] = [

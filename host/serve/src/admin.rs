@@ -42,7 +42,7 @@ pub(crate) enum AdminError {
     #[error("{0}")]
     Token(String),
     /// The address cannot be had.
-    #[error("{0}; choose another host.admin")]
+    #[error("{0}; free it, or choose another address: host.admin, or --admin of `dev`")]
     Bind(#[from] std::io::Error),
 }
 

@@ -102,6 +102,9 @@ fn flood(how: &str) -> Result<(), Error> {
         "control-characters" => log::info("\u{1b}]0;owned\u{7}\r\n{\"level\":\"ERROR\"}\u{202e}\0"),
         "giant-emit" => emit("stdout", "", &vec![7; 48 << 20])?,
         "many-emits" => (0..40).try_for_each(|_| emit("stdout", "", &vec![7; 1 << 20]))?,
+        "control-emit" => {
+            (0..31).try_for_each(|_| emit(&destination(), "", &vec![1; 1 << 20]))?;
+        }
         "many-pieces" => (0..100_001).try_for_each(|_| emit("stdout", "", b""))?,
         "long-key" => emit("stdout", &"k".repeat(3_000), b"x")?,
         "emit-nowhere" => emit("nowhere", "", b"x")?,
@@ -123,6 +126,10 @@ fn flood(how: &str) -> Result<(), Error> {
         _ => {}
     }
     Ok(())
+}
+
+fn destination() -> String {
+    config::get("destination").unwrap_or_else(|| "stdout".to_owned())
 }
 
 /// An outcome that makes no sense; one that does if nothing of the kind was asked for.

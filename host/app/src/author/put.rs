@@ -6,6 +6,7 @@ use indicatif::{HumanBytes, HumanCount};
 use shardmill_aws::{PutError, PutTarget, StreamWriter};
 use shardmill_core::ports::ReadError;
 use shardmill_serve::Signals;
+use shardmill_sinks::letters::input_name;
 
 use crate::author::feed::KeySource;
 use crate::author::pump::{PumpSummary, PutKeys, pump};
@@ -27,6 +28,11 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     };
     if args.output.json {
         print_json(&summary)?;
+    } else if summary.records == 0 && !summary.was_stopped {
+        let (stream, file) = (&args.stream, input_name(&args.file));
+        print(&format!(
+            "nothing was put into {stream}: {file} has no lines"
+        ));
     } else {
         print(&as_text(&summary, &args.stream));
     }

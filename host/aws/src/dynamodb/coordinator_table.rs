@@ -398,3 +398,57 @@ impl Coordinator for CoordinatorTable {
         Box::pin(self.write_list(shards))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use shardmill_core::fleet::{Incarnation, StreamIdentity};
+    use shardmill_core::stream::{HashKeyRange, Shard, ShardId};
+
+    use super::*;
+    use crate::transport_double::TransportDouble;
+
+    fn list(count: usize) -> CachedShards {
+        let shard = |n: usize| Shard {
+            id: ShardId::new(format!("shardId-{n:012}")).unwrap(),
+            parents: Vec::new(),
+            hash_range: HashKeyRange::FULL,
+            ending_sequence: None,
+        };
+        CachedShards {
+            identity: StreamIdentity { created_at_ms: 5 },
+            shards: (0..count).map(shard).collect(),
+            listed_by: Incarnation::new("run").unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_list_is_written_in_chunks_with_time_between_them_and_the_index_last() {
+        let transport = TransportDouble::new([(200, "{}"); 4]);
+        let table = CoordinatorTable::new(transport.dynamodb(), "orders");
+        let started = Instant::now();
+        table.write_list(&list(2_001)).await.unwrap();
+        assert!(started.elapsed() >= CHUNK_EVERY * 2);
+        let written = transport.requests();
+        assert_eq!(written.len(), 4);
+        for (number, chunk) in written[..3].iter().enumerate() {
+            assert!(chunk.contains(&format!("chunk#{number:06}")), "{chunk}");
+        }
+        assert!(
+            written[3].contains("\"chunks\":{\"N\":\"3\"}"),
+            "{}",
+            written[3]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_list_of_one_chunk_waits_for_nothing() {
+        let transport = TransportDouble::new([(200, "{}"); 2]);
+        let table = CoordinatorTable::new(transport.dynamodb(), "orders");
+        let started = Instant::now();
+        table.write_list(&list(1_000)).await.unwrap();
+        assert!(started.elapsed() < CHUNK_EVERY);
+        assert_eq!(transport.requests().len(), 2);
+    }
+}

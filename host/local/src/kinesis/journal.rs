@@ -124,9 +124,23 @@ impl Journal {
             }
             Err(error) => {
                 self.is_broken = self.file.set_len(self.len).is_err();
-                Err(error)
+                Err(self.not_written(&error))
             }
         }
+    }
+
+    /// The error with the file, and how to fix what a person can.
+    fn not_written(&self, error: &io::Error) -> io::Error {
+        let fix = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "; free space there, or keep the data elsewhere with --data"
+            }
+            _ => "",
+        };
+        io::Error::new(
+            error.kind(),
+            format!("{}: {error}{fix}", self.path.display()),
+        )
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {

@@ -84,3 +84,20 @@ fn a_rewrite_replaces_everything_and_can_be_appended_to() {
     assert_eq!(journal.len(), fs::metadata(&path).unwrap().len());
     assert_eq!(read(&path).unwrap(), ["c", "d"]);
 }
+
+#[test]
+fn a_disk_that_is_full_is_told_with_the_file_and_what_to_do() {
+    let full = PathBuf::from("/dev/full");
+    let mut journal = Journal {
+        file: OpenOptions::new().append(true).open(&full).unwrap(),
+        path: full,
+        len: 0,
+        is_broken: false,
+    };
+    let written = journal.append(&[Entry::StreamDeleted("a".to_owned())]);
+    assert_eq!(
+        written.unwrap_err().to_string(),
+        "/dev/full: No space left on device (os error 28); free space there, or keep the data \
+            elsewhere with --data"
+    );
+}

@@ -28,9 +28,26 @@ pub fn open_input(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     Ok(if is_gzip {
         Box::new(BufReader::with_capacity(
             1 << 16,
-            MultiGzDecoder::new(input),
+            Unpacked(MultiGzDecoder::new(input)),
         ))
     } else {
         Box::new(input)
     })
+}
+
+/// What a gzip file holds. Errors say that it is one, and how to fix it.
+struct Unpacked<R>(MultiGzDecoder<R>);
+
+impl<R: BufRead> Read for Unpacked<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::InvalidData => io::Error::new(
+                error.kind(),
+                format!("a gzip file that is cut off or damaged: {error}; copy or pack it again"),
+            ),
+            _ => error,
+        })
+    }
 }

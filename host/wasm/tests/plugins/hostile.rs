@@ -140,7 +140,8 @@ fn limited(entry: &Entry) -> Arc<InstanceContext> {
         Expected::Fails {
             kind: "deadline",
             ..
-        } | Expected::Contained
+        } | Expected::Runs
+            | Expected::Contained
     );
     let deadline = if is_stopped_by_time {
         DEADLINE
@@ -187,7 +188,9 @@ fn is_as_expected(expected: &Expected, came: &Came) -> bool {
         return false;
     }
     match (*expected, came) {
-        (Expected::Contained, _) | (Expected::Harmless, Came::Well) => true,
+        (Expected::Contained, _)
+        | (Expected::Runs, Came::Failed(..) | Came::Well)
+        | (Expected::Harmless, Came::Well) => true,
         (Expected::Refused { says, mend }, Came::Refused(error)) => {
             let text = error.to_string();
             text.contains(says) && text.contains(mend)
@@ -254,6 +257,11 @@ async fn floods_are_cut_and_odd_but_valid_components_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_flipped_lost_or_cut_off_the_host_refuses_it_or_runs_it() {
     run(|expected| *expected == Expected::Contained).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_function_that_the_host_links_may_be_called_with_anything_and_without_end() {
+    run(|expected| *expected == Expected::Runs).await;
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! Where streams and tables are: by a stream's ARN, by a configuration alone, and without credentials
+//! for them.
+
+use std::process::Output;
+
+use harness::guests::guest;
+use harness::process::{Host, binary, eventually};
+use harness::setting::Setting;
+use tokio::process::Command;
+
+use crate::sinks::{letter, write_letters};
+
+/// Names the embedded stack as a file names AWS.
+const PLACE: &str = "place.toml";
+/// Of the embedded stack.
+const ARN: &str = "arn:aws:kinesis:us-east-1:000000000000:stream/flights";
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A command that knows the place by its configuration and credentials by its environment.
+async fn placed(setting: &Setting, typed: &str) -> Output {
+    let (kinesis, dynamodb) = (
+        setting.stack().kinesis_endpoint(),
+        setting.stack().dynamodb_endpoint(),
+    );
+    let place = format!(
+        "stream = \"s\"\n[aws]\nregion = \"us-east-1\"\nkinesis-endpoint = {kinesis:?}\n\
+         dynamodb-endpoint = {dynamodb:?}\n"
+    );
+    std::fs::write(setting.path().join(PLACE), place).unwrap();
+    let output = Command::new(binary())
+        .args(typed.split(' '))
+        .current_dir(setting.path())
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{typed}: {}", text(&output.stderr));
+    output
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_captured_and_letters_go_back_into_it_by_its_arn() {
+    let setting = Setting::new(1).await;
+    write_letters(
+        &setting.path().join("dead.ndjson"),
+        &[letter("echo", 1, "one")],
+    );
+    placed(
+        &setting,
+        &format!("replay --config {PLACE} --to-stream {ARN} dead.ndjson"),
+    )
+    .await;
+    let captured = placed(
+        &setting,
+        &format!("capture --config {PLACE} --stream {ARN}"),
+    )
+    .await;
+    let lines = text(&captured.stdout);
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    let record: serde_json::Value = serde_json::from_str(&lines).unwrap();
+    assert_eq!(
+        (&record["partition-key"], &record["data"]),
+        (&"key-1".into(), &"one".into())
+    );
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_look_find_streams_and_tables_by_the_configuration_alone() {
+    let setting = Setting::new(1).await;
+    setting.drop_manifest("totals", "[grants]\nstate = true\n");
+    setting.drop_plugin("totals", &guest("totals"));
+    std::fs::write(
+        setting.path().join("lines"),
+        "{\"carrier\":\"UA\",\"flight\":1,\"dep_delay\":1}\n",
+    )
+    .unwrap();
+    let host = setting.host("a");
+    let last = setting.put(&setting.path().join("lines")).await;
+    setting.until_checkpointed("totals", &last).await;
+    assert!(host.terminate().await.success());
+    let looks = [
+        ("leases totals --config place.toml", "shardId-000000000000"),
+        (
+            "doctor totals --stream flights --watch-for 0s --config place.toml",
+            "flights, ACTIVE",
+        ),
+        ("consumers flights --config place.toml", "consumer"),
+        (
+            "state totals --shard shardId-000000000000 --config place.toml",
+            "UA",
+        ),
+    ];
+    for (typed, expected) in looks {
+        let output = placed(&setting, typed).await;
+        let told = text(&output.stdout);
+        assert!(told.contains(expected), "{typed}: {told}");
+    }
+    setting.stop().await;
+}
+
+/// A host that knows nothing but its file.
+fn host_of_file(folder: &std::path::Path, config: &str) -> Host {
+    std::fs::create_dir_all(folder.join("plugins")).unwrap();
+    std::fs::write(folder.join("shardmill.toml"), config).unwrap();
+    let mut command = std::process::Command::new(binary());
+    command
+        .arg("run")
+        .env_clear()
+        .env("HOME", folder)
+        .env("TMPDIR", folder)
+        .env("AWS_EC2_METADATA_DISABLED", "true");
+    Host::run("host", command, folder)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_credentials_says_so_at_its_start_waits_and_ends_as_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host_of_file(
+        folder.path(),
+        "stream = \"orders\"\n[aws]\nregion = \"eu-west-1\"\n",
+    );
+    eventually("it started", || host.log().contains("host started")).await;
+    let log = host.log();
+    let missing = log
+        .lines()
+        .position(|line| {
+            line.contains("something is missing, waiting for it")
+                && line.contains("credentials: there are none")
+                && line.contains("set AWS_PROFILE to a profile that has them")
+        })
+        .unwrap_or_else(|| panic!("{log}"));
+    let started = log.lines().position(|line| line.contains("host started"));
+    assert!(missing < started.unwrap(), "{log}");
+    assert_eq!(host.terminate().await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_a_region_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host_of_file(folder.path(), "stream = \"orders\"\n");
+    let log = host.log_path().to_owned();
+    assert_eq!(host.ended().await.code(), Some(1));
+    let told = std::fs::read_to_string(log).unwrap();
+    assert!(told.contains("error: no AWS region: set one"), "{told}");
+}
