@@ -1,22 +1,32 @@
 //! One shard's pipeline: fetch, batch, deliver, flush, settle, checkpoint, until the shard ends or
 //! the lease goes.
+//!
+//! ```text
+//!   ShardPipeline ── selects what is next, and applies what came of it
+//!    ├─ Intake    the reader and its buffer: what is free to deliver
+//!    ├─ Delivery  the instance, and what failed: calls, judges, tries again
+//!    ├─ Saving    output, checkpoint, state: what is settled, and written
+//!    ├─ Versions  which version of the plugin the shard is to run
+//!    └─ Trouble   what is in the shard's way, as the status and the row show it
+//! ```
 
 mod buffer;
-mod consumer;
-mod deliver;
+mod context;
+mod delivery;
 mod fetch;
 mod give_up;
 mod instance;
-mod leave;
+mod intake;
 mod log_allowance;
 mod opening;
 mod output;
-mod reading;
-mod shard_end;
-mod state;
-mod swap;
-mod trial;
+mod ports;
+mod saving;
+mod shard;
 mod trouble;
+mod versions;
 
-pub(crate) use consumer::{Consumer, ConsumerPorts, PipelineEnd};
+pub(crate) use context::ShardContext;
 pub(crate) use log_allowance::LogAllowance;
+pub(crate) use ports::PipelinePorts;
+pub(crate) use shard::{PipelineEnd, ShardPipeline};

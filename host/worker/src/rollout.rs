@@ -26,7 +26,7 @@ pub struct SharedRollout {
 
 struct Shared {
     plugin: PluginName,
-    // Every consumer of the plugin asks it between batches; never held across an await.
+    // Every pipeline of the plugin asks it between batches; never held across an await.
     inner: Mutex<Inner>,
     revision: watch::Sender<u64>,
 }
@@ -44,7 +44,7 @@ pub(crate) enum Assigned {
     Probe(Version),
 }
 
-/// One consumer's sight of it.
+/// One pipeline's view of it.
 pub(crate) struct RolloutView {
     shared: SharedRollout,
     revision: watch::Receiver<u64>,
@@ -216,7 +216,7 @@ impl Inner {
 }
 
 impl RolloutView {
-    /// Returns once a shard's role may have changed since the last call, or since this sight began.
+    /// Returns once a shard's role may have changed since the last call, or since this view began.
     /// Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         if self.revision.changed().await.is_err() {

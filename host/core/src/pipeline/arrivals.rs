@@ -11,7 +11,7 @@ const BATCHES_MAX: usize = 256;
 /// Arrival times by position, in order: of each record of the last batch, and of the first and the
 /// last record of those before it.
 #[derive(Debug, Default)]
-pub struct Arrivals {
+pub(super) struct Arrivals {
     earlier: VecDeque<Earlier>,
     batch: Vec<(Position, u64)>,
 }
@@ -39,7 +39,7 @@ impl Earlier {
 
 impl Arrivals {
     /// A batch goes into delivery; what is settled by now need not be asked about again.
-    pub fn delivering(&mut self, batch: &[Record], settled: Option<&Position>) {
+    pub(super) fn delivering(&mut self, batch: &[Record], settled: Option<&Position>) {
         // Another attempt at what is known adds nothing.
         if let (Some(known), Some(last)) = (self.last_known(), batch.last())
             && last.position <= *known
@@ -77,7 +77,7 @@ impl Arrivals {
 
     /// When the last record up to `settled` arrived, in milliseconds since the Unix epoch; `None`
     /// if that is not known.
-    pub fn up_to(&self, settled: &Position) -> Option<u64> {
+    pub(super) fn up_to(&self, settled: &Position) -> Option<u64> {
         let in_batch = self.batch.iter().rev().find(|(at, _)| at <= settled);
         if let Some((_, arrival_ms)) = in_batch {
             return Some(*arrival_ms);
@@ -89,7 +89,7 @@ impl Arrivals {
 
     /// When the oldest record after `settled` arrived, or one of its batch before it; `None` if all
     /// is settled, or that is not known. Older than the truth, never younger.
-    pub fn oldest_after(&self, settled: Option<&Position>) -> Option<u64> {
+    pub(super) fn oldest_after(&self, settled: Option<&Position>) -> Option<u64> {
         let is_open = |position: &Position| settled.is_none_or(|settled| position > settled);
         let earlier = self
             .earlier

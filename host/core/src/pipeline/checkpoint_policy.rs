@@ -51,7 +51,7 @@ impl fmt::Display for CheckpointReason {
 
 /// Settled progress that is not written yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Unwritten {
+pub(super) struct Unwritten {
     records: u64,
     bytes: u64,
     since: Option<Moment>,
@@ -59,29 +59,24 @@ pub struct Unwritten {
 
 impl Unwritten {
     /// Counts settled records.
-    pub fn add(&mut self, records: u64, bytes: u64, now: Moment) {
+    pub(super) fn add(&mut self, records: u64, bytes: u64, now: Moment) {
         self.records += records;
         self.bytes += bytes;
         self.since.get_or_insert(now);
     }
 
     /// Forgets what was written.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
     /// Starts waiting anew for what could not be written, without forgetting how much it is.
-    pub fn postpone(&mut self, now: Moment) {
+    pub(super) fn postpone(&mut self, now: Moment) {
         self.since = self.since.map(|_| now);
     }
 
-    /// Whether there is anything to write.
-    pub fn is_empty(self) -> bool {
-        self.since.is_none()
-    }
-
     /// Whether, and why, to write now.
-    pub fn due(self, policy: &CheckpointPolicy, now: Moment) -> Option<CheckpointReason> {
+    pub(super) fn due(self, policy: &CheckpointPolicy, now: Moment) -> Option<CheckpointReason> {
         let since = self.since?;
         if self.records >= policy.records {
             return Some(CheckpointReason::Records);
@@ -93,7 +88,7 @@ impl Unwritten {
     }
 
     /// How long until age alone makes it due; `None` if there is nothing to write.
-    pub fn due_in(self, policy: &CheckpointPolicy, now: Moment) -> Option<Duration> {
+    pub(super) fn due_in(self, policy: &CheckpointPolicy, now: Moment) -> Option<Duration> {
         Some(policy.age.saturating_sub(now.since(self.since?)))
     }
 }
@@ -158,13 +153,13 @@ mod tests {
         let mut unwritten = Unwritten::default();
         unwritten.postpone(now);
         assert!(
-            unwritten.is_empty(),
+            unwritten.since.is_none(),
             "waiting anew makes nothing out of nothing"
         );
         unwritten.add(1, 0, now);
         unwritten.postpone(now);
-        assert!(!unwritten.is_empty());
+        assert!(unwritten.since.is_some());
         unwritten.clear();
-        assert!(unwritten.is_empty());
+        assert!(unwritten.since.is_none());
     }
 }

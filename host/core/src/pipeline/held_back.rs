@@ -10,14 +10,14 @@ const BATCHES_MAX: usize = 256;
 
 /// How many records the plugin holds back.
 #[derive(Debug, Default)]
-pub struct HeldBack {
+pub(super) struct HeldBack {
     /// The last record of a batch, and how many of it are held back.
     batches: VecDeque<(Position, u64)>,
 }
 
 impl HeldBack {
     /// Of the batch that ends with `last` the plugin holds back so many records.
-    pub fn add(&mut self, last: Position, records: u64) {
+    pub(super) fn add(&mut self, last: Position, records: u64) {
         if records == 0 {
             return;
         }
@@ -31,18 +31,18 @@ impl HeldBack {
     }
 
     /// Everything up to `position` is settled.
-    pub fn settled(&mut self, position: &Position) {
+    pub(super) fn settled(&mut self, position: &Position) {
         let settled = self.batches.partition_point(|(last, _)| last <= position);
         self.batches.drain(..settled);
     }
 
     /// The plugin holds nothing back any more.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.batches.clear();
     }
 
     /// How many records are held back.
-    pub fn records(&self) -> u64 {
+    pub(super) fn records(&self) -> u64 {
         self.batches.iter().map(|(_, records)| records).sum()
     }
 }

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::keeper::Keeper;
 use crate::freezer::Freezer;
-use crate::pipeline::{Consumer, PipelineEnd};
+use crate::pipeline::{PipelineEnd, ShardPipeline};
 use crate::signs::SignsOwner;
 use crate::status::{ShardState, StatusBoard};
 
@@ -21,7 +21,7 @@ pub(crate) struct HoldingEnd {
 pub(crate) struct Holding {
     pub(crate) key: LeaseKey,
     pub(crate) keeper: Keeper,
-    pub(crate) consumer: Consumer,
+    pub(crate) pipeline: ShardPipeline,
     pub(crate) status: StatusBoard,
     pub(crate) freezer: Freezer,
     /// Ends the shard's gauges with the holding.
@@ -35,7 +35,7 @@ impl Holding {
         let Self {
             key,
             keeper,
-            consumer,
+            pipeline,
             status,
             freezer,
             signs: _signs,
@@ -44,7 +44,7 @@ impl Holding {
         let mut keeper_task = JoinSet::new();
         keeper_task.spawn(freezer.clone().guard(keeper.run()));
         let mut pipeline_task = JoinSet::new();
-        pipeline_task.spawn(freezer.guard(consumer.run()));
+        pipeline_task.spawn(freezer.guard(pipeline.run()));
         let end = match pipeline_task.join_next().await {
             Some(Ok(end)) => end,
             Some(Err(error)) => PipelineEnd::Failed(error.to_string()),

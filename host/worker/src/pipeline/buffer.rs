@@ -24,9 +24,9 @@ pub(super) struct Buffer {
     reservation: Option<Reservation>,
     waiting_since: Option<Instant>,
     /// How far the tip was ahead of the last reply that came in here; `None` before the first.
-    pub(super) millis_behind_latest: Option<u64>,
-    /// Set once Kinesis said that the shard has ended.
-    pub(super) ended: Option<Vec<Shard>>,
+    millis_behind_latest: Option<u64>,
+    /// Set once Kinesis said that the shard has ended, with the children if it named them.
+    ended: Option<Vec<Shard>>,
 }
 
 impl Buffer {
@@ -55,8 +55,8 @@ impl Buffer {
             .sort_by(|a, b| a.position.cmp(&b.position));
     }
 
-    /// When the first record in here arrived, in milliseconds since the Unix epoch, if Kinesis
-    /// told.
+    /// When the first record in here arrived, in milliseconds since the Unix epoch, if that is
+    /// known.
     pub(super) fn first_arrival_ms(&self) -> Option<u64> {
         let first = self.again.front().or_else(|| self.records.front())?;
         (first.arrival_ms > 0).then_some(first.arrival_ms)
@@ -66,17 +66,29 @@ impl Buffer {
         !self.again.is_empty()
     }
 
-    pub(super) fn has_new(&self) -> bool {
-        !self.records.is_empty()
+    /// Whether all of the shard was read.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// The children that Kinesis named at the shard's end.
+    pub(super) fn take_children(&mut self) -> Vec<Shard> {
+        self.ended.take().unwrap_or_default()
+    }
+
+    /// How far the tip was ahead of the last reply that came in here; `None` before the first.
+    pub(super) fn millis_behind_latest(&self) -> Option<u64> {
+        self.millis_behind_latest
     }
 
     /// Whether a batch of new records should go now: full, old enough, or the last one.
     pub(super) fn is_batch_due(&self, limits: &BatchLimits) -> bool {
-        !self.records.is_empty()
-            && (self.ended.is_some()
-                || self.records.len() >= limits.records
-                || self.bytes >= limits.bytes
-                || self.due_in(limits).is_some_and(|wait| wait.is_zero()))
+        if self.records.is_empty() {
+            return false;
+        }
+        let is_full = self.records.len() >= limits.records || self.bytes >= limits.bytes;
+        let due_in = self.due_in(limits);
+        is_full || self.is_at_end() || due_in.is_some_and(|wait| wait.is_zero())
     }
 
     /// How long until the window alone makes a batch due; `None` without records.
@@ -116,7 +128,7 @@ impl Buffer {
         Some(record)
     }
 
-    /// Lets go of all new records: they will be read again, and so will the shard's end behind
+    /// Drops all new records: they will be read again, and so will the shard's end behind
     /// them.
     pub(super) fn forget_new(&mut self) {
         if self.records.is_empty() {

@@ -1,34 +1,33 @@
-//! Reads one shard ahead of the consumer, within the host's byte budget: polled within the shard's
+//! Reads one shard ahead of its pipeline, within the host's byte budget: polled within the shard's
 //! rates, or pushed by enhanced fan-out. What comes either way goes one way from here:
 //! [`ShardReader::take_in`].
 
+mod poller;
 mod polling;
 mod quiet;
 mod room;
 mod subscribed;
+mod word;
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::pipeline::{Accepted, Arrival, ReadCursor, Renewal, Renewals};
-use shardmill_core::ports::{Clock, ReadError, StreamReader};
+use shardmill_core::ports::ReadError;
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Gap, Position, ReadFrom, Record, Shard, ShardId};
-use shardmill_core::time::Moment;
-use tokio::sync::{Notify, mpsc, watch};
+use shardmill_core::stream::{Gap, Position, ReadFrom, Record, Shard};
+use tokio::sync::mpsc;
 
-use self::polling::Poller;
-pub(super) use self::room::HeldUp;
+use self::poller::Poller;
+pub(super) use self::word::ReaderWord;
+use super::context::ShardContext;
 use super::opening::Opener;
-use crate::budget::{ByteShare, Reservation};
+use crate::budget::Reservation;
 use crate::fan_out::FanOutView;
 use crate::metrics;
-use crate::options::WorkerOptions;
 use crate::pace::Pace;
-use crate::signs::Signs;
-use crate::status::{ShardRetrieval, StatusBoard, Why};
+use crate::status::{ShardRetrieval, Why};
 
-/// Replies waiting for the consumer: one, so that reading and processing overlap, and no more is
+/// Replies waiting for the pipeline: one, so that reading and processing overlap, and no more is
 /// held than needed.
 pub(super) const CHUNKS_MAX: usize = 1;
 
@@ -54,26 +53,9 @@ pub(super) struct Start {
 
 /// Reads one shard.
 pub(super) struct ShardReader {
-    pub(super) reader: Arc<dyn StreamReader>,
-    /// Set if the shard is subscribed to where that is possible.
-    pub(super) fan_out: Option<FanOutView>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) budget: ByteShare,
-    pub(super) options: Arc<WorkerOptions>,
-    pub(super) status: StatusBoard,
-    pub(super) signs: Signs,
-    pub(super) shard: ShardId,
-    pub(super) chunks: mpsc::Sender<Chunk>,
-    /// When Kinesis last gave a good reply, or a refusal that every host would get.
-    pub(super) heard_at: Arc<watch::Sender<Moment>>,
-    /// Why the shard cannot be read, once that lasts.
-    pub(super) trouble: Arc<watch::Sender<Option<String>>>,
-    /// Whether this host keeps it from reading.
-    pub(super) held_up: HeldUp,
-    /// The stream whose checkpoints these are.
-    pub(super) identity: StreamIdentity,
-    /// Told when the stream may be another one.
-    pub(super) doubts: Arc<Notify>,
+    context: Arc<ShardContext>,
+    chunks: mpsc::Sender<Chunk>,
+    word: ReaderWord,
 }
 
 /// Where a reader is, and what it does on the way.
@@ -107,22 +89,32 @@ enum Stop {
 struct Over;
 
 impl ShardReader {
-    /// Reads until the shard ends or nobody listens. Every wait ends when the consumer is gone,
+    /// A reader that hands what it reads to `chunks`, and lets its pipeline know the rest by
+    /// `word`.
+    pub(super) fn new(
+        context: Arc<ShardContext>,
+        chunks: mpsc::Sender<Chunk>,
+        word: ReaderWord,
+    ) -> Self {
+        Self {
+            context,
+            chunks,
+            word,
+        }
+    }
+
+    /// Reads until the shard ends or nobody listens. Every wait ends when the pipeline is gone,
     /// since the task is aborted with it.
     pub(super) async fn run(self, start: Start) {
-        let opener = Opener::new(
-            self.options.plugin.to_string(),
-            self.shard.clone(),
-            start.settled.clone(),
-        );
+        let opener = Opener::new(Arc::clone(&self.context), start.settled.clone());
         let mut place = Place {
             cursor: ReadCursor::new(start.from, start.settled),
             opener,
             refused_bytes: 0,
             is_stream_in_doubt: false,
         };
-        let mut poller = Poller::new(&self.options.reads);
-        let Over = if let Some(fan_out) = &self.fan_out {
+        let mut poller = Poller::new(&self.context.options().reads);
+        let Over = if let Some(fan_out) = &self.context.ports().fan_out {
             self.alternate(&mut place, &mut poller, fan_out).await
         } else {
             self.show_retrieval(ShardRetrieval::Polling);
@@ -160,11 +152,16 @@ impl ShardReader {
                 Err(over) => return over,
             };
             let labels = [
-                ("plugin", self.options.plugin.to_string()),
+                ("plugin", self.context.plugin()),
                 ("reason", end.code().to_owned()),
             ];
             ::metrics::counter!(metrics::SUBSCRIPTION_ENDS, &labels).increment(1);
-            match renewals.after(end, self.clock.now(), self.options.backoff, fastrand::f64()) {
+            match renewals.after(
+                end,
+                self.context.now(),
+                self.context.options().backoff,
+                fastrand::f64(),
+            ) {
                 Renewal::AtOnce => {}
                 Renewal::AfterResting(wait) => tokio::time::sleep(wait).await,
                 Renewal::AfterPolling(wait) => {
@@ -178,7 +175,7 @@ impl ShardReader {
     }
 
     /// The one way of everything that is read, polled or pushed: order and repeats are checked,
-    /// aggregates are opened, what is new goes to the consumer. Not to be cut off half-way: what is
+    /// aggregates are opened, what is new goes to the pipeline. Not to be cut off half-way: what is
     /// accepted counts as fetched.
     async fn take_in(
         &self,
@@ -186,19 +183,18 @@ impl ShardReader {
         arrival: Arrival,
         mut reservation: Reservation,
     ) -> Result<TakenIn, Stop> {
-        let now = self.clock.now();
+        let now = self.context.now();
         let Accepted {
             arrival,
             repeats,
             gap,
         } = place.cursor.accept(arrival, now).map_err(Stop::Refused)?;
-        self.heard_at.send_replace(now);
+        self.word.heard(now);
         if let Some(gap) = gap {
             self.note_gap(&gap);
         }
         if repeats > 0 {
-            let plugin = self.options.plugin.to_string();
-            ::metrics::counter!(metrics::REPEATS, "plugin" => plugin).increment(repeats);
+            self.context.count(metrics::REPEATS, repeats);
         }
         let bytes = arrival.cost_bytes();
         let taken = TakenIn {
@@ -224,10 +220,12 @@ impl ShardReader {
             ended,
         } = arrival;
         if let Some(behind) = millis_behind_latest {
-            self.signs.gauge(metrics::BEHIND, behind as f64 / 1_000.0);
+            self.context
+                .signs()
+                .gauge(metrics::BEHIND, behind as f64 / 1_000.0);
         }
-        self.signs.behind(millis_behind_latest);
-        self.status.update_shard(&self.shard, |status| {
+        self.context.signs().behind(millis_behind_latest);
+        self.context.update_status(|status| {
             status.millis_behind_latest = millis_behind_latest;
             status.is_at_tip = records.is_empty() && millis_behind_latest.unwrap_or(0) == 0;
         });
@@ -245,7 +243,7 @@ impl ShardReader {
         if is_last { Err(Over) } else { Ok(()) }
     }
 
-    /// Waits until the consumer has room. `Err` if there is none.
+    /// Waits until the pipeline has room. `Err` if there is none.
     async fn send(
         &self,
         records: Vec<Record>,
@@ -254,7 +252,7 @@ impl ShardReader {
         ended: Option<Vec<Shard>>,
     ) -> Result<(), Over> {
         if let Some(last) = records.last() {
-            self.status.update_shard(&self.shard, |status| {
+            self.context.update_status(|status| {
                 status.fetched = Some(last.position.clone());
             });
         } else if ended.is_none() {
@@ -275,9 +273,10 @@ impl ShardReader {
     /// A shard that Kinesis does not know, or a place that it refuses, may mean that the stream was
     /// deleted and created again: old checkpoints mean nothing there, and must not be read from.
     async fn verify_stream(&self) -> Result<(), ReadError> {
-        match self.reader.identity().await? {
+        match self.context.ports().reader.identity().await? {
             Some(identity)
-                if identity == self.identity || SeededBug::IgnoresStreamIdentity.is_on() =>
+                if identity == self.context.ports().identity
+                    || SeededBug::IgnoresStreamIdentity.is_on() =>
             {
                 Ok(())
             }
@@ -292,10 +291,10 @@ impl ShardReader {
 
     /// Records may have been lost before they were read: never silently.
     fn note_gap(&self, gap: &Gap) {
-        let plugin = &self.options.plugin;
-        ::metrics::counter!(metrics::GAPS, "plugin" => plugin.to_string()).increment(1);
-        tracing::warn!(%plugin, shard = %self.shard, %gap, "records may be lost to retention");
-        self.status.update_shard(&self.shard, |status| {
+        let plugin = &self.context.options().plugin;
+        self.context.count(metrics::GAPS, 1);
+        tracing::warn!(%plugin, shard = %self.context.shard(), %gap, "records may be lost to retention");
+        self.context.update_status(|status| {
             status.gaps.count += 1;
             status.gaps.last = Some(gap.to_string());
         });
@@ -305,14 +304,17 @@ impl ShardReader {
     fn show_read_error(&self, error: Option<&ReadError>, failures: u32) {
         let text = error.map(ToString::to_string);
         match &text {
-            Some(text) => self.signs.failed(Why::Reading, failures, text.clone()),
-            None => self.signs.clear(Why::Reading),
+            Some(text) => self
+                .context
+                .signs()
+                .failed(Why::Reading, failures, text.clone()),
+            None => self.context.signs().clear(Why::Reading),
         }
         if error.is_none() {
-            self.trouble.send_if_modified(|told| told.take().is_some());
+            self.word.set_trouble(None);
         }
         let mut has_changed = false;
-        self.status.update_shard(&self.shard, |status| {
+        self.context.update_status(|status| {
             has_changed = status.read_error.is_some() != text.is_some();
             status.read_error = text;
         });
@@ -322,13 +324,14 @@ impl ShardReader {
     }
 
     fn set_unreadable(&self, is_unreadable: bool) {
-        self.signs
+        self.context
+            .signs()
             .gauge(metrics::UNREADABLE, if is_unreadable { 1.0 } else { 0.0 });
     }
 
     fn show_retrieval(&self, retrieval: ShardRetrieval) {
-        self.status
-            .update_shard(&self.shard, |status| status.retrieval = retrieval);
+        self.context
+            .update_status(|status| status.retrieval = retrieval);
     }
 }
 
@@ -336,7 +339,7 @@ impl Drop for ShardReader {
     /// Whoever reads the shard next says whether it can be read.
     fn drop(&mut self) {
         self.set_unreadable(false);
-        self.signs.clear(Why::Reading);
-        self.signs.clear(Why::Buffer);
+        self.context.signs().clear(Why::Reading);
+        self.context.signs().clear(Why::Buffer);
     }
 }

@@ -50,10 +50,6 @@ impl Instance {
         self.context.epoch.0
     }
 
-    pub(super) fn version(&self) -> &Arc<dyn ProcessorFactory> {
-        &self.version
-    }
-
     pub(super) fn is_alive(&self) -> bool {
         self.processor.is_some()
     }

@@ -1,12 +1,14 @@
 //! Opens the aggregates of a reply, a few at a time: opened, small records take several times the
 //! bytes they came in.
 
+use std::sync::Arc;
 use std::vec;
 
 use shardmill_core::kpl::{Damage, Expansion, expand};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Position, Record, ShardId};
+use shardmill_core::stream::{Position, Record};
 
+use super::context::ShardContext;
 use crate::metrics;
 
 /// What is opened of a reply goes on once it costs this much more than it came with, so that a
@@ -16,8 +18,7 @@ const GROWTH_MAX: usize = 1 << 20;
 
 /// Opens what one reader accepts.
 pub(super) struct Opener {
-    plugin: String,
-    shard: ShardId,
+    context: Arc<ShardContext>,
     /// User records up to and including this one are settled and are dropped.
     settled: Option<Position>,
     /// Aggregates in this run of the reader that could not be opened.
@@ -25,18 +26,22 @@ pub(super) struct Opener {
 }
 
 /// Whole Kinesis records of a reply, opened.
+#[derive(Default)]
 pub(super) struct Opened {
     pub(super) records: Vec<Record>,
     /// What the Kinesis records cost before they were opened.
     pub(super) closed_bytes: usize,
+    /// What the opened records cost.
+    bytes: usize,
+    /// Records that were settled before, and dropped.
+    repeats: u64,
 }
 
 impl Opener {
-    pub(super) fn new(plugin: String, shard: ShardId, settled: Option<Position>) -> Self {
+    pub(super) fn new(context: Arc<ShardContext>, settled: Option<Position>) -> Self {
         let settled = settled.filter(|_| !SeededBug::DeliversSettledAgain.is_on());
         Self {
-            plugin,
-            shard,
+            context,
             settled,
             damaged: 0,
         }
@@ -46,62 +51,69 @@ impl Opener {
     pub(super) fn open_some(&mut self, closed: &mut vec::IntoIter<Record>) -> Opened {
         let mut opened = Opened {
             records: Vec::with_capacity(closed.len()),
-            closed_bytes: 0,
+            ..Opened::default()
         };
-        let (mut cost, mut repeats) = (0, 0_u64);
         for record in closed.by_ref() {
             opened.closed_bytes += record.cost_bytes();
-            let mut keep = |record: Record, settled: Option<&Position>| {
-                let is_settled = |settled: &Position| {
-                    let drops_rest = SeededBug::DropsRestOfAggregate.is_on();
-                    record.position <= *settled
-                        || (drops_rest && record.position.sequence == settled.sequence)
-                };
-                if settled.is_some_and(is_settled) {
-                    repeats += 1;
-                } else {
-                    cost += record.cost_bytes();
-                    opened.records.push(record);
-                }
-            };
             match expand(record) {
                 // Most streams have no others: no list for one record.
-                Expansion::Plain(record) => keep(record, self.settled.as_ref()),
+                Expansion::Plain(record) => self.keep_if_new(record, &mut opened),
                 Expansion::Aggregate(records) => {
                     self.note_opened(records.len());
                     for record in records {
-                        keep(record, self.settled.as_ref());
+                        self.keep_if_new(record, &mut opened);
                     }
                 }
                 Expansion::Damaged(record, damage) => {
                     self.note_damage(&record.position, damage);
-                    keep(record, self.settled.as_ref());
+                    self.keep_if_new(record, &mut opened);
                 }
             }
-            if cost >= opened.closed_bytes + GROWTH_MAX {
+            if opened.bytes >= opened.closed_bytes + GROWTH_MAX {
                 break;
             }
         }
-        if repeats > 0 {
-            ::metrics::counter!(metrics::REPEATS, "plugin" => self.plugin.clone())
-                .increment(repeats);
+        if opened.repeats > 0 {
+            self.context.count(metrics::REPEATS, opened.repeats);
         }
         opened
     }
 
+    /// The cursor dropped whole Kinesis records that are settled. It cannot look inside of an
+    /// aggregate, of which the first user records may be settled and the others not.
+    fn keep_if_new(&self, record: Record, opened: &mut Opened) {
+        if self.is_settled(&record.position) {
+            opened.repeats += 1;
+        } else {
+            opened.bytes += record.cost_bytes();
+            opened.records.push(record);
+        }
+    }
+
+    fn is_settled(&self, position: &Position) -> bool {
+        let Some(settled) = &self.settled else {
+            return false;
+        };
+        let is_dropped_by_bug =
+            SeededBug::DropsRestOfAggregate.is_on() && position.sequence == settled.sequence;
+        position <= settled || is_dropped_by_bug
+    }
+
     fn note_opened(&self, user_records: usize) {
         let outcome = if user_records == 0 { "empty" } else { "opened" };
-        ::metrics::counter!(metrics::AGGREGATES, "plugin" => self.plugin.clone(), "outcome" => outcome).increment(1);
+        let plugin = self.context.plugin();
+        ::metrics::counter!(metrics::AGGREGATES, "plugin" => plugin, "outcome" => outcome)
+            .increment(1);
     }
 
     fn note_damage(&mut self, position: &Position, damage: Damage) {
-        let (plugin, why) = (self.plugin.clone(), damage.code());
+        let (plugin, why) = (self.context.plugin(), damage.code());
         ::metrics::counter!(metrics::DAMAGED_AGGREGATES, "plugin" => plugin, "why" => why)
             .increment(1);
         self.damaged += 1;
         // Powers of two: a producer that goes wrong does so with every record.
         if self.damaged.is_power_of_two() {
-            let (shard, damaged) = (&self.shard, self.damaged);
+            let (shard, damaged) = (self.context.shard(), self.damaged);
             tracing::warn!(%shard, %position, %damage, damaged, "an aggregate cannot be opened, \
                 delivering it unopened");
         }

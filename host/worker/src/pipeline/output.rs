@@ -4,32 +4,45 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::backoff::Backoff;
-use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{DeadLetter, DeadLetters, Origin, PortFuture, Sink, SinkError};
-use shardmill_core::stream::{Emitted, Position, ShardId};
+use shardmill_core::ports::{DeadLetter, Origin, PortFuture, SinkError};
+use shardmill_core::stream::{Emitted, Position};
 use tokio::time::Instant;
 
+use super::context::ShardContext;
 use crate::holding::{Gate, Stopped};
-use crate::signs::{Signs, Stage};
+use crate::signs::Stage;
 use crate::status::Why;
 
 /// The pipeline's side of the sink. A sink that fails blocks its shard, visibly; it loses nothing.
 pub(super) struct Output {
-    pub(super) sink: Arc<dyn Sink>,
-    pub(super) dead_letters: Arc<dyn DeadLetters>,
-    pub(super) backoff: Backoff,
-    pub(super) signs: Signs,
-    pub(super) plugin: PluginName,
-    pub(super) shard: ShardId,
-    /// How long outputs may fail to be stored before the lease is given up: another host may reach
-    /// the sink.
-    pub(super) deadline: Duration,
+    context: Arc<ShardContext>,
     /// Sinks that were given output since the last flush.
-    pub(super) unflushed: BTreeSet<String>,
+    unflushed: BTreeSet<String>,
+}
+
+/// Failures in a row to store the same thing.
+struct Failures {
+    count: u32,
+    since: Instant,
+}
+
+impl Failures {
+    fn none() -> Self {
+        Self {
+            count: 0,
+            since: Instant::now(),
+        }
+    }
 }
 
 impl Output {
+    pub(super) fn new(context: Arc<ShardContext>) -> Self {
+        Self {
+            context,
+            unflushed: BTreeSet::new(),
+        }
+    }
+
     /// Writes `emitted`, trying again until it works or the lease is lost.
     pub(super) async fn write(
         &mut self,
@@ -44,48 +57,39 @@ impl Output {
             .iter()
             .map(|piece| piece.destination.clone())
             .collect();
-        self.storing(&sinks);
+        self.show_storing(&sinks);
         self.unflushed.extend(sinks);
         let emitted = Arc::new(emitted);
         let origin = Arc::new(Origin {
-            plugin: self.plugin.clone(),
-            shard: self.shard.clone(),
+            plugin: self.context.options().plugin.clone(),
+            shard: self.context.shard().clone(),
             through,
         });
-        let (mut failures, since) = (0, Instant::now());
-        loop {
-            match self
-                .answered(
-                    self.sink.write(Arc::clone(&origin), Arc::clone(&emitted)),
-                    gate,
-                )
-                .await?
-            {
-                Ok(()) => {
-                    self.recovered(failures);
-                    return Ok(());
-                }
-                Err(error) => self.failed(&error, (&mut failures, since), gate).await?,
-            }
+        let sink = &self.context.ports().sink;
+        let mut failures = Failures::none();
+        while let Err(error) = self
+            .answered(sink.write(Arc::clone(&origin), Arc::clone(&emitted)), gate)
+            .await?
+        {
+            self.failed(&error, &mut failures, gate).await?;
         }
+        self.recovered(&failures);
+        Ok(())
     }
 
     /// Returns once all that was written is stored.
     pub(super) async fn flush(&mut self, gate: &mut Gate) -> Result<(), Stopped> {
         if !self.unflushed.is_empty() {
-            self.storing(&self.unflushed);
+            self.show_storing(&self.unflushed);
         }
-        let (mut failures, since) = (0, Instant::now());
-        loop {
-            match self.answered(self.sink.flush(), gate).await? {
-                Ok(()) => {
-                    self.recovered(failures);
-                    self.unflushed.clear();
-                    return Ok(());
-                }
-                Err(error) => self.failed(&error, (&mut failures, since), gate).await?,
-            }
+        let sink = &self.context.ports().sink;
+        let mut failures = Failures::none();
+        while let Err(error) = self.answered(sink.flush(), gate).await? {
+            self.failed(&error, &mut failures, gate).await?;
         }
+        self.recovered(&failures);
+        self.unflushed.clear();
+        Ok(())
     }
 
     /// Returns once the dead letters are stored in the sink named `target`.
@@ -95,21 +99,18 @@ impl Output {
         letters: Arc<Vec<DeadLetter>>,
         gate: &mut Gate,
     ) -> Result<(), Stopped> {
-        self.signs
-            .enter(Stage::Storing(format!("dead letters in {target}")));
-        let (mut failures, since) = (0, Instant::now());
-        loop {
-            match self
-                .answered(self.dead_letters.store(target, Arc::clone(&letters)), gate)
-                .await?
-            {
-                Ok(()) => {
-                    self.recovered(failures);
-                    return Ok(());
-                }
-                Err(error) => self.failed(&error, (&mut failures, since), gate).await?,
-            }
+        let stage = Stage::Storing(format!("dead letters in {target}"));
+        self.context.enter(stage);
+        let dead_letters = &self.context.ports().dead_letters;
+        let mut failures = Failures::none();
+        while let Err(error) = self
+            .answered(dead_letters.store(target, Arc::clone(&letters)), gate)
+            .await?
+        {
+            self.failed(&error, &mut failures, gate).await?;
         }
+        self.recovered(&failures);
+        Ok(())
     }
 
     /// The answer, for which a lost lease does not wait, and nobody longer than the deadline.
@@ -118,7 +119,7 @@ impl Output {
         call: PortFuture<'_, Result<(), SinkError>>,
         gate: &mut Gate,
     ) -> Result<Result<(), SinkError>, Stopped> {
-        let deadline = self.deadline;
+        let deadline = self.deadline();
         tokio::select! {
             biased;
             answer = call => Ok(answer),
@@ -128,43 +129,47 @@ impl Output {
         }
     }
 
-    fn storing(&self, sinks: &BTreeSet<String>) {
-        let sinks = sinks
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(", ");
-        self.signs
-            .enter(Stage::Storing(format!("output in {sinks}")));
+    /// How long outputs may fail to be stored before the lease is given up: another host may reach
+    /// the sink.
+    fn deadline(&self) -> Duration {
+        self.context.options().leases.checkpoint_deadline
     }
 
-    fn recovered(&self, failures: u32) {
-        if failures > 0 {
-            self.signs.clear(Why::Sink);
+    fn show_storing(&self, sinks: &BTreeSet<String>) {
+        let sinks: Vec<&str> = sinks.iter().map(String::as_str).collect();
+        let stage = Stage::Storing(format!("output in {}", sinks.join(", ")));
+        self.context.enter(stage);
+    }
+
+    fn recovered(&self, failures: &Failures) {
+        if failures.count > 0 {
+            self.context.signs().clear(Why::Sink);
         }
     }
 
+    /// Waits before the next try; fails if there is none.
     async fn failed(
         &self,
         error: &SinkError,
-        (failures, since): (&mut u32, Instant),
+        failures: &mut Failures,
         gate: &mut Gate,
     ) -> Result<(), Stopped> {
-        *failures += 1;
-        if since.elapsed() >= self.deadline {
-            let deadline = self.deadline;
+        failures.count += 1;
+        if failures.since.elapsed() >= self.deadline() {
+            let deadline = self.deadline();
             return Err(Stopped::Stuck(format!(
                 "output could not be stored for {deadline:?}: {error}"
             )));
         }
+        let failures = failures.count;
         if failures.is_power_of_two() {
-            tracing::warn!(shard = %self.shard, %error, failures, "output cannot be stored, \
+            tracing::warn!(shard = %self.context.shard(), %error, failures, "output cannot be stored, \
                 trying again");
         }
-        self.signs.failed(Why::Sink, *failures, error.to_string());
-        let wait = self.backoff.delay(*failures, fastrand::f64());
+        let signs = self.context.signs();
+        signs.failed(Why::Sink, failures, error.to_string());
         tokio::select! {
-            () = tokio::time::sleep(wait) => Ok(()),
+            () = tokio::time::sleep(self.context.back_off(failures)) => Ok(()),
             // The plugin has handled these records: if their output were dropped, they would repeat
             // after a hand-over in order, and a state saved then would count them twice.
             over = gate.over() => Err(over),

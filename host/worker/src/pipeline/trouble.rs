@@ -1,58 +1,136 @@
-//! Shows what is in a shard's way, and waits between tries.
+//! What is in a shard's way, as the status, the row and the log show it.
 
-use tokio::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::consumer::Consumer;
-use crate::holding::Stopped;
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::time::Moment;
+use tokio::sync::watch;
+
+use super::context::ShardContext;
 use crate::metrics;
-use crate::signs::Stage;
 use crate::status::{Parking, Why};
 
-impl Consumer {
-    /// Something else than a delivery failed and is tried again.
-    pub(super) fn failed(&mut self, attempts: u32, kind: &'static str, reason: String) {
-        let plugin = self.options.plugin.to_string();
-        ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
-        self.blocked(self.why(kind), attempts, reason);
-        self.hold_little();
+/// From here on the row says it, for people; a single failure is not worth a write.
+const NOTED_FROM: u32 = 3;
+/// From here on a shard whose records fail drops what it read ahead: longer than ordinary hiccups.
+const FAILS_FROM: Duration = Duration::from_secs(10);
+
+/// See the module's description.
+pub(super) struct Trouble {
+    context: Arc<ShardContext>,
+    /// Why it makes no progress, as the row says.
+    stuck: Option<String>,
+    /// What the row says of the last record given up.
+    last_given_up: Option<String>,
+    /// Why the shard cannot be read, once that lasts.
+    reading: watch::Receiver<Option<String>>,
+    /// Since when it has made no progress.
+    failing_since: Option<Moment>,
+    /// Whether the shard is shown as blocked.
+    is_blocked: bool,
+}
+
+impl Trouble {
+    /// `reading`: why the shard cannot be read, once that lasts.
+    pub(super) fn new(
+        context: Arc<ShardContext>,
+        reading: watch::Receiver<Option<String>>,
+    ) -> Self {
+        Self {
+            context,
+            stuck: None,
+            last_given_up: None,
+            reading,
+            failing_since: None,
+            is_blocked: false,
+        }
+    }
+
+    /// What the row says is in the shard's way.
+    pub(super) fn note(&self) -> Option<String> {
+        let stuck = self.stuck.clone().or_else(|| self.context.signs().note());
+        stuck.or_else(|| self.reading.borrow().clone())
+    }
+
+    /// What the row says of the last record given up.
+    pub(super) fn last_given_up(&self) -> Option<String> {
+        self.last_given_up.clone()
+    }
+
+    pub(super) fn set_last_given_up(&mut self, note: String) {
+        self.last_given_up = Some(note);
+    }
+
+    /// Has the row say so. What it said before is given back.
+    pub(super) fn set_stuck(&mut self, why: Option<String>) -> Option<String> {
+        std::mem::replace(&mut self.stuck, why)
+    }
+
+    /// Returns when it has changed why the shard cannot be read. Cancel-safe.
+    pub(super) async fn reading_changed(&mut self) {
+        if self.reading.changed().await.is_err() {
+            // Only with the pipeline.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Whose a failed delivery is, by the kind that metrics have of it.
     pub(super) fn why(&self, kind: &str) -> Why {
-        let is_for_good =
-            kind == "misconfigured" && self.options.failure.misconfigured_attempts.is_none();
-        if is_for_good {
+        let policy = &self.context.options().failure;
+        if kind == "misconfigured" && policy.misconfigured_attempts.is_none() {
             Why::Misconfigured
         } else {
             Why::of_failure(kind)
         }
     }
 
-    pub(super) fn blocked(&mut self, why: Why, attempts: u32, reason: String) {
-        /// From here on the row says it, for people; a single failure is not worth a write.
-        const NOTED_FROM: u32 = 3;
-        if attempts >= NOTED_FROM {
-            self.stuck = Some(format!("attempt {attempts} failed: {reason}"));
-            // Powers of two, as in the log: the row must not be written at every attempt.
-            if attempts == NOTED_FROM || attempts.is_power_of_two() {
-                self.keeper.note(self.progress());
-            }
+    /// Has the row say that something failed, once it did so often enough. Whether the row is to be
+    /// written for that.
+    pub(super) fn note_failure(&mut self, attempts: u32, reason: &str) -> bool {
+        if attempts < NOTED_FROM {
+            return false;
         }
+        self.stuck = Some(format!("attempt {attempts} failed: {reason}"));
+        // Powers of two, as in the log: the row must not be written at every attempt.
+        attempts == NOTED_FROM || attempts.is_power_of_two()
+    }
+
+    /// Shows that a call of the plugin, or something around it, failed in the version `digest`.
+    pub(super) fn show_failure(
+        &mut self,
+        why: Why,
+        attempts: u32,
+        reason: String,
+        digest: &PluginDigest,
+    ) {
         self.is_blocked = true;
         // Powers of two: a batch that fails for days must not fill the log.
         if attempts.is_power_of_two() {
-            let digest = self.instance.digest();
-            tracing::warn!(shard = %self.shard, attempts, %digest, reason, "delivery failed, \
-                trying again");
+            let shard = self.context.shard();
+            tracing::warn!(%shard, attempts, %digest, reason, "delivery failed, trying again");
         }
         // Of a delivery it is one at a time: the last.
-        self.mended_but(Some(why));
-        self.signs.failed(why, attempts, reason);
+        self.clear_all_but(Some(why));
+        self.context.signs().failed(why, attempts, reason);
     }
 
-    /// What failed in the plugin's calls, or around them, works again.
-    pub(super) fn mended_but(&self, still: Option<Why>) {
-        let own = [
+    /// Shows that the shard is halted.
+    pub(super) fn show_halt(&mut self, deliveries: u32, why: &str) {
+        self.is_blocked = true;
+        let signs = self.context.signs();
+        signs.report(Why::Halted, deliveries, why);
+    }
+
+    /// Whether the shard has made no progress for some seconds, now that something has failed.
+    pub(super) fn is_failing_long(&mut self) -> bool {
+        let now = self.context.now();
+        now.since(*self.failing_since.get_or_insert(now)) >= FAILS_FROM
+    }
+
+    /// What failed in the plugin's calls, or around them, works again, but for `still`.
+    pub(super) fn clear_all_but(&self, still: Option<Why>) {
+        const OWN: [Why; 6] = [
             Why::Halted,
             Why::Plugin,
             Why::Misconfigured,
@@ -60,62 +138,34 @@ impl Consumer {
             Why::State,
             Why::Children,
         ];
-        own.into_iter()
-            .filter(|why| Some(*why) != still)
-            .for_each(|why| self.signs.clear(why));
+        for why in OWN {
+            if Some(why) != still {
+                self.context.signs().clear(why);
+            }
+        }
     }
 
-    /// After a delivery: what still waits, and whether anything is in the way still.
-    pub(super) fn show_progress(&mut self) {
-        let parked = self.retries.parked();
-        let usage = Parking {
-            keys: parked.keys(),
-            records: parked.records(),
-            bytes: parked.bytes(),
-        };
-        let is_mended = self.retries.is_clear() && self.is_blocked;
-        if is_mended {
-            self.is_blocked = false;
-            tracing::info!(shard = %self.shard, "the records that failed are settled");
-            self.mended_but(None);
+    /// No record waits to be tried again.
+    pub(super) fn none_waits(&mut self) {
+        if std::mem::take(&mut self.is_blocked) {
+            let shard = self.context.shard();
+            tracing::info!(%shard, "the records that failed are settled");
+            self.clear_all_but(None);
         }
-        if self.retries.is_clear() {
-            self.failing_since = None;
-            self.stuck = None;
-            self.keeper.note(self.progress());
-        }
+        self.failing_since = None;
+        self.stuck = None;
+    }
+
+    /// Shows what is parked.
+    pub(super) fn show_parked(&self, parked: Parking) {
         let mut has_changed = false;
-        self.status.update_shard(&self.shard, |status| {
-            has_changed = status.parked != usage;
-            status.parked = usage;
+        self.context.update_status(|status| {
+            has_changed = status.parked != parked;
+            status.parked = parked;
         });
         if has_changed {
-            self.signs.gauge(metrics::PARKED, usage.records as f64);
-        }
-    }
-
-    /// Waits between tries, but not when there is something new to try.
-    pub(super) async fn wait_to_retry(&mut self, failures: u32) -> Result<(), Stopped> {
-        self.signs.enter(Stage::Waiting);
-        let wait = self.options.backoff.delay(failures, fastrand::f64());
-        let checkpoint_in = self
-            .headway
-            .unwritten
-            .due_in(&self.options.checkpoints, self.ports.clock.now());
-        let deadline = Instant::now() + wait;
-        tokio::select! {
-            biased;
-            stopped = self.gate.stopped() => return Err(stopped),
-            () = self.ports.version_news() => return Ok(()),
-            () = tokio::time::sleep_until(deadline) => return Ok(()),
-            () = tokio::time::sleep(checkpoint_in.unwrap_or_default()), if checkpoint_in.is_some() => {}
-        }
-        // What is settled below a failing record is written down while the record waits.
-        self.write_checkpoint().await?;
-        self.signs.enter(Stage::Waiting);
-        tokio::select! {
-            stopped = self.gate.stopped() => Err(stopped),
-            () = tokio::time::sleep_until(deadline) => Ok(()),
+            let signs = self.context.signs();
+            signs.gauge(metrics::PARKED, parked.records as f64);
         }
     }
 }

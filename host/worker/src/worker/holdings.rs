@@ -22,7 +22,7 @@ use crate::holding::{
     Gate, Holding, HoldingEnd, Keeper, KeeperHandle, KeeperPorts, Taken, Troubles,
 };
 use crate::metrics;
-use crate::pipeline::{Consumer, ConsumerPorts, LogAllowance};
+use crate::pipeline::{LogAllowance, PipelinePorts, ShardContext, ShardPipeline};
 use crate::signs::Signs;
 use crate::status::ShardStatus;
 
@@ -114,12 +114,12 @@ impl Holdings {
             shard.clone(),
             Arc::clone(&self.run.ports.clock),
         );
-        let context = self.instance_context(shard.clone(), &take.token);
+        let instance = self.instance_context(shard.clone(), &take.token);
         let drain = CancellationToken::new();
         let (give_up, given_up) = watch::channel(None);
         let taken = take.taken(&heart);
         let ports = self.keeper_ports(&heart, &given_up);
-        let troubles = Troubles::new(signs.clone(), shard);
+        let troubles = Troubles::new(signs.clone(), shard.clone());
         let (keeper, handle, state) = Keeper::new(ports, self.run.options.leases, taken, troubles);
         let gate = Gate {
             state,
@@ -128,18 +128,20 @@ impl Holdings {
             give_up: given_up,
             clock: Arc::clone(&self.run.ports.clock),
         };
+        let owner = signs.owner();
+        let context = ShardContext::new(
+            shard,
+            Arc::clone(&self.run.options),
+            self.pipeline_ports(origin),
+            self.run.status.clone(),
+            signs,
+            handle.clone(),
+        );
         let holding = Holding {
             key: take.lease.key,
             keeper,
-            signs: signs.owner(),
-            consumer: Consumer::new(
-                self.consumer_ports(origin),
-                Arc::clone(&self.run.options),
-                (self.run.status.clone(), signs),
-                context,
-                (gate, handle.clone()),
-                take.lease.checkpoint,
-            ),
+            signs: owner,
+            pipeline: ShardPipeline::new(context, instance, gate, take.lease.checkpoint),
             status: self.run.status.clone(),
             freezer: self.run.ports.freezer.clone(),
         };
@@ -202,9 +204,9 @@ impl Holdings {
         })
     }
 
-    fn consumer_ports(&self, origin: &Origin) -> ConsumerPorts {
+    fn pipeline_ports(&self, origin: &Origin) -> PipelinePorts {
         let ports = &self.run.ports;
-        ConsumerPorts {
+        PipelinePorts {
             reader: Arc::clone(&ports.reader),
             fan_out: self.fan_out.clone(),
             store: Arc::clone(&ports.store),

@@ -7,10 +7,10 @@ use shardmill_core::ports::{Fetched, PacedBy, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio::time::Instant;
 
+use super::poller::Poller;
 use super::{Over, Place, ShardReader, Stop};
 use crate::budget::{REPLY_BYTES_MAX, Reservation};
 use crate::metrics;
-use crate::options::ReadLimits;
 use crate::pace::Pace;
 use crate::status::Why;
 
@@ -21,28 +21,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(40);
 /// From here on a call is slow, and shown: a full reply over a slow link takes as long, a healthy
 /// call some milliseconds.
 const READ_SLOW: Duration = Duration::from_secs(10);
-
-/// What polling remembers between its turns.
-pub(super) struct Poller {
-    pace: Pace,
-    failures: u32,
-    /// When the first of them came.
-    failing_since: Option<Instant>,
-}
-
-impl Poller {
-    pub(super) fn new(reads: &ReadLimits) -> Self {
-        Self {
-            pace: Pace::new(reads),
-            failures: 0,
-            failing_since: None,
-        }
-    }
-
-    pub(super) fn pace(&mut self) -> &mut Pace {
-        &mut self.pace
-    }
-}
 
 impl ShardReader {
     /// Polls until `until`, which cuts waits and calls short but never the taking in of a reply.
@@ -57,7 +35,7 @@ impl ShardReader {
             let answer = tokio::select! {
                 biased;
                 () = &mut until => return Ok(()),
-                answer = self.ask(place, &mut poller.pace) => answer,
+                answer = self.ask(place, poller.pace()) => answer,
             };
             let error = match answer {
                 Ok((fetched, reservation)) => {
@@ -88,7 +66,14 @@ impl ShardReader {
     ) -> Result<(Fetched, Reservation), ReadError> {
         // In this order: a shard that waits for its turn must not keep bytes from those whose turn
         // it is.
-        if self.reader.turn(&self.shard, place.cursor.iterator()).await == PacedBy::Caller {
+        if self
+            .context
+            .ports()
+            .reader
+            .turn(self.context.shard(), place.cursor.iterator())
+            .await
+            == PacedBy::Caller
+        {
             pace.wait().await;
         }
         let reservation = self.room(REPLY_BYTES_MAX).await;
@@ -113,14 +98,14 @@ impl ShardReader {
             reply = &mut read => return reply,
             () = tokio::time::sleep(READ_SLOW) => {}
         }
-        self.signs.report(
+        self.context.signs().report(
             Why::Reading,
             0,
             &format!("no answer from kinesis for more than {READ_SLOW:?}"),
         );
         let reply = read.await;
         if reply.is_ok() {
-            self.signs.clear(Why::Reading);
+            self.context.signs().clear(Why::Reading);
         }
         reply
     }
@@ -131,8 +116,13 @@ impl ShardReader {
             place.is_stream_in_doubt = false;
         }
         if place.cursor.iterator().is_none() {
-            let resume = place.cursor.poll_from(self.clock.now());
-            let iterator = self.reader.iterator(&self.shard, &resume.from).await?;
+            let resume = place.cursor.poll_from(self.context.now());
+            let iterator = self
+                .context
+                .ports()
+                .reader
+                .iterator(self.context.shard(), &resume.from)
+                .await?;
             place.cursor.set_iterator(Some(iterator));
             place.cursor.resumed(resume);
         }
@@ -140,12 +130,14 @@ impl ShardReader {
             return Err(ReadError::ExpiredIterator);
         };
         let fetched = self
+            .context
+            .ports()
             .reader
             .fetch(
                 iterator,
                 place
                     .cursor
-                    .records_wanted(self.options.reads.records_per_call),
+                    .records_wanted(self.context.options().reads.records_per_call),
             )
             .await;
         let outcome = match &fetched {
@@ -153,7 +145,7 @@ impl ShardReader {
             Err(ReadError::Throttled { .. }) => "throttled",
             Err(_) => "failed",
         };
-        ::metrics::counter!(metrics::READS, "plugin" => self.options.plugin.to_string(), "outcome" => outcome)
+        ::metrics::counter!(metrics::READS, "plugin" => self.context.options().plugin.to_string(), "outcome" => outcome)
             .increment(1);
         fetched
     }
@@ -172,11 +164,10 @@ impl ShardReader {
         let taken = self.take_in(place, arrival, reservation).await?;
         place.cursor.set_iterator(next);
         place.cursor.set_continuation(None);
-        if poller.failures > 0 {
-            (poller.failures, poller.failing_since) = (0, None);
+        if poller.recovered() {
             self.show_read_error(None, 0);
         }
-        poller.pace.replied(taken.bytes, taken.is_idle);
+        poller.pace().replied(taken.bytes, taken.is_idle);
         Ok(())
     }
 
@@ -191,55 +182,55 @@ impl ShardReader {
             place.cursor.expired();
             return Ok(None);
         }
-        poller.failures += 1;
         if SeededBug::NotFoundEndsShard.is_on() && matches!(error, ReadError::NotFound { .. }) {
-            let reservation = self.budget.reserve(0).await;
-            let end = Arrival {
-                records: Vec::new(),
-                millis_behind_latest: None,
-                ended: Some(Vec::new()),
-            };
-            let _ = self.hand_over(&mut place.opener, end, reservation).await;
-            return Err(Over);
+            return Err(self.end_by_mistake(place).await);
         }
         // A call that was throttled, not answered, or stopped by the key changed nothing: its
-        // iterator still stands.
+        // iterator is still good.
         if matches!(
             error,
             ReadError::NotFound { .. } | ReadError::Refused { .. }
         ) {
             place.cursor.set_iterator(None);
             place.is_stream_in_doubt = true;
-            self.doubts.notify_one();
+            self.context.ports().doubts.notify_one();
         }
         if is_told_to_all(error) {
-            // Kinesis answers, so that this reader is well: neither a new one nor another host
-            // would be told more.
-            self.heard_at.send_replace(self.clock.now());
+            // Kinesis answers, so this reader works: neither a new one nor another host would be
+            // told more.
+            self.word.heard(self.context.now());
         }
-        let failures = poller.failures;
-        let failing_for = poller
-            .failing_since
-            .get_or_insert_with(Instant::now)
-            .elapsed();
+        let (failures, failing_for) = poller.failed();
+        self.show_failure(error, failures, failing_for);
+        let (backoff, roll) = (self.context.options().backoff, fastrand::f64());
+        Ok(Some(read_again_after(error, failures, backoff, roll)))
+    }
+
+    fn show_failure(&self, error: &ReadError, failures: u32, failing_for: Duration) {
+        let shard = self.context.shard();
         if is_trouble(error, failing_for) {
             if failures.is_power_of_two() {
-                tracing::warn!(shard = %self.shard, %error, failures, "cannot read, trying again");
+                tracing::warn!(%shard, %error, failures, "cannot read, trying again");
             }
             self.show_read_error(Some(error), failures);
         } else {
-            tracing::debug!(shard = %self.shard, %error, failures, "read throttled");
+            tracing::debug!(%shard, %error, failures, "read throttled");
         }
         if is_lasting(failing_for) {
-            let trouble = Some(format!("cannot be read: {error}"));
-            self.trouble
-                .send_if_modified(|told| std::mem::replace(told, trouble.clone()) != trouble);
+            self.word
+                .set_trouble(Some(format!("cannot be read: {error}")));
         }
-        Ok(Some(read_again_after(
-            error,
-            failures,
-            self.options.backoff,
-            fastrand::f64(),
-        )))
+    }
+
+    /// What [`SeededBug::NotFoundEndsShard`] does.
+    async fn end_by_mistake(&self, place: &mut Place) -> Over {
+        let reservation = self.context.ports().budget.reserve(0).await;
+        let end = Arrival {
+            records: Vec::new(),
+            millis_behind_latest: None,
+            ended: Some(Vec::new()),
+        };
+        let _ = self.hand_over(&mut place.opener, end, reservation).await;
+        Over
     }
 }

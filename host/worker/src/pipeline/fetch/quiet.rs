@@ -9,7 +9,7 @@ use std::time::Duration;
 use shardmill_core::pipeline::Arrival;
 use tokio::time::Instant;
 
-use super::polling::Poller;
+use super::poller::Poller;
 use super::{Over, Place, ShardReader, Stop};
 
 /// How long no record may come before the shard is read beside its subscription, and how long until

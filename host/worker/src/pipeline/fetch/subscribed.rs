@@ -1,7 +1,7 @@
 //! Reading by enhanced fan-out: one subscription after the other, each from where the last one left
 //! off.
 //!
-//! Nothing is pulled off the connection while the consumer or the host's byte budget is behind, so
+//! Nothing is pulled off the connection while the pipeline or the host's byte budget is behind, so
 //! HTTP/2's own window holds Kinesis back. Nobody knows an event's size before it is there: a
 //! reader has at most one in hand that is not in the budget yet, and lets go of it, and of its
 //! connection with all that waits in its window, if there is no room for long.
@@ -13,7 +13,7 @@ use shardmill_core::pipeline::{Arrival, Renewals, SubscriptionEnd};
 use shardmill_core::ports::{ReadError, ShardEvent, SubscribeError, Subscription};
 use shardmill_core::stream::{ConsumerArn, Record};
 
-use super::polling::Poller;
+use super::poller::Poller;
 use super::quiet::{Beside, Quiet};
 use super::{Over, Place, ShardReader, Stop};
 use crate::budget::{REPLY_BYTES_MAX, Reservation};
@@ -56,7 +56,7 @@ impl ShardReader {
         let opened = opened.unwrap_or_else(|_| Err(no_answer()));
         let ended = match opened {
             Ok(subscription) => {
-                renewals.subscribed(self.clock.now());
+                renewals.subscribed(self.context.now());
                 // A polling iterator goes stale meanwhile.
                 place.cursor.set_iterator(None);
                 self.show_retrieval(ShardRetrieval::FanOut);
@@ -82,10 +82,10 @@ impl ShardReader {
             self.verify_stream().await.map_err(as_subscribe_error)?;
             place.is_stream_in_doubt = false;
         }
-        let resume = place.cursor.subscribe_from(self.clock.now());
+        let resume = place.cursor.subscribe_from(self.context.now());
         let subscription = fan_out
             .subscriptions
-            .subscribe(consumer, &self.shard, &resume.from)
+            .subscribe(consumer, self.context.shard(), &resume.from)
             .await?;
         place.cursor.resumed(resume);
         Ok(subscription)
@@ -115,7 +115,7 @@ impl ShardReader {
                 quiet.ends();
             } else if quiet.is_over() && self.read_beside(place, poller).await? == Beside::Records {
                 tracing::warn!(
-                    shard = %self.shard,
+                    shard = %self.context.shard(),
                     "the subscription missed records that exist, polling for now"
                 );
                 return Ok(Ok(SubscriptionEnd::Incomplete));
@@ -163,7 +163,7 @@ impl ShardReader {
         let (taken, otherwise) = if let Ok(taken) = in_time {
             (taken, ControlFlow::Continue(subscription))
         } else {
-            // Some of its opened aggregates wait for the consumer still; what waits on the
+            // Some of its opened aggregates wait for the pipeline still; what waits on the
             // connection is let go of.
             drop(subscription);
             (
@@ -181,7 +181,7 @@ impl ShardReader {
         }
     }
 
-    /// While the consumer has a chunk in hand, or the host is full, nothing is pulled: what is
+    /// While the pipeline has a chunk in hand, or the host is full, nothing is pulled: what is
     /// pulled cannot be refused.
     async fn until_there_is_room(&self, place: &Place) -> Result<(), Over> {
         // Only this task sends, so that what is free now is free when the event is there.
@@ -202,8 +202,7 @@ impl ShardReader {
             millis_behind_latest,
             children,
         } = event;
-        ::metrics::counter!(metrics::EVENTS, "plugin" => self.options.plugin.to_string())
-            .increment(1);
+        self.context.count(metrics::EVENTS, 1);
         let ended = continuation.is_none().then_some(children);
         let arrival = Arrival {
             records,
@@ -216,8 +215,8 @@ impl ShardReader {
         }
         place.cursor.set_continuation(continuation);
         self.show_read_error(None, 0);
-        self.status
-            .update_shard(&self.shard, |status| status.subscription_error = None);
+        self.context
+            .update_status(|status| status.subscription_error = None);
         Ok(())
     }
 
@@ -243,7 +242,7 @@ impl ShardReader {
                 // Kinesis may know the last record where it does not know the continuation.
                 place.cursor.set_continuation(None);
                 place.is_stream_in_doubt = true;
-                self.doubts.notify_one();
+                self.context.ports().doubts.notify_one();
                 otherwise
             }
             SubscribeError::ConsumerLimit { .. }
@@ -264,11 +263,11 @@ impl ShardReader {
             | SubscriptionEnd::Failed => false,
         };
         if is_ordinary || !fruitless.max(1).is_power_of_two() {
-            tracing::debug!(shard = %self.shard, %error, fruitless, end = end.code(), "subscription ended");
+            tracing::debug!(shard = %self.context.shard(), %error, fruitless, end = end.code(), "subscription ended");
         } else {
-            tracing::warn!(shard = %self.shard, %error, fruitless, end = end.code(), "subscription ended, trying again");
+            tracing::warn!(shard = %self.context.shard(), %error, fruitless, end = end.code(), "subscription ended, trying again");
         }
-        self.status.update_shard(&self.shard, |status| {
+        self.context.update_status(|status| {
             status.subscription_error = Some(error.to_string());
         });
         end

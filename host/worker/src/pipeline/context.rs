@@ -1,0 +1,120 @@
+//! What every part of a pipeline knows of its shard: which it is, the settings, the ports, and where
+//! to show what happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::ports::LeaseStore;
+use shardmill_core::rollout::At;
+use shardmill_core::stream::{Position, ShardId};
+use shardmill_core::time::Moment;
+
+use super::ports::PipelinePorts;
+use crate::holding::KeeperHandle;
+use crate::options::WorkerOptions;
+use crate::signs::{Signs, Stage};
+use crate::status::{ShardStatus, StatusBoard};
+
+/// See the module's description.
+pub(crate) struct ShardContext {
+    shard: ShardId,
+    options: Arc<WorkerOptions>,
+    ports: PipelinePorts,
+    status: StatusBoard,
+    signs: Signs,
+    keeper: KeeperHandle,
+}
+
+impl ShardContext {
+    pub(crate) fn new(
+        shard: ShardId,
+        options: Arc<WorkerOptions>,
+        ports: PipelinePorts,
+        status: StatusBoard,
+        signs: Signs,
+        keeper: KeeperHandle,
+    ) -> Self {
+        Self {
+            shard,
+            options,
+            ports,
+            status,
+            signs,
+            keeper,
+        }
+    }
+
+    pub(super) fn shard(&self) -> &ShardId {
+        &self.shard
+    }
+
+    pub(super) fn options(&self) -> &WorkerOptions {
+        &self.options
+    }
+
+    pub(super) fn ports(&self) -> &PipelinePorts {
+        &self.ports
+    }
+
+    pub(super) fn store(&self) -> &dyn LeaseStore {
+        self.ports.store.as_ref()
+    }
+
+    /// The only writer of the lease's row.
+    pub(super) fn keeper(&self) -> &KeeperHandle {
+        &self.keeper
+    }
+
+    pub(super) fn signs(&self) -> &Signs {
+        &self.signs
+    }
+
+    /// The pipeline does something else now.
+    pub(super) fn enter(&self, stage: Stage) {
+        self.signs.enter(stage);
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.ports.clock.now()
+    }
+
+    pub(super) fn at(&self) -> At {
+        At {
+            now: self.ports.clock.now(),
+            wall_ms: self.ports.clock.wall_ms(),
+        }
+    }
+
+    /// How long to wait after the `failures`th failure in a row.
+    pub(super) fn back_off(&self, failures: u32) -> Duration {
+        self.options.backoff.delay(failures, fastrand::f64())
+    }
+
+    pub(super) fn update_status(&self, change: impl FnOnce(&mut ShardStatus)) {
+        self.status.update_shard(&self.shard, change);
+    }
+
+    pub(super) fn board(&self) -> &StatusBoard {
+        &self.status
+    }
+
+    /// Whether the last reply reached the tip of the shard and had no records.
+    pub(super) fn is_at_tip(&self) -> bool {
+        self.status.is_at_tip(&self.shard)
+    }
+
+    /// The last record fetched, and how far the tip was ahead of the last reply, in milliseconds.
+    pub(super) fn last_reply(&self) -> (Option<Position>, Option<u64>) {
+        self.status.last_reply(&self.shard)
+    }
+
+    /// The label of the plugin's metrics.
+    pub(super) fn plugin(&self) -> String {
+        self.options.plugin.to_string()
+    }
+
+    /// Adds to a counter of the plugin.
+    pub(super) fn count(&self, metric: &'static str, by: u64) {
+        ::metrics::counter!(metric, "plugin" => self.plugin()).increment(by);
+    }
+}

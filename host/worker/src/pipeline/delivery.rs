@@ -1,0 +1,447 @@
+//! Delivers records to the plugin: what goes next, the call, what its outcome means, and what waits
+//! to be tried again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::pipeline::{
+    Failure, Fate, Halt, LaneKey, OpenBatch, Order, Others, Retries, Turn, Verdict, judge,
+};
+use shardmill_core::plugin::{PluginDigest, ProcessorError};
+use shardmill_core::ports::{Outcome, Processed};
+use shardmill_core::rollout::{Attempt, HeldAgainst};
+use shardmill_core::stream::{Batch, Position, Record};
+use shardmill_core::time::Moment;
+use tokio::time::Instant;
+
+use super::context::ShardContext;
+use super::instance::Instance;
+use super::intake::Intake;
+use super::saving::Saving;
+use crate::holding::Stopped;
+use crate::metrics;
+use crate::signs::Stage;
+use crate::status::Parking;
+
+/// See the module's description.
+pub(super) struct Delivery {
+    context: Arc<ShardContext>,
+    instance: Instance,
+    retries: Retries,
+    /// Calls of the plugin in a row that did not come back.
+    hangs: u32,
+}
+
+/// What came of a call.
+pub(super) struct Called {
+    pub(super) result: Result<Processed, ProcessorError>,
+    pub(super) took: Duration,
+}
+
+/// What was handled of a batch.
+pub(super) struct Handled {
+    pub(super) records: u64,
+    /// Of their data.
+    pub(super) bytes: u64,
+    /// What they held of the host's buffer.
+    pub(super) cost_bytes: usize,
+}
+
+/// What of a shard waits for the next attempt at a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// The record's key, until then.
+    Key(Moment),
+    /// Everything that comes after it.
+    Shard,
+}
+
+impl Delivery {
+    pub(super) fn new(context: Arc<ShardContext>, instance: Instance) -> Self {
+        Self {
+            context,
+            instance,
+            retries: Retries::default(),
+            hangs: 0,
+        }
+    }
+
+    // The instance.
+
+    pub(super) fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
+    pub(super) fn instance_mut(&mut self) -> &mut Instance {
+        &mut self.instance
+    }
+
+    pub(super) fn digest(&self) -> &PluginDigest {
+        self.instance.digest()
+    }
+
+    /// Puts another version's instance to work, and gives back the one before.
+    pub(super) fn replace_instance(&mut self, instance: Instance) -> Instance {
+        std::mem::replace(&mut self.instance, instance)
+    }
+
+    /// Whether records that the plugin held back are lost, because its instance is.
+    pub(super) fn has_lost(&self, saving: &Saving) -> bool {
+        !self.instance.is_alive() && saving.holds_back()
+    }
+
+    // What goes next.
+
+    /// The records to deliver now, if any are due: of a parked key, or else what failed and then
+    /// new ones.
+    pub(super) fn next_batch(
+        &mut self,
+        intake: &mut Intake,
+        saving: &mut Saving,
+    ) -> Option<Vec<Record>> {
+        self.retries.end_wait(self.context.now());
+        loop {
+            let now = self.context.now();
+            match self.retries.next_turn(self.others(intake), now)? {
+                Turn::Lane => {
+                    let limits = &self.context.options().batches;
+                    return self.retries.take_parked(limits, now);
+                }
+                Turn::Others => {
+                    let batch = self.take_batch(intake, saving);
+                    if !batch.is_empty() {
+                        return Some(batch);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What there is to deliver that is not parked.
+    fn others(&self, intake: &Intake) -> Others {
+        if self.may_go_on(intake) {
+            intake.others()
+        } else {
+            Others::None
+        }
+    }
+
+    /// When something that failed is to be tried next; may be past, since time goes on between two
+    /// looks.
+    pub(super) fn next_retry(&self, intake: &Intake) -> Option<Moment> {
+        self.retries.next_retry(self.others(intake))
+    }
+
+    /// Whether records may go out that are not parked: nothing of the shard waits for its next
+    /// attempt.
+    pub(super) fn may_go_on(&self, intake: &Intake) -> bool {
+        !self.retries.is_waiting() && (intake.has_again() || !self.retries.parked().is_full())
+    }
+
+    fn take_batch(&mut self, intake: &mut Intake, saving: &mut Saving) -> Vec<Record> {
+        let is_plain = self.retries.is_idle() && !saving.is_busy();
+        if is_plain && !intake.has_again() {
+            return intake.take_batch();
+        }
+        self.take_one_by_one(intake, saving)
+    }
+
+    /// The next batch, of what came back if there is any and else of new records, without those
+    /// that were given up before and those that wait behind others of their key. May be empty.
+    fn take_one_by_one(&mut self, intake: &mut Intake, saving: &mut Saving) -> Vec<Record> {
+        let is_new = !intake.has_again();
+        let limits = &self.context.options().batches;
+        let mut batch = OpenBatch::default();
+        let mut passed_bytes = 0;
+        while let Some(record) =
+            intake.take_record_if(is_new, |record| batch.has_room_for(record, limits))
+        {
+            let is_end = self.retries.is_end(&record.position);
+            if is_new && !saving.hand_out(&record.position) {
+                passed_bytes += record.cost_bytes();
+            } else if let Some(record) = self.retries.join(record) {
+                batch.push(record);
+            }
+            if is_end {
+                break;
+            }
+        }
+        if passed_bytes > 0 {
+            intake.settled(passed_bytes);
+            self.settle(intake, saving);
+        }
+        batch.into_records()
+    }
+
+    // The call.
+
+    /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the
+    /// shard for ever.
+    pub(super) async fn call(
+        &mut self,
+        records: &Arc<Vec<Record>>,
+        millis_behind_latest: Option<u64>,
+    ) -> Result<Called, Stopped> {
+        let batch = Batch {
+            records: Arc::clone(records),
+            attempt: self.retries.attempt(records),
+            millis_behind_latest: millis_behind_latest.unwrap_or(0),
+        };
+        self.context.enter(Stage::InPlugin);
+        let started = Instant::now();
+        let deadline = self.context.options().leases.plugin_deadline;
+        let call = tokio::time::timeout(deadline, self.instance.process(batch));
+        let result = if let Ok(result) = call.await {
+            self.hangs = 0;
+            result
+        } else {
+            Err(self.hung(deadline)?)
+        };
+        let took = started.elapsed();
+        ::metrics::histogram!(metrics::PROCESS_SECONDS, "plugin" => self.context.plugin())
+            .record(took.as_secs_f64());
+        Ok(Called { result, took })
+    }
+
+    /// What a call failed with that did not come back; that the shard is stuck, if it was not the
+    /// first one.
+    fn hung(&mut self, deadline: Duration) -> Result<ProcessorError, Stopped> {
+        self.instance.kill();
+        self.hangs += 1;
+        // A component has a deadline of its own, far below: this is the host's trouble, and no
+        // record's.
+        let message = format!("the plugin did not return within {deadline:?}");
+        if self.hangs > 1 {
+            return Err(Stopped::Stuck(format!(
+                "{message}, nor did a new instance of it"
+            )));
+        }
+        Ok(ProcessorError::Host { message })
+    }
+
+    /// Counts the time that a batch's turn took, until now.
+    pub(super) fn took(&mut self, took: Duration) {
+        self.retries.took(took, self.context.now());
+    }
+
+    // What its outcome means.
+
+    /// What follows from a call's outcome, by the failure policy.
+    pub(super) fn judge(
+        &self,
+        records: &[Record],
+        outcome: Result<&Outcome, &ProcessorError>,
+    ) -> Verdict {
+        judge(
+            records,
+            &|position| self.retries.tried(position),
+            outcome,
+            &self.context.options().failure,
+            self.context.at().wall_ms,
+        )
+    }
+
+    /// What the rollout is to know of the call that just ended.
+    pub(super) fn attempt<'a>(
+        &'a self,
+        records: &'a [Record],
+        verdict: &'a Verdict,
+        took: Duration,
+    ) -> Attempt<'a> {
+        Attempt {
+            digest: self.instance.digest(),
+            records,
+            verdict,
+            took,
+            memory_bytes: self.instance.memory_bytes(),
+            is_deadly: !self.instance.is_alive(),
+        }
+    }
+
+    /// The verdict, held against no more than that.
+    pub(super) fn hold_against(
+        &self,
+        verdict: Verdict,
+        records: &[Record],
+        held_against: &HeldAgainst,
+    ) -> Verdict {
+        match held_against {
+            HeldAgainst::Records => verdict,
+            HeldAgainst::Only(counted) => {
+                verdict.held_against(counted, records, &|position| self.retries.tried(position))
+            }
+            HeldAgainst::Nothing => {
+                verdict.without_blame(records, &|position| self.retries.tried(position))
+            }
+        }
+    }
+
+    /// Counts the deliveries of what failed. What of the batch was handled counts as failed no more.
+    pub(super) fn note(&mut self, records: &[Record], verdict: &Verdict) -> Handled {
+        for ruling in &verdict.rulings {
+            let position = &records[ruling.index].position;
+            self.retries.note(position, ruling.tried);
+        }
+        let mut handled = Handled {
+            records: (records.len() - verdict.rulings.len()) as u64,
+            bytes: 0,
+            cost_bytes: 0,
+        };
+        let mut failed = verdict.rulings.iter().map(|ruling| ruling.index).peekable();
+        for (index, record) in records.iter().enumerate() {
+            if failed.next_if_eq(&index).is_some() {
+                continue;
+            }
+            handled.bytes += record.data.len() as u64;
+            handled.cost_bytes += record.cost_bytes();
+            if !self.retries.is_clear() {
+                self.retries.forget(&record.position);
+            }
+        }
+        handled
+    }
+
+    /// Takes over how far everything is settled.
+    pub(super) fn settle(&mut self, intake: &mut Intake, saving: &mut Saving) {
+        if let Some(position) = saving.settle() {
+            self.retries.settled(&position);
+            intake.note_handled();
+        }
+    }
+
+    /// The record is given up: it counts as failed no more.
+    pub(super) fn give_up(&mut self, position: &Position) {
+        self.retries.forget(position);
+    }
+
+    // What waits to be tried again.
+
+    pub(super) fn retries(&self) -> &Retries {
+        &self.retries
+    }
+
+    /// Why nothing is delivered any more, if the policy says so.
+    pub(super) fn halted(&self) -> Option<&Halt> {
+        self.retries.halted()
+    }
+
+    pub(super) fn halt(&mut self, halt: Halt) {
+        self.retries.halt(halt);
+    }
+
+    /// Whether no record that was handed out waits to be tried again.
+    pub(super) fn is_clear(&self) -> bool {
+        self.retries.is_clear()
+    }
+
+    /// Whether no key is parked.
+    pub(super) fn has_nothing_parked(&self) -> bool {
+        self.retries.parked().is_empty()
+    }
+
+    /// What is parked.
+    pub(super) fn parked(&self) -> Parking {
+        let parked = self.retries.parked();
+        Parking {
+            keys: parked.keys(),
+            records: parked.records(),
+            bytes: parked.bytes(),
+        }
+    }
+
+    /// Reading starts again: what was handed out and waits is forgotten.
+    pub(super) fn rewind(&mut self) {
+        self.retries.rewind();
+    }
+
+    /// Another version of the plugin is at work: what failed goes to it at once. With all its
+    /// attempts, if it is at work `for_good`.
+    pub(super) fn try_anew(&mut self, for_good: bool) {
+        let now = self.context.now();
+        if for_good {
+            self.retries.start_over(now);
+        } else {
+            self.retries.try_at_once(now);
+        }
+    }
+
+    /// The parked key whose turn the batch was, if it was one's.
+    pub(super) fn lane_of(&self, batch: &[Record]) -> Option<LaneKey> {
+        self.retries.lane_of(batch)
+    }
+
+    /// The turn of a parked key is over. If nothing of it waits any more, what waited behind goes
+    /// again.
+    pub(super) fn leave_lane(&mut self, lane: &LaneKey, intake: &mut Intake) {
+        intake.put_back(self.retries.leave(lane));
+    }
+
+    /// The batch was delivered whole: it need not end here any more.
+    pub(super) fn end_reached(&mut self, batch: &[Record]) {
+        if let Some(last) = batch.last() {
+            self.retries.end_reached(last);
+        }
+    }
+
+    /// The records that are to be delivered again: all of them on a shard that is halted.
+    pub(super) fn going_again(&self, records: &[Record], verdict: &Verdict) -> Vec<Record> {
+        let is_halted = self.retries.halted().is_some();
+        let rulings = verdict.rulings.iter();
+        let again = rulings.filter(|ruling| is_halted || ruling.fate == Fate::Again);
+        again.map(|ruling| records[ruling.index].clone()).collect()
+    }
+
+    /// Cuts the batch where the verdict says so. Whether it says so.
+    pub(super) fn split(&mut self, records: &[Record], verdict: &Verdict) -> bool {
+        if let Some(at) = verdict.split_at {
+            self.retries.end_at(&records[at - 1]);
+        }
+        verdict.split_at.is_some()
+    }
+
+    /// Decides what waits for the next attempt after a failure. `is_of_lane`: the batch was of a
+    /// parked key. `is_lost`: what the plugin held back must be read again.
+    pub(super) fn wait(
+        &mut self,
+        verdict: &Verdict,
+        failure: &Failure,
+        is_of_lane: bool,
+        is_lost: bool,
+    ) -> Waits {
+        let retry_at = self.context.now() + self.wait_after(failure);
+        let is_by_key = self.is_retried_by_key(verdict, failure, is_of_lane);
+        if !is_by_key || is_lost {
+            self.retries.wait_until(retry_at);
+        }
+        if is_by_key {
+            Waits::Key(retry_at)
+        } else {
+            Waits::Shard
+        }
+    }
+
+    /// Puts what goes `again` where it waits for that.
+    pub(super) fn put_back(&mut self, again: Vec<Record>, waits: Waits, intake: &mut Intake) {
+        match waits {
+            Waits::Key(retry_at) => self.retries.park(again, retry_at),
+            Waits::Shard => {
+                if let Some(last) = again.last() {
+                    self.retries.end_at(last);
+                }
+                intake.put_back(again);
+            }
+        }
+    }
+
+    /// Whether only the records' key waits. Of a batch that failed as a whole and is cut in two
+    /// nobody knows which key it is: the shard waits, shortly.
+    fn is_retried_by_key(&self, verdict: &Verdict, failure: &Failure, is_of_lane: bool) -> bool {
+        let is_key_known = is_of_lane || (!failure.is_of_nobody() && verdict.split_at.is_none());
+        self.context.options().failure.order == Order::Key && is_key_known
+    }
+
+    fn wait_after(&self, failure: &Failure) -> Duration {
+        let asked = failure.retry_after;
+        asked.unwrap_or_else(|| self.context.back_off(failure.in_a_row))
+    }
+}

@@ -1,0 +1,41 @@
+//! What a pipeline needs of the world.
+
+use std::sync::Arc;
+
+use shardmill_core::fleet::{ApplicationStart, StreamIdentity};
+use shardmill_core::ports::{
+    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, Sink, StreamReader,
+};
+use tokio::sync::{Notify, watch};
+
+use super::log_allowance::LogAllowance;
+use crate::budget::ByteShare;
+use crate::fan_out::FanOutView;
+use crate::freezer::Freezer;
+use crate::rollout::RolloutView;
+
+/// See the module's description.
+#[derive(Clone)]
+pub(crate) struct PipelinePorts {
+    pub(crate) reader: Arc<dyn StreamReader>,
+    /// Set if shards are subscribed to where that is possible.
+    pub(crate) fan_out: Option<FanOutView>,
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) dead_letters: Arc<dyn DeadLetters>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) budget: ByteShare,
+    pub(crate) versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
+    pub(crate) coordinator: Arc<dyn Coordinator>,
+    pub(crate) freezer: Freezer,
+    /// The stream that the checkpoints belong to.
+    pub(crate) identity: StreamIdentity,
+    /// Where the application began on it.
+    pub(crate) start: ApplicationStart,
+    /// Notified when the stream may be another one.
+    pub(crate) doubts: Arc<Notify>,
+    /// Which version each shard runs.
+    pub(crate) rollout: RolloutView,
+    /// How much the log may get about records that are given up.
+    pub(crate) given_up_lines: Arc<LogAllowance>,
+}

@@ -1,0 +1,482 @@
+//! The loop of one shard: selects what is next, and applies what came of it.
+//!
+//! What is read is the intake's, what is delivered the delivery's, what is settled and written the
+//! saving's. What concerns several of them is decided here: one delivery in `deliver.rs`, another
+//! version in `swap.rs`, the end of the shard or of the holding in `end.rs`.
+
+mod deliver;
+mod end;
+mod swap;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use shardmill_core::lease::{Checkpoint, LossReason};
+use shardmill_core::pipeline::ReadStall;
+use shardmill_core::plugin::ProcessorError;
+use shardmill_core::ports::{CloseReason, InstanceContext, Progress};
+use shardmill_core::seeded_bug::SeededBug;
+use shardmill_core::stream::Record;
+use tokio::time::Instant;
+
+use super::context::ShardContext;
+use super::delivery::Delivery;
+use super::fetch::Chunk;
+use super::instance::Instance;
+use super::intake::Intake;
+use super::saving::Saving;
+use super::trouble::Trouble;
+use super::versions::Versions;
+use crate::holding::{Gate, Stopped};
+use crate::metrics;
+use crate::signs::Stage;
+use crate::status::ShardState;
+
+/// How a pipeline ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PipelineEnd {
+    /// The shard's end is checkpointed and its children have leases.
+    Ended,
+    /// Checkpointed and released.
+    Released,
+    /// The lease is gone.
+    Lost(LossReason),
+    /// Released, because the shard made no progress here.
+    GaveUp(String),
+    /// Given up, but the row cannot be written: it still names this worker.
+    Unreleased(String),
+    /// It panicked, a mistake of the host: the row still names this worker.
+    Failed(String),
+}
+
+/// Serves one shard under one holding of its lease.
+pub(crate) struct ShardPipeline {
+    context: Arc<ShardContext>,
+    gate: Gate,
+    intake: Intake,
+    delivery: Delivery,
+    saving: Saving,
+    versions: Versions,
+    trouble: Trouble,
+}
+
+/// What ended a wait.
+enum Event {
+    /// The pipeline must stop.
+    Stopped(Stopped),
+    /// A record, a batch or another version is due, or others need the instance's memory.
+    Due,
+    /// Read; `None` if there is no reader any more.
+    Chunk(Option<Chunk>),
+    CheckpointDue,
+    /// It has changed why the shard cannot be read.
+    ReadTrouble,
+    /// Nothing was heard of Kinesis for a whole read deadline.
+    ReadStalled,
+}
+
+impl ShardPipeline {
+    /// Serves the shard from `checkpoint` on, which is in the row.
+    pub(crate) fn new(
+        context: ShardContext,
+        instance: Arc<InstanceContext>,
+        gate: Gate,
+        checkpoint: Checkpoint,
+    ) -> Self {
+        let context = Arc::new(context);
+        let mut versions = Versions::new(Arc::clone(&context));
+        let options = context.options();
+        let instance = Instance::new(
+            versions.newest(),
+            instance,
+            options.leases.plugin_deadline,
+            options.keeps_state,
+        );
+        let intake = Intake::new(Arc::clone(&context), &checkpoint);
+        Self {
+            gate,
+            delivery: Delivery::new(Arc::clone(&context), instance),
+            trouble: Trouble::new(Arc::clone(&context), intake.trouble()),
+            intake,
+            saving: Saving::new(Arc::clone(&context), checkpoint),
+            versions,
+            context,
+        }
+    }
+
+    /// Runs until the shard ends, the lease is lost, or the pipeline is asked to drain.
+    pub(crate) async fn run(mut self) -> PipelineEnd {
+        match self.serve().await {
+            Ok(()) => PipelineEnd::Ended,
+            Err(Stopped::Draining) => self.drain().await,
+            Err(Stopped::Stuck(reason)) => self.give_up(reason).await,
+            Err(Stopped::Lost(reason)) => {
+                // A courtesy to the guest; its output is dropped, since the shard is somebody
+                // else's.
+                let instance = self.delivery.instance_mut();
+                let _ = instance.close(CloseReason::LeaseLost).await;
+                PipelineEnd::Lost(reason)
+            }
+        }
+    }
+
+    async fn serve(&mut self) -> Result<(), Stopped> {
+        self.take_up_version().await?;
+        self.make_instance().await?;
+        self.show_state(ShardState::Processing);
+        loop {
+            self.take_up_version().await?;
+            self.make_room().await?;
+            self.take_in_ready();
+            self.saving.show_unsettled(self.intake.first_arrival_ms());
+            if self.saving.must_save_again() {
+                self.save_again().await?;
+            } else if let Some(halt) = self.delivery.halted().cloned() {
+                self.stay_halted(halt).await?;
+            } else if let Some(batch) = self.next_batch() {
+                self.take_turn(batch).await?;
+            } else if self.is_finished() {
+                if self.finish_shard().await? {
+                    return Ok(());
+                }
+            } else {
+                self.wait().await?;
+            }
+        }
+    }
+
+    fn next_batch(&mut self) -> Option<Vec<Record>> {
+        self.delivery.next_batch(&mut self.intake, &mut self.saving)
+    }
+
+    /// Delivers a batch once, and does what is due after it.
+    async fn take_turn(&mut self, batch: Vec<Record>) -> Result<(), Stopped> {
+        if SeededBug::CheckpointsBeforeDelivery.is_on() {
+            let last = batch.last().map(|record| record.position.clone());
+            self.saving.misjudge(last);
+            self.write_checkpoint().await?;
+        }
+        self.saving.delivering(&batch);
+        let started = Instant::now();
+        self.deliver(batch).await?;
+        self.delivery.took(started.elapsed());
+        if let Some(reason) = self.saving.checkpoint_due() {
+            tracing::trace!(shard = %self.context.shard(), %reason, "checkpoint due");
+            self.write_checkpoint().await?;
+        }
+        self.intake.was_left_alone();
+        Ok(())
+    }
+
+    /// Whether all of the shard was read, and nothing of it is to be delivered any more.
+    fn is_finished(&self) -> bool {
+        self.intake.is_finished() && self.delivery.has_nothing_parked()
+    }
+
+    // Waiting.
+
+    /// Waits for records, a full window, a record that is due again, a due checkpoint, a new
+    /// version, or the end.
+    async fn wait(&mut self) -> Result<(), Stopped> {
+        // While the shard waits for a record that is tried again, nothing is taken in: the reader
+        // waits as well.
+        let is_reading = self.may_go_on() && !self.intake.is_at_end();
+        if is_reading {
+            self.read_on();
+        }
+        let event = self.next_event(is_reading).await;
+        self.apply(event).await?;
+        if !is_reading {
+            self.intake.reader_is_free();
+        }
+        Ok(())
+    }
+
+    async fn next_event(&mut self, is_reading: bool) -> Event {
+        let may_go_on = self.may_go_on();
+        let retry_in = self.retry_in();
+        let batch_in = self.intake.batch_due_in();
+        let checkpoint_in = self.saving.checkpoint_due_in();
+        let stalled_in = self.intake.stalled_in();
+        let holds_back = self.saving.holds_back();
+        self.context.enter(if retry_in.is_some() && !may_go_on {
+            Stage::Waiting
+        } else {
+            Stage::Reading
+        });
+        tokio::select! {
+            biased;
+            stopped = self.gate.stopped() => Event::Stopped(stopped),
+            () = self.versions.news() => Event::Due,
+            chunk = self.intake.next_chunk(), if is_reading => Event::Chunk(chunk),
+            () = after(retry_in) => Event::Due,
+            () = after(batch_in), if may_go_on => Event::Due,
+            () = after(checkpoint_in) => Event::CheckpointDue,
+            () = self.delivery.instance().asked_for_room(), if !holds_back => Event::Due,
+            () = self.trouble.reading_changed() => Event::ReadTrouble,
+            () = tokio::time::sleep(stalled_in), if is_reading => Event::ReadStalled,
+        }
+    }
+
+    async fn apply(&mut self, event: Event) -> Result<(), Stopped> {
+        match event {
+            Event::Stopped(stopped) => return Err(stopped),
+            Event::Due => {}
+            Event::Chunk(Some(chunk)) => self.intake.take_in(chunk),
+            // It never ends before the shard does. A mistake of the host, which another build may
+            // not have: so no shard is owned and not read.
+            Event::Chunk(None) => return Err(Stopped::Stuck("its reader failed".to_owned())),
+            Event::CheckpointDue => self.write_checkpoint().await?,
+            Event::ReadTrouble => self.note_progress(),
+            Event::ReadStalled => self.reading_stalled()?,
+        }
+        Ok(())
+    }
+
+    fn may_go_on(&self) -> bool {
+        self.delivery.may_go_on(&self.intake)
+    }
+
+    fn retry_in(&self) -> Option<Duration> {
+        let at = self.delivery.next_retry(&self.intake)?;
+        Some(at.since(self.context.now()))
+    }
+
+    /// Waits between tries, but not when there is something new to try.
+    async fn wait_to_retry(&mut self, failures: u32) -> Result<(), Stopped> {
+        self.context.enter(Stage::Waiting);
+        let wait = self.context.back_off(failures);
+        let checkpoint_in = self.saving.checkpoint_due_in();
+        let deadline = Instant::now() + wait;
+        tokio::select! {
+            biased;
+            stopped = self.gate.stopped() => return Err(stopped),
+            () = self.versions.news() => return Ok(()),
+            () = tokio::time::sleep_until(deadline) => return Ok(()),
+            () = after(checkpoint_in) => {}
+        }
+        // What is settled below a failing record is written down while the record waits.
+        self.write_checkpoint().await?;
+        self.context.enter(Stage::Waiting);
+        tokio::select! {
+            stopped = self.gate.stopped() => Err(stopped),
+            () = tokio::time::sleep_until(deadline) => Ok(()),
+        }
+    }
+
+    // Reading.
+
+    /// If reading was shut: goes on right after the last record that was handed out.
+    fn read_on(&mut self) {
+        if self.intake.is_shut() {
+            self.intake.reopen(&self.saving.handed_out_checkpoint());
+        }
+    }
+
+    /// Takes in what was read, if there is nothing new at hand: a shard that always has a key to
+    /// try again never waits for it.
+    fn take_in_ready(&mut self) {
+        if !self.intake.has_something() && self.may_go_on() {
+            self.read_on();
+            self.intake.take_ready();
+        }
+    }
+
+    /// Starts reading again right after what is settled, and forgets what was fetched since. No
+    /// living instance holds any of it back.
+    fn rewind(&mut self) {
+        let checkpoint = self.saving.settled_checkpoint();
+        self.saving.rewind();
+        self.delivery.rewind();
+        self.intake.restart(&checkpoint);
+    }
+
+    /// The reader is replaced once; if that does not help either, another host may reach what this
+    /// one cannot.
+    fn reading_stalled(&mut self) -> Result<(), Stopped> {
+        let deadline = self.context.options().heard_within();
+        match self.intake.judge_stall() {
+            ReadStall::GoOn => Ok(()),
+            ReadStall::Replace => {
+                tracing::warn!(shard = %self.context.shard(), ?deadline, "nothing could be read, replacing the reader");
+                let last = self.saving.handed_out_checkpoint();
+                self.intake.replace_reader(&last);
+                Ok(())
+            }
+            ReadStall::GiveUp => Err(Stopped::Stuck(format!(
+                "nothing could be read for {:?}",
+                deadline * 2
+            ))),
+        }
+    }
+
+    // Checkpoint and state.
+
+    /// Stores outputs, then writes what is settled, if that is news.
+    async fn write_checkpoint(&mut self) -> Result<(), Stopped> {
+        self.save_state().await;
+        let Some(position) = self.saving.unwritten() else {
+            self.saving.nothing_to_write();
+            return Ok(());
+        };
+        let flush = self.saving.flush(&mut self.gate);
+        self.intake.unless_long(flush).await?;
+        self.gate.check_held()?;
+        self.context.enter(Stage::Checkpointing);
+        let write = self.saving.write_of(position, self.progress());
+        let checkpoint = write.checkpoint();
+        if self.context.keeper().checkpoint(write).await.is_err() {
+            return Err(self.why_refused());
+        }
+        self.saving.written(checkpoint);
+        Ok(())
+    }
+
+    /// Has the instance save its state, if that is the state of all records handed out; they are
+    /// settled by it.
+    ///
+    /// If it fails, nothing is settled, and nothing more is delivered until it has worked or a new
+    /// instance has taken over.
+    async fn save_state(&mut self) {
+        // A dead instance took with it what was not saved.
+        if !self.saving.may_save_state() || self.delivery.has_lost(&self.saving) {
+            return;
+        }
+        match self.state_to_save().await {
+            Ok(state) => {
+                self.saving.state_saved(state);
+                self.settle();
+            }
+            Err(error) => {
+                let failures = self.saving.save_failed();
+                let reason = format!("cannot save the plugin's state: {error}");
+                self.failed(failures, error.code(), reason);
+                if self.delivery.has_lost(&self.saving) {
+                    self.rewind();
+                }
+            }
+        }
+    }
+
+    async fn state_to_save(&mut self) -> Result<Bytes, ProcessorError> {
+        let instance = self.delivery.instance_mut();
+        if !instance.is_alive() {
+            // All that came since was given up: the state is the one that was saved last.
+            instance.ensure(self.saving.state_to_load().await?).await?;
+        }
+        let saved = instance.save().await;
+        if let Err(error) = &saved
+            && !error.is_hosts()
+            && self.versions.did_not_save(instance.digest(), error)
+        {
+            instance.kill();
+        }
+        saved
+    }
+
+    /// Waits, and saves the plugin's state again.
+    async fn save_again(&mut self) -> Result<(), Stopped> {
+        let failures = self.saving.save_again();
+        self.wait_to_retry(failures).await?;
+        self.write_checkpoint().await?;
+        if self.saving.save_failures() == 0 {
+            self.show_progress();
+        }
+        Ok(())
+    }
+
+    /// Takes over how far everything is settled.
+    fn settle(&mut self) {
+        self.delivery.settle(&mut self.intake, &mut self.saving);
+    }
+
+    /// The keeper refuses only once the lease is gone, or to be given up.
+    fn why_refused(&self) -> Stopped {
+        let held = self.gate.check_held();
+        held.err()
+            .unwrap_or(Stopped::Lost(LossReason::DeadlinePassed))
+    }
+
+    // What people see.
+
+    fn show_state(&self, state: ShardState) {
+        self.context.update_status(|status| status.state = state);
+    }
+
+    /// Has the row say how far the shard is, with the next write.
+    fn note_progress(&self) {
+        self.context.keeper().note(self.progress());
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            plugin_digest: Some(self.delivery.digest().clone()),
+            millis_behind_latest: self.millis_behind_latest(),
+            settled_arrival_ms: self.saving.settled_arrival_ms(),
+            // The keeper measures it.
+            bytes_per_second: None,
+            stuck: self.trouble.note(),
+            given_up: self.trouble.last_given_up(),
+        }
+    }
+
+    /// How far the tip was ahead of what is in delivery; of the last reply, an empty one too, once
+    /// all is delivered. The reader may be at the tip long before: that is not where the plugin is.
+    /// At least the age of what is not settled.
+    fn millis_behind_latest(&self) -> Option<u64> {
+        let (fetched, behind) = self.context.last_reply();
+        let behind = if self.saving.is_all_delivered(fetched.as_ref()) {
+            behind
+        } else {
+            self.intake.millis_behind_latest()
+        };
+        behind.max(self.context.signs().age_ms())
+    }
+
+    /// Something other than a delivery failed and is tried again.
+    fn failed(&mut self, attempts: u32, kind: &'static str, reason: String) {
+        self.count_failure(kind);
+        self.show_failure(attempts, kind, reason);
+        self.hold_little();
+    }
+
+    fn count_failure(&self, kind: &'static str) {
+        let plugin = self.context.plugin();
+        ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
+    }
+
+    fn show_failure(&mut self, attempts: u32, kind: &str, reason: String) {
+        if self.trouble.note_failure(attempts, &reason) {
+            self.note_progress();
+        }
+        let why = self.trouble.why(kind);
+        let digest = self.delivery.digest();
+        self.trouble.show_failure(why, attempts, reason, digest);
+    }
+
+    /// The shard makes no progress: after some seconds of that, it holds no more than what it tries
+    /// again.
+    fn hold_little(&mut self) {
+        if self.trouble.is_failing_long() {
+            self.intake.drop_read_ahead();
+        }
+    }
+
+    /// After a delivery: what still waits, and whether anything is in the way still.
+    fn show_progress(&mut self) {
+        if self.delivery.is_clear() {
+            self.trouble.none_waits();
+            self.note_progress();
+        }
+        self.trouble.show_parked(self.delivery.parked());
+    }
+}
+
+/// Returns after `wait`; never if there is none.
+async fn after(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,267 @@
+//! Delivers a batch once, and sees to what is handled, what is given up, and what goes again.
+
+use std::sync::Arc;
+
+use shardmill_core::pipeline::{Blame, Failure, GiveUp, Halt, Verdict};
+use shardmill_core::plugin::ProcessorError;
+use shardmill_core::ports::Outcome;
+use shardmill_core::seeded_bug::SeededBug;
+use shardmill_core::stream::{Emitted, Record};
+
+use super::ShardPipeline;
+use crate::holding::Stopped;
+use crate::metrics;
+use crate::pipeline::delivery::{Called, Handled};
+use crate::pipeline::give_up::GivenUp;
+use crate::signs::Stage;
+use crate::status::ShardState;
+
+impl ShardPipeline {
+    /// Delivers a batch once. What of it is not handled is given up, or delivered again when it is
+    /// due.
+    pub(super) async fn deliver(&mut self, records: Vec<Record>) -> Result<(), Stopped> {
+        if !self.delivery.instance().is_alive() {
+            self.make_instance().await?;
+        }
+        self.gate.pass().await?;
+        let records = Arc::new(records);
+        let behind = self.intake.millis_behind_latest();
+        let called = self.delivery.call(&records, behind).await?;
+        // The lease may have gone during the call: then nothing of it counts.
+        self.gate.check_held()?;
+        let (verdict, emitted) = self.judge(&records, called);
+        self.follow(&records, &verdict, emitted).await
+    }
+
+    fn judge(&mut self, records: &[Record], called: Called) -> (Verdict, Vec<Emitted>) {
+        let Called { result, took } = called;
+        let (outcome, emitted) = match result {
+            Ok(processed) => (Ok(processed.outcome), processed.emitted),
+            Err(_) if SeededBug::SkipsFailedBatch.is_on() => (Ok(Outcome::default()), Vec::new()),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let outcome: Result<&Outcome, &ProcessorError> = outcome.as_ref();
+        let verdict = self.delivery.judge(records, outcome);
+        let attempt = self.delivery.attempt(records, &verdict, took);
+        let report = self.versions.report(&attempt);
+        if report.ends_instance {
+            self.delivery.instance_mut().kill();
+        }
+        let mut verdict = self
+            .delivery
+            .hold_against(verdict, records, &report.held_against);
+        seeded(&mut verdict);
+        (verdict, emitted)
+    }
+
+    async fn follow(
+        &mut self,
+        records: &[Record],
+        verdict: &Verdict,
+        emitted: Vec<Emitted>,
+    ) -> Result<(), Stopped> {
+        let blame = verdict.failure.as_ref().map(|failure| failure.of);
+        if matches!(blame, None | Some(Blame::Records)) {
+            self.store_output(records, emitted).await?;
+        }
+        self.saving.report(records, verdict);
+        let handled = self.delivery.note(records, verdict);
+        if handled.records > 0 {
+            self.count_handled(&handled, verdict);
+        }
+        // Also if all of them failed: the commit may release what was held back before them.
+        self.settle();
+        if let Some(failure) = &verdict.failure {
+            self.count_failure(failure.kind);
+            self.give_up_records(records, verdict).await?;
+        }
+        self.put_back(records, verdict);
+        if self.delivery.has_lost(&self.saving) {
+            // What it held back died with it, and must be read again.
+            self.rewind();
+        }
+        self.show_progress();
+        Ok(())
+    }
+
+    async fn store_output(
+        &mut self,
+        records: &[Record],
+        emitted: Vec<Emitted>,
+    ) -> Result<(), Stopped> {
+        let through = records.last().map(|record| record.position.clone());
+        let storing = self.saving.store_output(emitted, through, &mut self.gate);
+        let stored = self.intake.unless_long(storing).await;
+        if stored.is_err() {
+            // Not even a plugin that handled them may save a state that has them.
+            self.saving.report_unstored(records);
+        }
+        stored
+    }
+
+    fn count_handled(&mut self, handled: &Handled, verdict: &Verdict) {
+        self.context.count(metrics::RECORDS, handled.records);
+        self.context.count(metrics::BYTES, handled.bytes);
+        if verdict.rulings.is_empty() {
+            self.context.count(metrics::BATCHES, 1);
+        }
+        self.intake.settled(handled.cost_bytes);
+        self.saving.handled(handled.records, handled.bytes);
+        self.intake.note_handled();
+        self.context.keeper().count_bytes(handled.bytes);
+        self.context.update_status(|status| {
+            status.records += handled.records;
+            status.batches += 1;
+        });
+    }
+
+    // What goes again.
+
+    /// Puts what goes again where it waits for that: the whole shard, or only its partition key.
+    fn put_back(&mut self, records: &[Record], verdict: &Verdict) {
+        let lane = self.delivery.lane_of(records);
+        if verdict.split_at.is_none() && !self.saving.holds_back() {
+            self.delivery.end_reached(records);
+        }
+        let again = self.delivery.going_again(records, verdict);
+        if let Some(failure) = &verdict.failure
+            && !again.is_empty()
+        {
+            if self.delivery.split(records, verdict) {
+                self.context.count(metrics::SPLITS, 1);
+            }
+            let is_lost = self.delivery.has_lost(&self.saving);
+            let waits = self
+                .delivery
+                .wait(verdict, failure, lane.is_some(), is_lost);
+            self.show_retry(verdict, failure, again.len());
+            self.delivery.put_back(again, waits, &mut self.intake);
+        }
+        if let Some(lane) = lane {
+            self.delivery.leave_lane(&lane, &mut self.intake);
+        }
+    }
+
+    fn show_retry(&mut self, verdict: &Verdict, failure: &Failure, records: usize) {
+        if self.delivery.halted().is_some() {
+            return;
+        }
+        self.context.count(metrics::RETRIES, records as u64);
+        let rulings = verdict.rulings.iter();
+        let deliveries = rulings.map(|ruling| ruling.tried.deliveries).max();
+        self.show_failure(
+            deliveries.unwrap_or_default(),
+            failure.kind,
+            failure.reason.clone(),
+        );
+        if !self.may_go_on() {
+            self.hold_little();
+        }
+    }
+
+    // What is given up.
+
+    /// Gives up those of `records` that are ruled so: stored before they are settled, if they are
+    /// to be stored.
+    async fn give_up_records(
+        &mut self,
+        records: &[Record],
+        verdict: &Verdict,
+    ) -> Result<(), Stopped> {
+        let given_up = GivenUp::of(records, verdict);
+        let (Some(then), Some(first)) = (
+            self.context.options().failure.then.clone(),
+            given_up.first(),
+        ) else {
+            return Ok(());
+        };
+        match &then {
+            GiveUp::DeadLetter(sink) => self.store_letters(sink, &given_up).await?,
+            GiveUp::Skip => {}
+            GiveUp::Halt => {
+                self.delivery.halt(first.halt(&self.context));
+                return Ok(());
+            }
+        }
+        let epoch = self.delivery.instance().epoch();
+        for one in &given_up {
+            one.log(&self.context, epoch);
+            self.settle_given_up(one, &then);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Should it take long, the row says what is waited for.
+    async fn store_letters(&mut self, sink: &str, given_up: &[GivenUp<'_>]) -> Result<(), Stopped> {
+        let digest = self.delivery.digest();
+        let letters: Vec<_> = given_up
+            .iter()
+            .map(|one| one.letter(&self.context, digest))
+            .collect();
+        let waits = format!(
+            "{} record(s) are waiting to be stored as dead letters in sink {sink}",
+            letters.len()
+        );
+        let earlier = self.trouble.set_stuck(Some(waits));
+        self.note_progress();
+        if !SeededBug::GivesUpUnstored.is_on() {
+            let storing = self.saving.store_letters(sink, letters, &mut self.gate);
+            self.intake.unless_long(storing).await?;
+        }
+        self.trouble.set_stuck(earlier);
+        self.note_progress();
+        Ok(())
+    }
+
+    /// The one place where a record leaves without having been handled.
+    fn settle_given_up(&mut self, given_up: &GivenUp<'_>, then: &GiveUp) {
+        let record = given_up.record();
+        self.saving.give_up(record);
+        self.intake.note_handled();
+        self.delivery.give_up(&record.position);
+        self.intake.settled(record.cost_bytes());
+        let note = given_up.show(&self.context, then);
+        self.trouble.set_last_given_up(note);
+    }
+
+    /// Delivers nothing until another version of the plugin is at work. The lease is kept all the
+    /// while.
+    pub(super) async fn stay_halted(&mut self, halt: Halt) -> Result<(), Stopped> {
+        self.intake.drop_read_ahead();
+        self.write_checkpoint().await?;
+        let Halt { deliveries, why } = halt;
+        self.trouble.set_stuck(Some(why.clone()));
+        self.note_progress();
+        self.context.signs().gauge(metrics::HALTED, 1.0);
+        self.context.enter(Stage::Waiting);
+        self.trouble.show_halt(deliveries, &why);
+        self.show_state(ShardState::Halted);
+        while self.delivery.halted().is_some() {
+            tokio::select! {
+                biased;
+                stopped = self.gate.stopped() => return Err(stopped),
+                () = self.versions.news() => {}
+            }
+            self.take_up_version().await?;
+        }
+        tracing::info!(shard = %self.context.shard(), digest = %self.delivery.digest(), "the halted shard continues");
+        self.context.signs().gauge(metrics::HALTED, 0.0);
+        self.show_state(ShardState::Processing);
+        Ok(())
+    }
+}
+
+/// The bugs that the simulator must find.
+fn seeded(verdict: &mut Verdict) {
+    let is_partial = verdict
+        .failure
+        .as_ref()
+        .is_some_and(|failure| failure.of == Blame::Records);
+    if SeededBug::CheckpointCoversHeldBack.is_on() && (verdict.is_clean() || is_partial) {
+        verdict.commit = None;
+    }
+    if SeededBug::RetrySkipsFailedRecord.is_on() && is_partial {
+        verdict.rulings.remove(0);
+    }
+}

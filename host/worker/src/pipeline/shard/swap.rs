@@ -1,0 +1,284 @@
+//! Makes the instance, and takes up a new version of the plugin between batches; the old one stays
+//! if the new one does not start.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shardmill_core::plugin::{PluginDigest, ProcessorError};
+use shardmill_core::ports::{CloseReason, ProcessorFactory};
+use shardmill_core::rollout::StartFailure;
+
+use super::ShardPipeline;
+use crate::holding::Stopped;
+use crate::metrics;
+use crate::pipeline::versions::start_failure;
+use crate::rollout::Assigned;
+use crate::signs::Stage;
+
+/// The version that a shard is to run.
+struct Wanted {
+    version: Arc<dyn ProcessorFactory>,
+    /// Whether it is the active one, and not tried.
+    is_active: bool,
+}
+
+impl Wanted {
+    fn digest(&self) -> &PluginDigest {
+        self.version.digest()
+    }
+}
+
+impl ShardPipeline {
+    // The instance.
+
+    /// Makes an instance, trying again until it works.
+    ///
+    /// A version that does not start takes no shard away from one that does: if another started on
+    /// this host before, that one is used, as on the shards that were running when the new one
+    /// came.
+    pub(super) async fn make_instance(&mut self) -> Result<(), Stopped> {
+        let mut failures = 0;
+        loop {
+            self.context.enter(Stage::Starting);
+            let error = match self.saving.state_to_load().await {
+                Ok(state) => {
+                    let Err(error) = self.delivery.instance_mut().ensure(state).await else {
+                        break;
+                    };
+                    if self.is_replaced(&error).await? {
+                        continue;
+                    }
+                    error
+                }
+                // No version's fault.
+                Err(error) => error,
+            };
+            failures += 1;
+            let reason = format!("cannot create an instance: {error}");
+            self.failed(failures, error.code(), reason);
+            self.wait_to_retry(failures).await?;
+            self.take_up_version().await?;
+        }
+        let digest = self.delivery.digest();
+        self.versions.started(digest);
+        self.show_digest(digest);
+        if failures > 0 {
+            self.trouble.clear_all_but(None);
+        }
+        Ok(())
+    }
+
+    /// Whether another version has replaced the one whose instance could not be made.
+    async fn is_replaced(&mut self, error: &ProcessorError) -> Result<bool, Stopped> {
+        if error.is_hosts() {
+            // What the host lacks, the other version lacks as well.
+            return Ok(false);
+        }
+        let failed = self.delivery.digest().clone();
+        self.versions.did_not_start(&failed, error);
+        self.take_up_version().await?;
+        if *self.delivery.digest() != failed {
+            return Ok(true);
+        }
+        let Some(good) = self.versions.fallback_for(&failed) else {
+            return Ok(false);
+        };
+        self.versions.show_refused(&failed, error);
+        self.write_checkpoint().await?;
+        self.delivery.instance_mut().set_version(good);
+        Ok(true)
+    }
+
+    /// Closes an instance whose memory others wait for. It is made again for the next batch: the
+    /// contract lets an instance go whenever it holds nothing back.
+    pub(super) async fn make_room(&mut self) -> Result<(), Stopped> {
+        if self.saving.holds_back() || !self.delivery.instance_mut().gives_room() {
+            return Ok(());
+        }
+        self.context.count(metrics::ROOM_MADE, 1);
+        self.close_for_another().await
+    }
+
+    async fn close_for_another(&mut self) -> Result<(), Stopped> {
+        let instance = self.delivery.instance_mut();
+        match instance.close(CloseReason::Reload).await {
+            Ok(emitted) => self.store_last_output(emitted).await,
+            Err(error) => {
+                tracing::warn!(shard = %self.context.shard(), %error, "the instance failed in close");
+                Ok(())
+            }
+        }
+    }
+
+    // Another version.
+
+    /// Swaps to the version that is this shard's turn, if it is another one and starts. Reading
+    /// starts again if the old instance held records back.
+    ///
+    /// Only called between batches, or between two attempts at a failing one: no attempt sees two
+    /// versions. What the old version settled is checkpointed first, so that each written range
+    /// belongs to one digest.
+    pub(super) async fn take_up_version(&mut self) -> Result<(), Stopped> {
+        loop {
+            let retries = self.delivery.retries();
+            match self.versions.assigned(retries, self.intake.is_batch_due()) {
+                Assigned::Probe(version) => self.probe(&version).await,
+                Assigned::Run { version, is_active } => {
+                    return self.swap_to(Wanted { version, is_active }).await;
+                }
+            }
+        }
+    }
+
+    async fn swap_to(&mut self, wanted: Wanted) -> Result<(), Stopped> {
+        if self.versions.has_refused(wanted.digest()) {
+            return Ok(());
+        }
+        if wanted.digest() == self.delivery.digest() {
+            if wanted.is_active && self.versions.charge(wanted.digest()) {
+                // What was tried here is what all shards run now.
+                self.delivery.try_anew(true);
+            }
+            return Ok(());
+        }
+        if !self.delivery.instance().has_started() {
+            // Nothing is known of the version at work either: the newest is as good.
+            self.write_checkpoint().await?;
+            self.set_version(&wanted);
+            return Ok(());
+        }
+        self.swap_running(wanted).await
+    }
+
+    /// Swaps from a version that has started here. Also if its instance is dead: a version that does
+    /// not start must not give failing records all their attempts again, nor let a halted shard go
+    /// on.
+    async fn swap_running(&mut self, wanted: Wanted) -> Result<(), Stopped> {
+        let state = self.state_to_hand_over().await?;
+        let version = Arc::clone(&wanted.version);
+        let mut candidate = self.delivery.instance().with_version(version);
+        if let Err(error) = candidate.ensure(state).await {
+            if matches!(error, ProcessorError::HostMemory { .. }) {
+                // There is no memory for both at once.
+                tracing::info!(shard = %self.context.shard(), %error, "closing the old version to \
+                    make room for the new one");
+                drop(candidate);
+                return self.swap_in_turn(wanted).await;
+            }
+            if self.versions.did_not_start(wanted.digest(), &error) {
+                self.versions.show_refused(wanted.digest(), &error);
+            }
+            return Ok(());
+        }
+        if !self.context.options().keeps_state {
+            // Of a plugin that keeps state it is written: what would be saved now the candidate has
+            // not loaded.
+            self.write_checkpoint().await?;
+        }
+        let mut old = self.delivery.replace_instance(candidate);
+        match old.close(CloseReason::Reload).await {
+            Ok(emitted) => self.store_last_output(emitted).await?,
+            Err(error) => {
+                tracing::warn!(shard = %self.context.shard(), %error, "the old version failed in close");
+            }
+        }
+        self.versions.started(wanted.digest());
+        self.swapped_at_work(old.digest(), &wanted);
+        Ok(())
+    }
+
+    /// Closes the old version; the new one is made for the next batch. Should that not start, the
+    /// shard falls back as it does for its first instance.
+    async fn swap_in_turn(&mut self, wanted: Wanted) -> Result<(), Stopped> {
+        self.write_checkpoint().await?;
+        self.close_for_another().await?;
+        let old = self.delivery.digest().clone();
+        let version = Arc::clone(&wanted.version);
+        self.delivery.instance_mut().set_version(version);
+        self.swapped_at_work(&old, &wanted);
+        Ok(())
+    }
+
+    /// The state that another version takes over: of everything handed out, if it can be saved now;
+    /// else that of the checkpoint, and what came after is delivered again.
+    async fn state_to_hand_over(&mut self) -> Result<Option<Bytes>, Stopped> {
+        if !self.context.options().keeps_state {
+            return Ok(None);
+        }
+        self.write_checkpoint().await?;
+        let mut failures = 0;
+        loop {
+            let error = match self.saving.state_to_load().await {
+                Ok(state) => return Ok(state),
+                Err(error) => error,
+            };
+            failures += 1;
+            let reason = format!("a new version is waiting: {error}");
+            self.failed(failures, error.code(), reason);
+            self.wait_to_retry(failures).await?;
+        }
+    }
+
+    /// Replaces a version that never started here.
+    fn set_version(&mut self, wanted: &Wanted) {
+        let old = self.delivery.digest().clone();
+        let version = Arc::clone(&wanted.version);
+        self.delivery.instance_mut().set_version(version);
+        self.swapped(&old, wanted);
+    }
+
+    /// Another version has taken over from one that was at work.
+    fn swapped_at_work(&mut self, old: &PluginDigest, wanted: &Wanted) {
+        self.saving.forget_state();
+        self.swapped(old, wanted);
+        if self.saving.holds_back() {
+            self.rewind();
+        }
+    }
+
+    fn swapped(&mut self, old: &PluginDigest, wanted: &Wanted) {
+        let digest = wanted.digest();
+        self.versions.show_swapped(old, digest);
+        // A trial gives no attempts, nor does going back from it: the records that failed are the
+        // same version's still.
+        let is_for_good = wanted.is_active && self.versions.charge(digest);
+        self.delivery.try_anew(is_for_good);
+        self.show_digest(digest);
+    }
+
+    fn show_digest(&self, digest: &PluginDigest) {
+        let digest = digest.as_str().to_owned();
+        self.context
+            .update_status(|status| status.plugin_digest = Some(digest));
+    }
+
+    // Trials.
+
+    /// Makes a throw-away instance of a version, which loads the shard's state, and reports how that
+    /// went.
+    async fn probe(&mut self, version: &Arc<dyn ProcessorFactory>) {
+        let digest = version.digest();
+        let instance = self.delivery.instance();
+        let mut probe = instance.with_version(Arc::clone(version));
+        let result = match (probe.fits(), self.saving.state_to_load().await) {
+            (Err(error), _) => {
+                let failure = StartFailure::NotMade(error.to_string());
+                self.versions.probe_refused(digest, &error, &failure);
+                Err(failure)
+            }
+            (Ok(()), Err(error)) => Err(StartFailure::NotMade(error.to_string())),
+            (Ok(()), Ok(state)) => match probe.ensure(state).await {
+                // Or there is no memory for one more: the canary has to do, which takes its
+                // predecessor's.
+                Ok(()) | Err(ProcessorError::HostMemory { .. }) => Ok(()),
+                Err(error) => {
+                    let failure = start_failure(&error);
+                    self.versions.probe_refused(digest, &error, &failure);
+                    Err(failure)
+                }
+            },
+        };
+        probe.kill();
+        self.versions.probed(digest, result);
+    }
+}
