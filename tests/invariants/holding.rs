@@ -285,6 +285,23 @@ impl Holding {
         Some(hold.last_sent_at.saturating_add(limits.lease_duration))
     }
 
+    /// Until when `host` has to make progress on `shard`, by the true clock. Beside a KCL a heartbeat
+    /// holds nothing: a lease whose row cannot be written is over, though its host goes on beating.
+    pub(crate) fn answerable_until(
+        &self,
+        host: &str,
+        shard: &str,
+        limits: &Limits,
+    ) -> Option<Micros> {
+        let believed = self.believed_until(host, shard, limits)?;
+        if limits.heartbeats_hold {
+            return Some(believed);
+        }
+        let hold = self.holds.get(&(host.to_owned(), shard.to_owned()))?;
+        let written = hold.certain?.sent;
+        Some(believed.min(written.saturating_add(limits.lease_duration)))
+    }
+
     /// A row that its host gives back after it may have lost the lease: it owed no checkpoint any
     /// more, and could write none.
     pub(crate) fn given_back_by_name<'a>(

@@ -152,7 +152,7 @@ impl Progress {
         // What its host holds under a later tenure says nothing of this one.
         if holder(world, &key.shard).as_ref() == Some(key) {
             watched.held_until = holding
-                .believed_until(&key.host, &key.shard, limits)
+                .answerable_until(&key.host, &key.shard, limits)
                 .unwrap_or_default();
         }
         let held_until = watched.held_until;
