@@ -201,6 +201,34 @@ async fn attack_rows(setting: &Setting, table: &str) -> usize {
     written
 }
 
+/// The same with the row that the host keeps of itself in the coordinator table, for workers that there
+/// are not: each attribute that it has.
+async fn attack_workers(setting: &Setting, table: &str) -> usize {
+    const WORKER: &str = "worker#";
+    let is_worker =
+        |row: &Row| matches!(&row["id"], AttributeValue::S(id) if id.starts_with(WORKER));
+    let good = loop {
+        if let Some(row) = rows(setting, table).await.into_iter().find(is_worker) {
+            break row;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let mut written = 0;
+    for attribute in good
+        .keys()
+        .filter(|name| !["kind", "id"].contains(&name.as_str()))
+    {
+        for value in odd_values() {
+            let mut row = good.clone();
+            let id = format!("{WORKER}ghost-{written}");
+            row.insert("id".to_owned(), AttributeValue::S(id));
+            row.insert(attribute.clone(), value);
+            written += usize::from(put_row(setting, table, row).await);
+        }
+    }
+    written
+}
+
 /// Spoils what rows tell people; no host may be at work, which would write over it.
 async fn steer_by_rows(setting: &Setting, table: &str) {
     for mut row in rows(setting, table).await {
@@ -328,13 +356,19 @@ async fn what_comes_in_by_other_doors_costs_no_record_and_steers_no_terminal() {
     .await;
     let (requests, rows) = (
         attack_pages(&host).await + attack_lengths(&host).await,
-        attack_rows(&setting, "flights").await,
+        attack_rows(&setting, "flights").await
+            + attack_workers(&setting, "flights-coordinator").await,
     );
     let mut commands = asked(&setting).await.len();
     if std::env::var_os("SHARDMILL_CORPUS").is_some() {
         commands += attack_commands(&setting).await;
     }
     eprintln!("{requests} requests, {rows} rows, {commands} commands");
+    // docs/attacks.md has the numbers.
+    assert!(
+        requests >= 130 && rows >= 300,
+        "{requests} requests, {rows} rows"
+    );
     setting.until_checkpointed("flights", &last).await;
     assert!(!host.log().contains('\u{1b}'), "the log steers terminals");
     assert!(host.terminate().await.success());
