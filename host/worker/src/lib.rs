@@ -17,7 +17,6 @@ mod heart;
 mod holding;
 pub mod metrics;
 mod options;
-mod pace;
 mod pipeline;
 mod retrieval;
 mod rollout;

@@ -1,0 +1,8 @@
+//! One read of a shard for several plugins: what is kept of the replies, and which callers can be
+//! served from it.
+
+mod chain;
+mod place;
+
+pub use chain::{Absorbed, Chain, Served, Source};
+pub use place::{Place, decode, encode};
