@@ -333,6 +333,10 @@ impl Worker {
             self.lookout.next().look_at_once();
             self.reports.set_news(true);
         }
+        self.pipeline_ended(key, end);
+    }
+
+    fn pipeline_ended(&mut self, key: LeaseKey, end: PipelineEnd) {
         match end {
             PipelineEnd::Ended => {
                 tracing::info!(lease = %key, "shard ended, its children are leased");
