@@ -24,6 +24,7 @@ mod shared_read;
 mod signs;
 mod status;
 mod timed;
+mod timer;
 mod worker;
 
 pub use budget::{ByteBudget, ByteShare, Reservation, TooManyPlugins};

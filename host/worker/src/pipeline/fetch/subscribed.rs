@@ -99,7 +99,7 @@ impl ShardReader {
         renewals: &mut Renewals,
         mut subscription: Box<dyn Subscription>,
     ) -> Result<Ended, Over> {
-        let mut quiet = Quiet::begins();
+        let mut quiet = Quiet::begins(self.context.now());
         loop {
             let event = match self.next_event(place, subscription.as_mut()).await? {
                 ControlFlow::Continue(event) => event,
@@ -112,8 +112,10 @@ impl ShardReader {
                 ControlFlow::Break(ended) => return Ok(ended),
             };
             if brings_records {
-                quiet.ends();
-            } else if quiet.is_over() && self.read_beside(place, poller).await? == Beside::Records {
+                quiet.ends(self.context.now());
+            } else if quiet.is_over(self.context.now())
+                && self.read_beside(place, poller).await? == Beside::Records
+            {
                 tracing::warn!(
                     shard = %self.context.shard(),
                     "the subscription missed records that exist, polling for now"
