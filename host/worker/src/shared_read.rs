@@ -293,8 +293,8 @@ impl Inner {
     ) -> Result<Polled, ReadError> {
         let _flight = poll.flight.lock().await;
         let known = self.with_shard(shard, |shared| {
-            let chain = shared.chain(poll.chain)?;
-            Some((chain.polls(), chain.outcome()))
+            let calls = shared.chain(poll.chain)?.calls();
+            Some((calls.finished(), calls.outcome()))
         });
         match known {
             None => Ok(Polled::Gone),

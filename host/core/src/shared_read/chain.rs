@@ -10,9 +10,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::calls::Calls;
 use super::place::{Place, encode};
 use crate::pipeline::{ReadPace, ReadRate};
-use crate::ports::{Fetched, REPLY_BYTES_MAX, ReadError, ShardIterator};
+use crate::ports::{Fetched, REPLY_BYTES_MAX, ShardIterator};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{
     Anchor, ReadFrom, Record, SequenceNumber, Shard, ShardId, is_near_trimming, look_for,
@@ -43,22 +44,6 @@ pub struct Chain<K> {
     /// How far the tip was ahead of the last reply, in milliseconds.
     behind: Option<u64>,
     used_at: Moment,
-}
-
-/// The calls that were made for a chain.
-#[derive(Debug)]
-struct Calls {
-    finished: u64,
-    /// How often another chain's call stood for one of this.
-    rides: u64,
-    /// How the last one ended.
-    outcome: Result<(), ReadError>,
-    /// When the last good one was sent.
-    sent_at: Moment,
-    /// When the next one is worth making.
-    due: Moment,
-    /// Calls in a row that had nothing.
-    idle: u32,
 }
 
 /// Where a chain reads on.
@@ -144,14 +129,7 @@ impl<K> Chain<K> {
             last_arrival_ms: 0,
             source: Source::Iterator(iterator),
             is_anchored: false,
-            calls: Calls {
-                finished: 0,
-                rides: 0,
-                outcome: Ok(()),
-                sent_at: now,
-                due: now,
-                idle: 0,
-            },
+            calls: Calls::none(now),
             behind: None,
             used_at: now,
         }
@@ -264,59 +242,14 @@ impl<K> Chain<K> {
         self.source = Source::Anew;
     }
 
-    // Its calls.
-
-    /// Finished calls.
-    pub fn polls(&self) -> u64 {
-        self.calls.finished
+    /// Its calls.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
     }
 
-    /// How the last call ended.
-    pub fn outcome(&self) -> Result<(), ReadError> {
-        self.calls.outcome.clone()
-    }
-
-    /// When the last good call was sent.
-    pub fn sent_at(&self) -> Moment {
-        self.calls.sent_at
-    }
-
-    /// When the next call is worth making.
-    pub fn due(&self) -> Moment {
-        self.calls.due
-    }
-
-    /// Whether the last call found nothing at the tip.
-    pub fn is_idle(&self) -> bool {
-        self.calls.idle > 0 && self.calls.outcome.is_ok()
-    }
-
-    /// Another chain's call, which found nothing, stands for one of this, until `due`.
-    pub fn rides(&mut self, due: Moment) {
-        self.calls.rides += 1;
-        self.calls.due = due;
-    }
-
-    /// How often a caller could hear something of this chain.
-    pub fn answers(&self) -> u64 {
-        self.calls.finished + self.calls.rides
-    }
-
-    /// Whether the last call was good, and the next one is not due.
-    pub fn is_fresh(&self, now: Moment) -> bool {
-        self.calls.finished > 0 && self.calls.outcome.is_ok() && now < self.calls.due
-    }
-
-    /// The next call is worth making at `now`.
-    pub fn hurry(&mut self, now: Moment) {
-        self.calls.due = self.calls.due.min(now);
-    }
-
-    /// A call has ended that was sent at `sent_at`. A good reply is to be absorbed next.
-    pub fn answered(&mut self, outcome: Result<(), ReadError>, sent_at: Moment, rate: &ReadRate) {
-        self.calls.finished += 1;
-        self.calls.outcome = outcome;
-        self.calls.due = sent_at + rate.call_interval;
+    /// Its calls.
+    pub fn calls_mut(&mut self) -> &mut Calls {
+        &mut self.calls
     }
 
     // Serving callers.
@@ -443,13 +376,7 @@ impl<K> Chain<K> {
             None => Source::Ended(reply.children),
         };
         self.push(reply.records, now, keep);
-        self.calls.idle = if is_idle {
-            self.calls.idle.saturating_add(1)
-        } else {
-            0
-        };
-        self.calls.sent_at = sent_at;
-        self.calls.due = sent_at + rate.idle_wait(self.calls.idle);
+        self.calls.absorbed(sent_at, is_idle, rate);
         Absorbed::Good(bytes)
     }
 

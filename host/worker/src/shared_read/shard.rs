@@ -160,12 +160,16 @@ impl SharedShard {
                 Place::After(sequence) => Step::OpenBehind(sequence.clone()),
             };
         };
-        if chain.has_news_for(place) || caller.has_polled || chain.is_fresh(now) || has_ridden {
+        if chain.has_news_for(place)
+            || caller.has_polled
+            || chain.calls().is_fresh(now)
+            || has_ridden
+        {
             return Step::Ready(chain.take(place, limit, caller.readers, now));
         }
         Step::Poll(Poll {
             chain: chain.id(),
-            polls: chain.polls(),
+            polls: chain.calls().finished(),
             flight: Arc::clone(flight),
         })
     }
@@ -179,7 +183,7 @@ impl SharedShard {
             return false;
         };
         if let Some(Flown { chain, .. }) = self.best(place) {
-            chain.rides(until);
+            chain.calls_mut().ride(until);
         }
         // Others at this chain hear of it too, or only the one that is always first would.
         self.changed.send_modify(|version| *version += 1);
@@ -190,19 +194,22 @@ impl SharedShard {
     fn ride_until(&mut self, place: &Place, now: Moment) -> Option<Moment> {
         let (news_at, rate) = (self.news_at, self.rate);
         let own = &self.best(place)?.chain;
-        let (id, sent_at) = (own.id(), own.sent_at());
-        let is_quiet = own.is_idle() && news_at.is_none_or(|at| at < sent_at);
-        let is_due = own.due() <= now && now < sent_at + RIDES_FOR;
+        let (id, calls, sent_at) = (own.id(), own.calls(), own.calls().sent_at());
+        let is_quiet = calls.is_idle() && news_at.is_none_or(|at| at < sent_at);
+        let is_due = calls.due() <= now && now < sent_at + RIDES_FOR;
         if !own.is_unplaced() || !is_quiet || !is_due {
             return None;
         }
-        let others = self.chains.iter().map(|flown| &flown.chain);
-        let later = others.filter(|chain| {
-            let is_recent = chain.sent_at() > sent_at && chain.sent_at() + rate.idle_max * 2 > now;
-            chain.id() != id && chain.is_idle() && is_recent
-        });
-        let due = later.map(Chain::due).max()?;
-        Some(due.max(now + rate.call_interval))
+        let mut due = None;
+        for Flown { chain, .. } in &self.chains {
+            let calls = chain.calls();
+            let is_later = calls.sent_at() > sent_at;
+            let is_recent = calls.sent_at() + rate.idle_max * 2 > now;
+            if chain.id() != id && calls.is_idle() && is_later && is_recent {
+                due = due.max(Some(calls.due()));
+            }
+        }
+        Some(due?.max(now + rate.call_interval))
     }
 
     /// When a caller at `place` (or one that has none yet) should come back; `None` is now.
@@ -212,7 +219,7 @@ impl SharedShard {
             None => next_call,
             Some(place) => match self.best(place) {
                 Some(Flown { chain, .. }) if chain.has_news_for(place) => return None,
-                Some(Flown { chain, .. }) => chain.due().max(next_call),
+                Some(Flown { chain, .. }) => chain.calls().due().max(next_call),
                 None => next_call,
             },
         };
@@ -227,7 +234,8 @@ impl SharedShard {
         now: Moment,
     ) -> Option<(u64, u64)> {
         let chain = &self.best(place?)?.chain;
-        chain.is_fresh(now).then(|| (chain.id(), chain.answers()))
+        let calls = chain.calls();
+        calls.is_fresh(now).then(|| (chain.id(), calls.answers()))
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
@@ -262,7 +270,7 @@ impl SharedShard {
             return reply.map(Some);
         };
         let outcome = reply.as_ref().map(|_| ()).map_err(Clone::clone);
-        chain.answered(outcome, call.sent_at, &rate);
+        chain.calls_mut().ended(outcome, call.sent_at, &rate);
         let reply = match reply {
             Ok(reply) => reply,
             Err(error) => {
@@ -302,7 +310,7 @@ impl SharedShard {
         self.news_at = Some(now);
         for Flown { chain, .. } in &mut self.chains {
             if chain.is_unplaced() {
-                chain.hurry(now);
+                chain.calls_mut().hurry(now);
             }
         }
     }

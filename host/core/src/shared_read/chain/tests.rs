@@ -42,7 +42,7 @@ fn chain() -> Chain<()> {
 }
 
 fn absorb(chain: &mut Chain<()>, reply: Fetched, now: u64) -> Absorbed {
-    chain.answered(Ok(()), at(now), &RATE);
+    chain.calls_mut().ended(Ok(()), at(now), &RATE);
     chain.absorb(reply, at(now), at(now), &RATE, |_| Some(()))
 }
 
@@ -142,10 +142,11 @@ fn an_idle_chain_is_asked_less_and_less_and_an_expired_one_resumes_at_its_last_r
     let mut waits = Vec::new();
     for now in 1..5 {
         absorb(&mut chain, reply([], Some("a")), now);
-        waits.push(chain.due().since(at(now)).as_secs());
+        waits.push(chain.calls().due().since(at(now)).as_secs());
     }
     assert_eq!(waits, [1, 2, 4, 4]);
-    assert!(chain.is_idle() && chain.is_fresh(at(5)) && !chain.is_fresh(at(8)));
+    let calls = chain.calls();
+    assert!(calls.is_idle() && calls.is_fresh(at(5)) && !calls.is_fresh(at(8)));
     chain.expired();
     assert_eq!(chain.source(), &Source::Anew);
     assert_eq!(
