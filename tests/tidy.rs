@@ -220,6 +220,22 @@ fn functions_are_bounded_by_the_lint() {
 }
 
 #[test]
+fn a_packages_own_lints_add_to_those_of_all() {
+    let all = fs::read_to_string(root().join(".clippy.toml")).unwrap();
+    for package in ["host/core", "host/worker"] {
+        let own = fs::read_to_string(root().join(package).join(".clippy.toml")).unwrap();
+        let missing: Vec<_> = all.lines().filter(|line| !own.contains(line)).collect();
+        assert!(
+            missing.is_empty(),
+            "{package}/.clippy.toml lacks {missing:#?}"
+        );
+        for clock in ["std::time::Instant::now", "tokio::time::Instant::now"] {
+            assert!(own.contains(clock), "{package}/.clippy.toml allows {clock}");
+        }
+    }
+}
+
+#[test]
 fn names_use_the_fields_words() {
     let mut wrong = Vec::new();
     for path in files_with("rs")

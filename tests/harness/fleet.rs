@@ -223,7 +223,9 @@ impl TestFleet {
         );
         let stream = StreamRef::parse("stream").expect("valid");
         let reader = Arc::clone(&self.stream) as Arc<dyn StreamReader>;
-        self.shared = Some(SharedStream::new(&stream, reader, self.options.reads, ring));
+        let clock = Arc::new(TokioClock::default());
+        let limits = self.options.reads;
+        self.shared = Some(SharedStream::new(&stream, reader, clock, limits, ring));
         self
     }
 

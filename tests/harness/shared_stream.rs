@@ -8,6 +8,7 @@ use shardmill_core::stream::{SequenceNumber, ShardId, StreamRef};
 use shardmill_worker::{ByteBudget, ReadLimits, RingBudget, SharedReader, SharedStream};
 
 use crate::contract::stream::StreamControl;
+use crate::fleet::TokioClock;
 
 /// A stream, and one of two plugins that share its reads; the other one never reads, so that
 /// replies are kept for it.
@@ -41,6 +42,7 @@ impl<C: StreamControl> SharedControl<C> {
         let shared = SharedStream::new(
             &StreamRef::parse("stream").expect("valid"),
             reader,
+            Arc::new(TokioClock::default()),
             limits,
             ring,
         );

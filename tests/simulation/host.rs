@@ -375,7 +375,12 @@ fn ports(
         Some(bug) => reach.with(bug, host, world, &sharing.mixed),
         None => reach,
     };
-    let reader = sharing.reader(world, options, reader);
+    let reader = sharing.reader(
+        world,
+        Arc::clone(machine) as Arc<dyn Clock>,
+        options,
+        reader,
+    );
     let budget = sharing.share();
     let (world, machine) = (Arc::clone(world), Arc::clone(machine));
     let coordinator = ObservedCoordinator {

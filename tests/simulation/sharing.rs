@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::ports::StreamReader;
+use shardmill_core::ports::{Clock, StreamReader};
 use shardmill_worker::{ByteBudget, ByteShare, RingBudget, SharedStream, WorkerOptions};
 
 use crate::bugs::{Mixed, PortBug, WrongSharing};
@@ -45,6 +45,7 @@ impl Sharing {
     pub(crate) fn reader(
         &mut self,
         world: &World,
+        clock: Arc<dyn Clock>,
         options: &WorkerOptions,
         read: Arc<dyn StreamReader>,
     ) -> Arc<dyn StreamReader> {
@@ -57,7 +58,7 @@ impl Sharing {
             shared.reader()
         } else {
             let name = (&options.stream).into();
-            let shared = SharedStream::new(&name, read, options.reads, self.ring.clone());
+            let shared = SharedStream::new(&name, read, clock, options.reads, self.ring.clone());
             let reader = shared.reader();
             self.streams.push((stream, shared));
             reader

@@ -28,6 +28,7 @@ pub mod plugin;
 pub mod ports;
 pub mod rollout;
 pub mod seeded_bug;
+pub mod shared_read;
 pub mod shares;
 pub mod stream;
 pub mod text;

@@ -24,7 +24,9 @@ pub use processor::{
     RecordFailure, RecordProcessor,
 };
 pub use sink::{Origin, Sink, SinkError};
-pub use stream_reader::{Fetched, PacedBy, ReadError, ShardIterator, StreamReader};
+pub use stream_reader::{
+    Fetched, PacedBy, REPLY_BYTES_MAX, ReadError, ShardIterator, StreamReader,
+};
 pub use subscriptions::{ConsumerState, ShardEvent, SubscribeError, Subscription, Subscriptions};
 
 /// A port's answer, boxed so that ports can be used behind `dyn`.

@@ -197,6 +197,7 @@ impl Parts {
             SharedStream::new(
                 stream,
                 Arc::new(reader),
+                Arc::clone(&self.clock),
                 self.config.reads,
                 self.ring.clone(),
             )

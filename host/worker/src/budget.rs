@@ -1,12 +1,9 @@
 //! One byte budget for everything a host has fetched and not yet settled, of which each plugin has
 //! a share of its own.
 
+use shardmill_core::ports::REPLY_BYTES_MAX;
 use shardmill_core::shares::Membership;
 use shardmill_core::shares::pool::{Member, Pool, Taken};
-
-/// Bytes a `GetRecords` reply may hold (AWS limit: 10 MB); reserved before the call, since nobody
-/// knows before.
-pub(crate) const REPLY_BYTES_MAX: usize = 10 << 20;
 
 /// Counted in KiB, so that no sum of them overflows.
 const UNIT_BYTES: usize = 1 << 10;

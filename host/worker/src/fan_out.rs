@@ -10,10 +10,10 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ConsumerState, SubscribeError, Subscriptions};
 use shardmill_core::stream::{ConsumerArn, FanOutConsumer};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::metrics;
 use crate::status::{FanOutStatus, StatusBoard};
+use crate::timer::Stopwatch;
 
 /// A consumer that cannot be had is asked for again, ever less often: an operator may have made
 /// room for it meanwhile.
@@ -151,7 +151,7 @@ impl ConsumerKeeper {
     /// Offers the consumer to the readers, until one of them cannot subscribe with it. Returns
     /// whether it was good for long.
     async fn usable(&self, arn: ConsumerArn) -> bool {
-        let usable_at = Instant::now();
+        let usable = Stopwatch::start();
         tracing::info!(consumer = %arn, "subscribing with enhanced fan-out");
         let shown = FanOutStatus {
             consumer: arn.to_string(),
@@ -165,7 +165,7 @@ impl ConsumerKeeper {
         let _ = registration
             .wait_for(|registration| !matches!(registration, Registration::Usable(_)))
             .await;
-        usable_at.elapsed() >= GOOD_FOR
+        usable.elapsed() >= GOOD_FOR
     }
 
     /// A consumer that is being made is not a failure, unless that takes far too long.

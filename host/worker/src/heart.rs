@@ -17,12 +17,12 @@ use shardmill_core::ports::{Clock, Coordinator, Raced, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::metrics;
 use crate::options::LeaseOptions;
 use crate::rollout::SharedRollout;
 use crate::status::StatusBoard;
+use crate::timer::timer_now;
 
 /// First wait after a failed heartbeat; doubles up to a third of the interval, so that several
 /// tries fit a deadline.
@@ -185,7 +185,7 @@ impl Heart {
         ::metrics::gauge!(metrics::HEARTBEAT, "plugin" => self.plugin_label.clone())
             .set(wall_seconds);
         self.ports.status.update(|status| {
-            (status.heartbeat_at, status.heartbeat_error) = (Some(Instant::now()), None);
+            (status.heartbeat_at, status.heartbeat_error) = (Some(timer_now()), None);
         });
     }
 

@@ -17,7 +17,6 @@ mod heart;
 mod holding;
 pub mod metrics;
 mod options;
-mod pace;
 mod pipeline;
 mod retrieval;
 mod rollout;
@@ -25,6 +24,7 @@ mod shared_read;
 mod signs;
 mod status;
 mod timed;
+mod timer;
 mod worker;
 
 pub use budget::{ByteBudget, ByteShare, Reservation, TooManyPlugins};

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LEASE_DURATION_MAX, WorkerId};
-use shardmill_core::pipeline::{BatchLimits, CheckpointPolicy, FailurePolicy, PolicyProblem};
+use shardmill_core::pipeline::{
+    BatchLimits, CheckpointPolicy, FailurePolicy, PolicyProblem, ReadRate,
+};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
 use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
@@ -146,7 +148,26 @@ impl LeaseOptions {
     /// Refuses settings that cannot work together. They are named by their keys in the
     /// configuration.
     pub fn validate(&self) -> Result<(), InvalidOptions> {
-        let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
+        self.validate_duration()?;
+        for (setting, interval) in [
+            ("leases.scan-every", self.scan_every),
+            ("leases.shard-sync-every", self.shard_sync_every),
+        ] {
+            if interval.is_zero() {
+                return refuse(setting, "must be above zero".to_owned());
+            }
+        }
+        self.validate_deadlines()?;
+        if self.max_leases == 0 {
+            return refuse(
+                "leases.max",
+                "must be at least 1; leave it out for no limit".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn validate_duration(&self) -> Result<(), InvalidOptions> {
         if self.duration < Duration::from_secs(1) {
             return refuse(
                 "leases.duration",
@@ -170,14 +191,10 @@ impl LeaseOptions {
                 ),
             );
         }
-        for (setting, interval) in [
-            ("leases.scan-every", self.scan_every),
-            ("leases.shard-sync-every", self.shard_sync_every),
-        ] {
-            if interval.is_zero() {
-                return refuse(setting, "must be above zero".to_owned());
-            }
-        }
+        Ok(())
+    }
+
+    fn validate_deadlines(&self) -> Result<(), InvalidOptions> {
         for (setting, deadline) in [
             ("leases.read-deadline", self.read_deadline),
             ("leases.plugin-deadline", self.plugin_deadline),
@@ -191,12 +208,6 @@ impl LeaseOptions {
                 );
             }
         }
-        if self.max_leases == 0 {
-            return refuse(
-                "leases.max",
-                "must be at least 1; leave it out for no limit".to_owned(),
-            );
-        }
         Ok(())
     }
 }
@@ -206,10 +217,19 @@ impl ReadLimits {
     /// calls.
     pub const SLOWEST: Duration = Duration::from_mins(5);
 
+    /// How fast one shard may be read.
+    pub(crate) fn rate(&self) -> ReadRate {
+        ReadRate {
+            call_interval: Duration::from_secs_f64(1.0 / self.calls_per_second),
+            bytes_per_second: self.bytes_per_second,
+            idle_every: self.idle_every,
+            idle_max: self.idle_max,
+        }
+    }
+
     /// Refuses settings that cannot work together. They are named by their keys in the
     /// configuration.
     pub fn validate(&self) -> Result<(), InvalidOptions> {
-        let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
         let slowest = Self::SLOWEST;
         // A number that is none compares as false.
         let is_often_enough = self.calls_per_second >= 1.0 / slowest.as_secs_f64();
@@ -267,7 +287,6 @@ impl Default for ReadLimits {
 impl WorkerOptions {
     /// Refuses settings that cannot work together.
     pub fn validate(&self) -> Result<(), InvalidOptions> {
-        let refuse = |setting, problem: String| Err(InvalidOptions { setting, problem });
         self.leases.validate()?;
         self.reads.validate()?;
         self.validate_consumer()?;
@@ -310,12 +329,13 @@ impl WorkerOptions {
                     arn.stream_name(),
                     self.stream
                 );
-                Err(InvalidOptions {
-                    setting: "reads.consumer",
-                    problem,
-                })
+                refuse("reads.consumer", problem)
             }
             Some(FanOutConsumer::Given(_) | FanOutConsumer::Named(_)) | None => Ok(()),
         }
     }
+}
+
+fn refuse(setting: &'static str, problem: String) -> Result<(), InvalidOptions> {
+    Err(InvalidOptions { setting, problem })
 }

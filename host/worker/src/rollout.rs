@@ -157,49 +157,14 @@ impl SharedRollout {
 
     fn report(&self, change: &Change) {
         let plugin = &self.shared.plugin;
-        let word = match change {
-            Change::Offered(digest) => {
-                tracing::info!(%plugin, %digest, "new version on offer");
-                "offered"
-            }
-            Change::Canary(digest, site) => {
-                tracing::info!(%plugin, %digest, %site, "trying the new version on one shard");
-                "canary"
-            }
-            Change::Suspected(digest, site, reason) => {
-                tracing::warn!(%plugin, %digest, %site, reason, "the version failed, trying the \
-                    previous one on the same records");
-                "suspected"
-            }
-            Change::Cleared(digest, site) => {
-                tracing::info!(%plugin, %digest, %site, "the previous version failed on them too, \
-                    so the records are at fault");
-                "cleared"
-            }
-            Change::Promoted(digest, why) => {
-                tracing::info!(%plugin, %digest, %why, "version promoted to all shards");
-                "promoted"
-            }
-            Change::Proven(digest) => {
-                tracing::info!(%plugin, %digest, "probation is over, the previous version is no longer kept");
-                "proven"
-            }
-            Change::RolledBack(digest, why) => {
-                tracing::error!(%plugin, %digest, cause = why.code(), %why, "version rolled back \
-                    and quarantined");
-                metrics::rollbacks(plugin, why.code()).increment(1);
-                "rolled-back"
-            }
-            Change::Withdrawn(digest) => {
-                tracing::info!(%plugin, %digest, "version no longer tried");
-                "withdrawn"
-            }
-            Change::Released(digest) => {
-                tracing::info!(%plugin, %digest, "version released from quarantine");
-                "released"
-            }
-        };
-        let labels = [("plugin", plugin.to_string()), ("change", word.to_owned())];
+        log(plugin, change);
+        if let Change::RolledBack(_, why) = change {
+            metrics::rollbacks(plugin, why.code()).increment(1);
+        }
+        let labels = [
+            ("plugin", plugin.to_string()),
+            ("change", change.code().to_owned()),
+        ];
         ::metrics::counter!(metrics::ROLLOUT_CHANGES, &labels).increment(1);
     }
 }
@@ -237,5 +202,40 @@ impl std::ops::Deref for RolloutView {
 
     fn deref(&self) -> &SharedRollout {
         &self.shared
+    }
+}
+
+fn log(plugin: &PluginName, change: &Change) {
+    match change {
+        Change::Offered(digest) => {
+            tracing::info!(%plugin, %digest, "new version on offer");
+        }
+        Change::Canary(digest, site) => {
+            tracing::info!(%plugin, %digest, %site, "trying the new version on one shard");
+        }
+        Change::Suspected(digest, site, reason) => {
+            tracing::warn!(%plugin, %digest, %site, reason, "the version failed, trying the \
+                    previous one on the same records");
+        }
+        Change::Cleared(digest, site) => {
+            tracing::info!(%plugin, %digest, %site, "the previous version failed on them too, \
+                    so the records are at fault");
+        }
+        Change::Promoted(digest, why) => {
+            tracing::info!(%plugin, %digest, %why, "version promoted to all shards");
+        }
+        Change::Proven(digest) => {
+            tracing::info!(%plugin, %digest, "probation is over, the previous version is no longer kept");
+        }
+        Change::RolledBack(digest, why) => {
+            tracing::error!(%plugin, %digest, cause = why.code(), %why, "version rolled back \
+                    and quarantined");
+        }
+        Change::Withdrawn(digest) => {
+            tracing::info!(%plugin, %digest, "version no longer tried");
+        }
+        Change::Released(digest) => {
+            tracing::info!(%plugin, %digest, "version released from quarantine");
+        }
     }
 }

@@ -20,23 +20,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use shardmill_core::fleet::StreamIdentity;
-use shardmill_core::ports::{Fetched, PacedBy, PortFuture, ReadError, ShardIterator, StreamReader};
+use shardmill_core::ports::{
+    Clock, Fetched, PacedBy, PortFuture, ReadError, ShardIterator, StreamReader,
+};
+use shardmill_core::shared_read::{Place, Source, decode, encode};
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
+use shardmill_core::time::Moment;
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::Instant;
 
 use crate::metrics;
 use crate::options::{RECORDS_PER_CALL_MAX, ReadLimits};
 
-mod chain;
-mod place;
 mod ring;
 mod shard;
 
-use chain::Source;
-use place::{Place, decode, encode};
 pub use ring::RingBudget;
-use shard::{SharedShard, Step};
+use shard::{Call, Caller, Poll, SharedShard, Step};
 
 /// Rounds of one fetch: an iterator, a call, the reply; more only if what was read is trimmed away
 /// at once, by a ring without room.
@@ -58,6 +57,7 @@ pub struct SharedReader {
 struct Inner {
     stream: String,
     reader: Arc<dyn StreamReader>,
+    clock: Arc<dyn Clock>,
     limits: ReadLimits,
     ring: RingBudget,
     /// Readers that live.
@@ -69,7 +69,19 @@ struct Inner {
 struct State {
     shards: HashMap<ShardId, SharedShard>,
     identity: Option<StreamIdentity>,
-    pruned_at: Instant,
+    pruned_at: Moment,
+}
+
+/// What came of a call for a chain.
+enum Polled {
+    /// The chain is forgotten; the caller that made the last call knows why.
+    Gone,
+    /// Another caller made it, and its reply is kept.
+    ByOther,
+    /// Its reply is kept.
+    Kept,
+    /// Its reply cannot be kept, and is the caller's as it is.
+    NotKept(Fetched),
 }
 
 impl SharedStream {
@@ -77,19 +89,21 @@ impl SharedStream {
     pub fn new(
         stream: &StreamRef,
         reader: Arc<dyn StreamReader>,
+        clock: Arc<dyn Clock>,
         limits: ReadLimits,
         ring: RingBudget,
     ) -> Self {
         let state = State {
             shards: HashMap::new(),
             identity: None,
-            pruned_at: Instant::now(),
+            pruned_at: clock.now(),
         };
         let (readers, state) = (AtomicUsize::new(0), Mutex::new(state));
         Self {
             inner: Arc::new(Inner {
                 stream: stream.to_string(),
                 reader,
+                clock,
                 limits,
                 ring,
                 readers,
@@ -217,61 +231,37 @@ impl Inner {
             from => self.reader.iterator(shard, from).await?,
         };
         Ok(self.with_shard(shard, |shared| {
-            shared.open(from.clone(), is_anchored, iterator, Instant::now())
+            shared.open(from.clone(), is_anchored, iterator, self.clock.now())
         }))
     }
 
     async fn fetch(&self, iterator: &ShardIterator, limit: u32) -> Result<Fetched, ReadError> {
         let (shard, mut place) = decode(iterator).ok_or(ReadError::ExpiredIterator)?;
         let mut has_called = false;
-        let mut is_polled = false;
+        let mut has_polled = false;
         for _ in 0..ROUNDS_MAX {
-            let asked = (self.readers.load(Ordering::Acquire), is_polled);
-            match self.with_shard(&shard, |shared| {
-                shared.step(&place, limit, asked, Instant::now())
-            }) {
+            match self.step(&shard, &place, limit, has_polled) {
                 Step::Ready(served) => {
-                    let outcome = if has_called { "called" } else { "shared" };
-                    ::metrics::counter!(metrics::SHARED_READS, "stream" => self.stream.clone(), "outcome" => outcome)
-                        .increment(1);
+                    self.count_read(has_called);
                     self.trim(&shard);
                     return Ok(served.into_fetched(&shard));
                 }
                 Step::Expired => return Err(ReadError::ExpiredIterator),
                 Step::OpenBehind(sequence) => {
-                    place = self
-                        .find_or_open(&shard, &ReadFrom::AfterSequenceNumber(sequence), true)
-                        .await?;
-                    is_polled = false;
+                    let from = ReadFrom::AfterSequenceNumber(sequence);
+                    place = self.find_or_open(&shard, &from, true).await?;
+                    has_polled = false;
                 }
                 Step::Open(from) => {
                     place = self.find_or_open(&shard, &from, false).await?;
-                    is_polled = false;
+                    has_polled = false;
                 }
-                Step::Poll {
-                    chain,
-                    polls,
-                    flight,
-                } => {
-                    let _flight = flight.lock().await;
-                    let others = self.with_shard(&shard, |shared| {
-                        shared
-                            .chain(chain)
-                            .map(|chain| (chain.polls != polls).then(|| chain.outcome.clone()))
-                    });
-                    is_polled = match others {
-                        // It is gone, and whoever made the call knows why.
-                        None => false,
-                        Some(Some(outcome)) => outcome.map(|()| true)?,
-                        Some(None) => {
-                            has_called = true;
-                            if let Some(reply) = self.poll(&shard, chain, limit).await? {
-                                return Ok(reply);
-                            }
-                            true
-                        }
-                    };
-                }
+                Step::Poll(poll) => match self.poll_once(&shard, &poll, limit).await? {
+                    Polled::Gone => has_polled = false,
+                    Polled::ByOther => has_polled = true,
+                    Polled::Kept => (has_polled, has_called) = (true, true),
+                    Polled::NotKept(reply) => return Ok(reply),
+                },
             }
         }
         Err(ReadError::Unavailable {
@@ -279,43 +269,64 @@ impl Inner {
         })
     }
 
+    fn step(&self, shard: &ShardId, place: &Place, limit: u32, has_polled: bool) -> Step {
+        let caller = Caller {
+            readers: self.readers.load(Ordering::Acquire),
+            has_polled,
+        };
+        let now = self.clock.now();
+        self.with_shard(shard, |shared| shared.step(place, limit, caller, now))
+    }
+
+    fn count_read(&self, has_called: bool) {
+        let outcome = if has_called { "called" } else { "shared" };
+        ::metrics::counter!(metrics::SHARED_READS, "stream" => self.stream.clone(), "outcome" => outcome)
+            .increment(1);
+    }
+
+    /// Makes a call for the chain, unless others have made one since the caller was to.
+    async fn poll_once(
+        &self,
+        shard: &ShardId,
+        poll: &Poll,
+        limit: u32,
+    ) -> Result<Polled, ReadError> {
+        let _flight = poll.flight.lock().await;
+        let known = self.with_shard(shard, |shared| {
+            let calls = shared.chain(poll.chain)?.calls();
+            Some((calls.finished(), calls.outcome()))
+        });
+        match known {
+            None => Ok(Polled::Gone),
+            Some((polls, outcome)) if polls != poll.polls => outcome.map(|()| Polled::ByOther),
+            Some(_) => Ok(match self.poll(shard, poll.chain, limit).await? {
+                Some(reply) => Polled::NotKept(reply),
+                None => Polled::Kept,
+            }),
+        }
+    }
+
     /// One call for a chain, in its turn. `Some` if the reply cannot be kept and is the caller's as
-    /// it is: its iterator means nothing here, so that he asks for a new one.
+    /// it is: its iterator means nothing here, so the caller asks for a new one.
     async fn poll(
         &self,
         shard: &ShardId,
         chain: u64,
         limit: u32,
     ) -> Result<Option<Fetched>, ReadError> {
-        let known = self.with_shard(shard, |shared| {
-            shared
-                .chain(chain)
-                .map(|chain| (chain.source.clone(), chain.resume_from()))
-        });
-        let iterator = match known {
-            Some((Source::Iterator(iterator), _)) => iterator,
-            Some((Source::Anew, Some(from))) => {
-                let iterator = self.reader.iterator(shard, &from).await?;
-                self.with_shard(shard, |shared| {
-                    if let Some(chain) = shared.chain(chain) {
-                        chain.source = Source::Iterator(iterator.clone());
-                        chain.is_anchored = !chain.is_unplaced();
-                    }
-                });
-                iterator
-            }
-            Some((Source::Anew, None) | (Source::Ended(_), _)) | None => {
-                return Err(ReadError::ExpiredIterator);
-            }
+        let iterator = self.iterator_of(shard, chain).await?;
+        let now = self.clock.now();
+        let slot = self.with_shard(shard, |shared| shared.take_slot(now));
+        tokio::time::sleep(slot.since(now)).await;
+        let call = Call {
+            chain,
+            sent_at: self.clock.now(),
         };
-        let slot = self.with_shard(shard, |shared| shared.take_slot(Instant::now()));
-        tokio::time::sleep_until(slot).await;
-        let sent_at = Instant::now();
         // The record that only proves that nothing was trimmed takes no place: with one record a
         // call, half of all calls would bring nothing, and the shard be trimmed faster than it is
         // read.
         let is_anchored = self.with_shard(shard, |shared| {
-            shared.chain(chain).is_some_and(|chain| chain.is_anchored)
+            shared.chain(chain).is_some_and(|chain| chain.is_anchored())
         });
         let asked = if is_anchored {
             limit.saturating_add(1).min(RECORDS_PER_CALL_MAX)
@@ -323,29 +334,52 @@ impl Inner {
             limit
         };
         let reply = self.reader.fetch(&iterator, asked).await;
-        self.with_shard(shard, |shared| {
-            shared.polled(chain, reply, (sent_at, Instant::now()), &self.ring)
-        })
+        let now = self.clock.now();
+        self.with_shard(shard, |shared| shared.polled(&call, reply, now, &self.ring))
     }
 
-    /// Waits until a caller at `place` has something to come for, or a call for him may be made, or
-    /// another has made one. That it found nothing he must hear too: where the same plugin makes
+    /// The iterator that the chain reads on with: a new one, if it has none.
+    async fn iterator_of(&self, shard: &ShardId, chain: u64) -> Result<ShardIterator, ReadError> {
+        let known = self.with_shard(shard, |shared| {
+            let chain = shared.chain(chain)?;
+            Some((chain.source().clone(), chain.resume_from()))
+        });
+        let from = match known {
+            Some((Source::Iterator(iterator), _)) => return Ok(iterator),
+            Some((Source::Anew, Some(from))) => from,
+            Some((Source::Anew, None) | (Source::Ended(_), _)) | None => {
+                return Err(ReadError::ExpiredIterator);
+            }
+        };
+        let iterator = self.reader.iterator(shard, &from).await?;
+        self.with_shard(shard, |shared| {
+            if let Some(chain) = shared.chain(chain) {
+                chain.resume(iterator.clone());
+            }
+        });
+        Ok(iterator)
+    }
+
+    /// Waits until a caller at `place` has something to come for, or a call for it may be made, or
+    /// another has made one. That it found nothing the caller must hear too: where the same plugin makes
     /// every call, the others would take the stream for silent.
     async fn turn(&self, shard: &ShardId, place: Option<&Place>) {
-        let known = self.with_shard(shard, |shared| shared.fresh_answer(place, Instant::now()));
+        let now = self.clock.now();
+        let known = self.with_shard(shard, |shared| shared.fresh_answer(place, now));
         loop {
+            let now = self.clock.now();
             let waits = self.with_shard(shard, |shared| {
-                let now = Instant::now();
                 let fresh = shared.fresh_answer(place, now);
-                let has_answer = fresh.is_some() && fresh != known;
-                let at = shared.turn_at(place, now).filter(|_| !has_answer)?;
-                Some((at, shared.changes()))
+                if fresh.is_some() && fresh != known {
+                    return None;
+                }
+                Some((shared.turn_at(place, now)?, shared.changes()))
             });
             let Some((at, mut changes)) = waits else {
                 return;
             };
             tokio::select! {
-                () = tokio::time::sleep_until(at) => {}
+                () = tokio::time::sleep(at.since(now)) => {}
                 // Also when the shard was forgotten in between.
                 _ = changes.changed() => {}
             }
@@ -355,7 +389,7 @@ impl Inner {
     fn trim(&self, shard: &ShardId) {
         let readers = self.readers.load(Ordering::Acquire);
         let mut state = self.lock();
-        let now = Instant::now();
+        let now = self.clock.now();
         if state.pruned_at + PRUNE_EVERY <= now {
             state.pruned_at = now;
             state.shards.retain(|_, shared| shared.prune(now, readers));
@@ -372,7 +406,7 @@ impl Inner {
         act(state
             .shards
             .entry(shard.clone())
-            .or_insert_with(|| SharedShard::new(self.limits, Instant::now())))
+            .or_insert_with(|| SharedShard::new(self.limits.rate(), self.clock.now())))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -14,10 +14,10 @@ use ::metrics::{Gauge, SharedString};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::ShardId;
-use tokio::time::Instant;
 
 use crate::metrics;
 use crate::status::{BlockedStatus, ShardStatus, StageStatus, StatusBoard, Why};
+use crate::timer::Stopwatch;
 
 /// From here on a stage that waits for something takes long: shorter waits are ordinary.
 pub(crate) const LONG: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ struct Shared {
 /// How the shard is doing.
 struct Condition {
     stage: Stage,
-    since: Instant,
+    since: Stopwatch,
     /// The worst first.
     troubles: BTreeMap<Why, Trouble>,
     /// Whether one of them is that the present stage takes long.
@@ -122,7 +122,7 @@ impl Signs {
     ) -> Self {
         let condition = Condition {
             stage: Stage::Starting,
-            since: Instant::now(),
+            since: Stopwatch::start(),
             troubles: BTreeMap::new(),
             is_stage_long: false,
             oldest_ms: None,
@@ -160,7 +160,7 @@ impl Signs {
         }
         let shown = StageStatus::new(stage.to_string());
         condition.stage = stage;
-        condition.since = Instant::now();
+        condition.since = Stopwatch::start();
         self.update_status(|status| status.stage = shown);
     }
 

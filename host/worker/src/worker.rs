@@ -17,6 +17,7 @@ use crate::options::{InvalidOptions, WorkerOptions};
 use crate::pipeline::PipelineEnd;
 use crate::status::StatusBoard;
 use crate::timed::{TimedCoordinator, TimedStore};
+use crate::timer::timer_now;
 
 mod act;
 mod audit;
@@ -215,7 +216,7 @@ impl Worker {
     }
 
     async fn serve(&mut self, stop: &CancellationToken) -> Result<(), WorkerError> {
-        let now = Instant::now();
+        let now = timer_now();
         let mut schedule = Schedule {
             pass_at: now,
             check_at: now,
@@ -230,23 +231,23 @@ impl Worker {
                 }
                 Event::HoldingEnded(ended) => {
                     self.holding_ended(ended);
-                    schedule.pass_at = Instant::now();
+                    schedule.pass_at = timer_now();
                 }
                 Event::SurveyEnded(ended) => {
                     self.duties.survey_ended(ended);
                     self.lookout.next().pass_at_once();
-                    schedule.pass_at = Instant::now();
+                    schedule.pass_at = timer_now();
                 }
                 Event::StreamIdentified(answer) => self.stream_identified(&answer)?,
                 Event::StreamDoubted => self.origin.ask(),
                 Event::CheckDue => {
                     self.run.show_buffer();
                     self.judge_writes().await?;
-                    schedule.check_at = Instant::now() + self.run.options.leases.renew_every;
+                    schedule.check_at = timer_now() + self.run.options.leases.renew_every;
                 }
                 Event::PassDue => {
                     let wait = self.try_pass(stop).await?;
-                    schedule.pass_at = Instant::now() + wait;
+                    schedule.pass_at = timer_now() + wait;
                 }
             }
         }
@@ -333,6 +334,10 @@ impl Worker {
             self.lookout.next().look_at_once();
             self.reports.set_news(true);
         }
+        self.pipeline_ended(key, end);
+    }
+
+    fn pipeline_ended(&mut self, key: LeaseKey, end: PipelineEnd) {
         match end {
             PipelineEnd::Ended => {
                 tracing::info!(lease = %key, "shard ended, its children are leased");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::fake_stream::{FakeStream, ReadOp};
+use harness::fleet::TokioClock;
 use shardmill_core::ports::{Fetched, PacedBy, ReadError, ShardIterator, StreamReader};
 use shardmill_core::stream::{ReadFrom, Record, SequenceNumber, ShardId, StreamRef};
 use shardmill_worker::{ByteBudget, ReadLimits, RingBudget, SharedReader, SharedStream};
@@ -44,6 +45,7 @@ impl Scene {
         let shared = SharedStream::new(
             &name,
             Arc::clone(&stream) as Arc<dyn StreamReader>,
+            Arc::new(TokioClock::default()),
             limits,
             ring.clone(),
         );

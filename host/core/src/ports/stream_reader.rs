@@ -2,6 +2,9 @@ use super::PortFuture;
 use crate::fleet::StreamIdentity;
 use crate::stream::{ReadFrom, Record, Shard, ShardId};
 
+/// Bytes that a reply of [`StreamReader::fetch`] may hold (AWS limit: 10 MB).
+pub const REPLY_BYTES_MAX: usize = 10 << 20;
+
 /// One stream: its shards and their records.
 pub trait StreamReader: Send + Sync {
     /// What tells this stream from another one of its name; `None` if there is no such stream.

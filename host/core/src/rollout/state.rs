@@ -105,6 +105,23 @@ pub enum Change {
     Released(PluginDigest),
 }
 
+impl Change {
+    /// Its code in metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Offered(_) => "offered",
+            Self::Canary(..) => "canary",
+            Self::Suspected(..) => "suspected",
+            Self::Cleared(..) => "cleared",
+            Self::Promoted(..) => "promoted",
+            Self::Proven(_) => "proven",
+            Self::RolledBack(..) => "rolled-back",
+            Self::Withdrawn(_) => "withdrawn",
+            Self::Released(_) => "released",
+        }
+    }
+}
+
 /// The versions of one plugin on one host.
 #[derive(Debug, Clone)]
 pub struct Rollout {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::BatchLimits;
 use shardmill_core::stream::{Record, Shard};
-use tokio::time::Instant;
+use shardmill_core::time::Moment;
 
 use super::fetch::Chunk;
 use crate::budget::Reservation;
@@ -22,7 +22,7 @@ pub(super) struct Buffer {
     bytes: usize,
     held_bytes: usize,
     reservation: Option<Reservation>,
-    waiting_since: Option<Instant>,
+    waiting_since: Option<Moment>,
     /// How far the tip was ahead of the last reply that came in here; `None` before the first.
     millis_behind_latest: Option<u64>,
     /// Set once Kinesis said that the shard has ended, with the children if it named them.
@@ -30,7 +30,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    pub(super) fn push(&mut self, chunk: Chunk) {
+    pub(super) fn push(&mut self, chunk: Chunk, now: Moment) {
         let bytes: usize = chunk.records.iter().map(Record::cost_bytes).sum();
         self.bytes += bytes;
         self.held_bytes += bytes;
@@ -40,7 +40,7 @@ impl Buffer {
             None => self.reservation = Some(chunk.reservation),
         }
         if !self.records.is_empty() {
-            self.waiting_since.get_or_insert_with(Instant::now);
+            self.waiting_since.get_or_insert(now);
         }
         self.millis_behind_latest = chunk.millis_behind_latest.or(self.millis_behind_latest);
         self.ended = self.ended.take().or(chunk.ended);
@@ -82,22 +82,22 @@ impl Buffer {
     }
 
     /// Whether a batch of new records should go now: full, old enough, or the last one.
-    pub(super) fn is_batch_due(&self, limits: &BatchLimits) -> bool {
+    pub(super) fn is_batch_due(&self, limits: &BatchLimits, now: Moment) -> bool {
         if self.records.is_empty() {
             return false;
         }
         let is_full = self.records.len() >= limits.records || self.bytes >= limits.bytes;
-        let due_in = self.due_in(limits);
+        let due_in = self.due_in(limits, now);
         is_full || self.is_at_end() || due_in.is_some_and(|wait| wait.is_zero())
     }
 
     /// How long until the window alone makes a batch due; `None` without records.
-    pub(super) fn due_in(&self, limits: &BatchLimits) -> Option<Duration> {
-        Some(limits.window.saturating_sub(self.waiting_since?.elapsed()))
+    pub(super) fn due_in(&self, limits: &BatchLimits, now: Moment) -> Option<Duration> {
+        Some(limits.window.saturating_sub(now.since(self.waiting_since?)))
     }
 
     /// The next batch of new records: as many as the limits allow, at least one.
-    pub(super) fn take_batch(&mut self, limits: &BatchLimits) -> Vec<Record> {
+    pub(super) fn take_batch(&mut self, limits: &BatchLimits, now: Moment) -> Vec<Record> {
         let mut bytes = 0;
         let mut count = 0;
         for record in self.records.iter().take(limits.records) {
@@ -109,7 +109,7 @@ impl Buffer {
             count += 1;
         }
         self.bytes -= bytes;
-        self.waiting_since = (count < self.records.len()).then(Instant::now);
+        self.waiting_since = (count < self.records.len()).then_some(now);
         self.records.drain(..count).collect()
     }
 
@@ -117,6 +117,7 @@ impl Buffer {
     pub(super) fn take_record_if(
         &mut self,
         is_new: bool,
+        now: Moment,
         fits: impl FnOnce(&Record) -> bool,
     ) -> Option<Record> {
         if !is_new {
@@ -124,7 +125,7 @@ impl Buffer {
         }
         let record = self.records.pop_front_if(|record| fits(record))?;
         self.bytes -= record.cost_bytes();
-        self.waiting_since = (!self.records.is_empty()).then(Instant::now);
+        self.waiting_since = (!self.records.is_empty()).then_some(now);
         Some(record)
     }
 

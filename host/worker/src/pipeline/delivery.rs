@@ -12,7 +12,6 @@ use shardmill_core::ports::{Outcome, Processed};
 use shardmill_core::rollout::{Attempt, HeldAgainst};
 use shardmill_core::stream::{Batch, Position, Record};
 use shardmill_core::time::Moment;
-use tokio::time::Instant;
 
 use super::context::ShardContext;
 use super::instance::Instance;
@@ -22,6 +21,7 @@ use crate::holding::Stopped;
 use crate::metrics;
 use crate::signs::Stage;
 use crate::status::Parking;
+use crate::timer::Stopwatch;
 
 /// See the module's description.
 pub(super) struct Delivery {
@@ -188,7 +188,7 @@ impl Delivery {
             millis_behind_latest: millis_behind_latest.unwrap_or(0),
         };
         self.context.enter(Stage::InPlugin);
-        let started = Instant::now();
+        let started = Stopwatch::start();
         let deadline = self.context.options().leases.plugin_deadline;
         let call = tokio::time::timeout(deadline, self.instance.process(batch));
         let result = if let Ok(result) = call.await {

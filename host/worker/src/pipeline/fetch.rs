@@ -11,7 +11,9 @@ mod word;
 
 use std::sync::Arc;
 
-use shardmill_core::pipeline::{Accepted, Arrival, ReadCursor, Renewal, Renewals};
+use shardmill_core::pipeline::{
+    Accepted, Arrival, ReadCursor, ReadPace, Renewal, Renewals, SubscriptionEnd,
+};
 use shardmill_core::ports::ReadError;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Gap, Position, ReadFrom, Record, Shard};
@@ -24,7 +26,6 @@ use super::opening::Opener;
 use crate::budget::Reservation;
 use crate::fan_out::FanOutView;
 use crate::metrics;
-use crate::pace::Pace;
 use crate::status::{ShardRetrieval, Why};
 
 /// Replies waiting for the pipeline: one, so that reading and processing overlap, and no more is
@@ -73,7 +74,7 @@ struct Place {
 struct TakenIn {
     /// Bytes of the records that are new.
     bytes: usize,
-    /// Whether nothing was there to read: see [`Pace::is_idle`].
+    /// Whether nothing was there to read: see [`ReadPace::is_idle`].
     is_idle: bool,
 }
 
@@ -113,7 +114,7 @@ impl ShardReader {
             refused_bytes: 0,
             is_stream_in_doubt: false,
         };
-        let mut poller = Poller::new(&self.context.options().reads);
+        let mut poller = Poller::new(self.context.options().reads.rate(), self.context.now());
         let Over = if let Some(fan_out) = &self.context.ports().fan_out {
             self.alternate(&mut place, &mut poller, fan_out).await
         } else {
@@ -151,17 +152,9 @@ impl ShardReader {
                 Ok(end) => end,
                 Err(over) => return over,
             };
-            let labels = [
-                ("plugin", self.context.plugin()),
-                ("reason", end.code().to_owned()),
-            ];
-            ::metrics::counter!(metrics::SUBSCRIPTION_ENDS, &labels).increment(1);
-            match renewals.after(
-                end,
-                self.context.now(),
-                self.context.options().backoff,
-                fastrand::f64(),
-            ) {
+            self.count_end(end);
+            let (backoff, roll) = (self.context.options().backoff, fastrand::f64());
+            match renewals.after(end, self.context.now(), backoff, roll) {
                 Renewal::AtOnce => {}
                 Renewal::AfterResting(wait) => tokio::time::sleep(wait).await,
                 Renewal::AfterPolling(wait) => {
@@ -172,6 +165,14 @@ impl ShardReader {
                 }
             }
         }
+    }
+
+    fn count_end(&self, end: SubscriptionEnd) {
+        let labels = [
+            ("plugin", self.context.plugin()),
+            ("reason", end.code().to_owned()),
+        ];
+        ::metrics::counter!(metrics::SUBSCRIPTION_ENDS, &labels).increment(1);
     }
 
     /// The one way of everything that is read, polled or pushed: order and repeats are checked,
@@ -199,7 +200,7 @@ impl ShardReader {
         let bytes = arrival.cost_bytes();
         let taken = TakenIn {
             bytes,
-            is_idle: Pace::is_idle(&arrival.records, arrival.millis_behind_latest),
+            is_idle: ReadPace::is_idle(&arrival.records, arrival.millis_behind_latest),
         };
         reservation.shrink_to(bytes);
         self.hand_over(&mut place.opener, arrival, reservation)

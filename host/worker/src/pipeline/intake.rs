@@ -115,7 +115,7 @@ impl Intake {
 
     pub(super) fn take_in(&mut self, chunk: Chunk) {
         self.reader_is_free();
-        self.buffer.push(chunk);
+        self.buffer.push(chunk, self.context.now());
     }
 
     /// Takes in what was read, if there is something.
@@ -197,7 +197,7 @@ impl Intake {
     /// Whether a batch can go now.
     pub(super) fn is_batch_due(&self) -> bool {
         let limits = &self.context.options().batches;
-        self.has_again() || self.buffer.is_batch_due(limits)
+        self.has_again() || self.buffer.is_batch_due(limits, self.context.now())
     }
 
     /// What there is to deliver that is not parked.
@@ -215,12 +215,14 @@ impl Intake {
 
     /// How long until the window alone makes a batch due; `None` without records.
     pub(super) fn batch_due_in(&self) -> Option<Duration> {
-        self.buffer.due_in(&self.context.options().batches)
+        let limits = &self.context.options().batches;
+        self.buffer.due_in(limits, self.context.now())
     }
 
     /// The next batch of new records.
     pub(super) fn take_batch(&mut self) -> Vec<Record> {
-        self.buffer.take_batch(&self.context.options().batches)
+        let limits = &self.context.options().batches;
+        self.buffer.take_batch(limits, self.context.now())
     }
 
     /// The next record, of those that came back if there are any and else a new one, if it `fits`.
@@ -229,7 +231,7 @@ impl Intake {
         is_new: bool,
         fits: impl FnOnce(&Record) -> bool,
     ) -> Option<Record> {
-        self.buffer.take_record_if(is_new, fits)
+        self.buffer.take_record_if(is_new, self.context.now(), fits)
     }
 
     /// Puts records back that were handed out.

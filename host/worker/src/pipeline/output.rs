@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use shardmill_core::ports::{DeadLetter, Origin, PortFuture, SinkError};
 use shardmill_core::stream::{Emitted, Position};
-use tokio::time::Instant;
 
 use super::context::ShardContext;
 use crate::holding::{Gate, Stopped};
 use crate::signs::Stage;
 use crate::status::Why;
+use crate::timer::Stopwatch;
 
 /// The pipeline's side of the sink. A sink that fails blocks its shard, visibly; it loses nothing.
 pub(super) struct Output {
@@ -23,14 +23,14 @@ pub(super) struct Output {
 /// Failures in a row to store the same thing.
 struct Failures {
     count: u32,
-    since: Instant,
+    since: Stopwatch,
 }
 
 impl Failures {
     fn none() -> Self {
         Self {
             count: 0,
-            since: Instant::now(),
+            since: Stopwatch::start(),
         }
     }
 }

@@ -18,7 +18,6 @@ use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{CloseReason, InstanceContext, Progress};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::Record;
-use tokio::time::Instant;
 
 use super::context::ShardContext;
 use super::delivery::Delivery;
@@ -32,6 +31,7 @@ use crate::holding::{Gate, Stopped};
 use crate::metrics;
 use crate::signs::Stage;
 use crate::status::ShardState;
+use crate::timer::Stopwatch;
 
 /// How a pipeline ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl ShardPipeline {
             self.write_checkpoint().await?;
         }
         self.saving.delivering(&batch);
-        let started = Instant::now();
+        let started = Stopwatch::start();
         self.deliver(batch).await?;
         self.delivery.took(started.elapsed());
         if let Some(reason) = self.saving.checkpoint_due() {
@@ -248,12 +248,12 @@ impl ShardPipeline {
         self.context.enter(Stage::Waiting);
         let wait = self.context.back_off(failures);
         let checkpoint_in = self.saving.checkpoint_due_in();
-        let deadline = Instant::now() + wait;
+        let mut waited = std::pin::pin!(tokio::time::sleep(wait));
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
             () = self.versions.news() => return Ok(()),
-            () = tokio::time::sleep_until(deadline) => return Ok(()),
+            () = &mut waited => return Ok(()),
             () = after(checkpoint_in) => {}
         }
         // What is settled below a failing record is written down while the record waits.
@@ -261,7 +261,7 @@ impl ShardPipeline {
         self.context.enter(Stage::Waiting);
         tokio::select! {
             stopped = self.gate.stopped() => Err(stopped),
-            () = tokio::time::sleep_until(deadline) => Ok(()),
+            () = waited => Ok(()),
         }
     }
 

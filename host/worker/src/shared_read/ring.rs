@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::budget::{ByteBudget, ByteShare, REPLY_BYTES_MAX, Reservation};
+use shardmill_core::ports::REPLY_BYTES_MAX;
+
+use crate::budget::{ByteBudget, ByteShare, Reservation};
 use crate::metrics;
 
 /// Bytes of the host's budget for replies that are kept for other plugins. Cheap to clone.

@@ -1,19 +1,16 @@
-//! What is known of one shard: its chains, its rate, and what a caller is to do. Pure but for the
-//! clock's values.
+//! What is known of one shard: its chains, its rate, and what a caller is to do.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::pipeline::ReadRate;
 use shardmill_core::ports::{Fetched, ReadError, ShardIterator};
+use shardmill_core::shared_read::{Absorbed, Chain, Place, Served};
 use shardmill_core::stream::{ReadFrom, SequenceNumber};
+use shardmill_core::time::Moment;
 use tokio::sync::{Mutex as AsyncMutex, watch};
-use tokio::time::Instant;
 
-use super::chain::{Absorbed, Chain, Served, Source};
-use super::place::Place;
-use super::ring::RingBudget;
-use crate::options::ReadLimits;
-use crate::pace::{call_interval, for_bytes, idle_wait};
+use super::ring::{Kept, RingBudget};
 
 /// Chains of one shard. More plugins than this at places far from each other make each other's
 /// chains short-lived, which costs an iterator each time.
@@ -28,11 +25,11 @@ const RIDES_FOR: Duration = Duration::from_mins(1);
 pub(super) struct SharedShard {
     chains: Vec<Flown>,
     chains_made: u64,
-    limits: ReadLimits,
+    rate: ReadRate,
     /// No call before this: the shard's rate is one for all who read it.
-    next_call: Instant,
+    next_call: Moment,
     /// When records came last, by any chain.
-    news_at: Option<Instant>,
+    news_at: Option<Moment>,
     /// Held while an iterator is made, so that two callers do not make one each.
     pub(super) opening: Arc<AsyncMutex<()>>,
     /// Told whenever a call has ended, or one stood for another.
@@ -41,20 +38,40 @@ pub(super) struct SharedShard {
 
 /// A chain, and the lock that its one call at a time is made under.
 struct Flown {
-    chain: Chain,
+    chain: Chain<Kept>,
     flight: Arc<AsyncMutex<()>>,
+}
+
+/// A call for a chain.
+pub(super) struct Call {
+    pub(super) chain: u64,
+    pub(super) sent_at: Moment,
+}
+
+/// Who a caller is.
+#[derive(Clone, Copy)]
+pub(super) struct Caller {
+    /// How many readers share the shard, this one included.
+    pub(super) readers: usize,
+    /// Whether a call was made for the caller just now, so that its reply is the caller's.
+    pub(super) has_polled: bool,
+}
+
+/// A call to be made for a chain, unless another has been made since.
+pub(super) struct Poll {
+    pub(super) chain: u64,
+    /// The chain's calls so far.
+    pub(super) polls: u64,
+    /// Held while a call is made.
+    pub(super) flight: Arc<AsyncMutex<()>>,
 }
 
 /// What a caller is to do.
 pub(super) enum Step {
     /// Nothing: this is the reply.
     Ready(Served),
-    /// Make a call for this chain, unless somebody else has made one since `polls`.
-    Poll {
-        chain: u64,
-        polls: u64,
-        flight: Arc<AsyncMutex<()>>,
-    },
+    /// Make a call for the chain that leads furthest.
+    Poll(Poll),
     /// Make an iterator at this record first, which the caller has: what follows it may be trimmed
     /// by now.
     OpenBehind(SequenceNumber),
@@ -65,11 +82,11 @@ pub(super) enum Step {
 }
 
 impl SharedShard {
-    pub(super) fn new(limits: ReadLimits, now: Instant) -> Self {
+    pub(super) fn new(rate: ReadRate, now: Moment) -> Self {
         Self {
             chains: Vec::new(),
             chains_made: 0,
-            limits,
+            rate,
             next_call: now,
             news_at: None,
             opening: Arc::default(),
@@ -84,7 +101,7 @@ impl SharedShard {
             ReadFrom::AtSequenceNumber(sequence) => Place::At(sequence.clone()),
             ReadFrom::TrimHorizon | ReadFrom::AtTimestamp(_) | ReadFrom::Latest => {
                 let same = self.chains.iter().find(|flown| flown.chain.starts_at(from));
-                return same.map(|flown| Place::Start(flown.chain.id));
+                return same.map(|flown| Place::Start(flown.chain.id()));
             }
         };
         let is_covered = self.chains.iter().any(|flown| flown.chain.covers(&place));
@@ -97,14 +114,14 @@ impl SharedShard {
         from: ReadFrom,
         is_anchored: bool,
         iterator: ShardIterator,
-        now: Instant,
+        now: Moment,
     ) -> Place {
         if self.chains.len() >= CHAINS_MAX {
             let oldest = self
                 .chains
                 .iter()
                 .enumerate()
-                .min_by_key(|(_, flown)| flown.chain.used_at);
+                .min_by_key(|(_, flown)| flown.chain.used_at());
             if let Some((index, _)) = oldest {
                 self.chains.swap_remove(index);
             }
@@ -115,10 +132,9 @@ impl SharedShard {
             ReadFrom::AfterSequenceNumber(sequence) => Place::After(sequence.clone()),
             _ => Place::Start(id),
         };
-        let mut chain = Chain::new(id, from, iterator, now);
-        chain.is_anchored = is_anchored;
+        let chain = Chain::new(id, from, iterator, now);
         self.chains.push(Flown {
-            chain,
+            chain: if is_anchored { chain.anchored() } else { chain },
             flight: Arc::default(),
         });
         place
@@ -131,18 +147,11 @@ impl SharedShard {
             .chains
             .iter_mut()
             .filter(|flown| flown.chain.covers(place));
-        covering.max_by(|a, b| (a.chain.last(), b.chain.id).cmp(&(b.chain.last(), a.chain.id)))
+        covering.max_by(|a, b| (a.chain.last(), b.chain.id()).cmp(&(b.chain.last(), a.chain.id())))
     }
 
-    /// What a caller at `place` is to do, who is one of `readers`. `has_polled`: a call was made
-    /// for him just now, so that its reply is his.
-    pub(super) fn step(
-        &mut self,
-        place: &Place,
-        limit: u32,
-        (readers, has_polled): (usize, bool),
-        now: Instant,
-    ) -> Step {
+    /// What a caller at `place` is to do.
+    pub(super) fn step(&mut self, place: &Place, limit: u32, caller: Caller, now: Moment) -> Step {
         let has_ridden = self.ride(place, now);
         let Some(Flown { chain, flight }) = self.best(place) else {
             return match place {
@@ -151,26 +160,30 @@ impl SharedShard {
                 Place::After(sequence) => Step::OpenBehind(sequence.clone()),
             };
         };
-        if chain.has_news_for(place) || has_polled || chain.is_fresh(now) || has_ridden {
-            return Step::Ready(chain.take(place, limit, readers, now));
+        if chain.has_news_for(place)
+            || caller.has_polled
+            || chain.calls().is_fresh(now)
+            || has_ridden
+        {
+            return Step::Ready(chain.take(place, limit, caller.readers, now));
         }
-        Step::Poll {
-            chain: chain.id,
-            polls: chain.polls,
+        Step::Poll(Poll {
+            chain: chain.id(),
+            polls: chain.calls().finished(),
             flight: Arc::clone(flight),
-        }
+        })
     }
 
     /// A chain that never saw a record cannot be joined with another, since nobody knows which of
     /// the two is ahead. But while one of them finds nothing at the tip, there is nothing for the
     /// other either: it is answered without a call. It keeps its own iterator and uses it as soon
     /// as there are records, and once a minute whatever the other says.
-    fn ride(&mut self, place: &Place, now: Instant) -> bool {
+    fn ride(&mut self, place: &Place, now: Moment) -> bool {
         let Some(until) = self.ride_until(place, now) else {
             return false;
         };
         if let Some(Flown { chain, .. }) = self.best(place) {
-            chain.rides(until);
+            chain.calls_mut().ride(until);
         }
         // Others at this chain hear of it too, or only the one that is always first would.
         self.changed.send_modify(|version| *version += 1);
@@ -178,39 +191,35 @@ impl SharedShard {
     }
 
     /// Until when another chain's call stands for this one's, if it does.
-    fn ride_until(&mut self, place: &Place, now: Instant) -> Option<Instant> {
-        let news_at = self.news_at;
-        let idle_max = self.limits.idle_max;
+    fn ride_until(&mut self, place: &Place, now: Moment) -> Option<Moment> {
+        let (news_at, rate) = (self.news_at, self.rate);
         let own = &self.best(place)?.chain;
-        let (id, sent_at) = (own.id, own.sent_at);
-        let is_quiet = news_at.is_none_or(|at| at < sent_at);
-        if !own.is_unplaced()
-            || !own.is_idle()
-            || !is_quiet
-            || now < own.due
-            || sent_at + RIDES_FOR <= now
-        {
+        let (id, calls, sent_at) = (own.id(), own.calls(), own.calls().sent_at());
+        let is_quiet = calls.is_idle() && news_at.is_none_or(|at| at < sent_at);
+        let is_due = calls.due() <= now && now < sent_at + RIDES_FOR;
+        if !own.is_unplaced() || !is_quiet || !is_due {
             return None;
         }
-        let others = self
-            .chains
-            .iter()
-            .map(|flown| &flown.chain)
-            .filter(|chain| chain.id != id && chain.is_idle());
-        let later =
-            others.filter(|chain| chain.sent_at > sent_at && chain.sent_at + idle_max * 2 > now);
-        let due = later.map(|chain| chain.due).max()?;
-        Some(due.max(now + call_interval(&self.limits)))
+        let mut due = None;
+        for Flown { chain, .. } in &self.chains {
+            let calls = chain.calls();
+            let is_later = calls.sent_at() > sent_at;
+            let is_recent = calls.sent_at() + rate.idle_max * 2 > now;
+            if chain.id() != id && calls.is_idle() && is_later && is_recent {
+                due = due.max(Some(calls.due()));
+            }
+        }
+        Some(due?.max(now + rate.call_interval))
     }
 
     /// When a caller at `place` (or one that has none yet) should come back; `None` is now.
-    pub(super) fn turn_at(&mut self, place: Option<&Place>, now: Instant) -> Option<Instant> {
+    pub(super) fn turn_at(&mut self, place: Option<&Place>, now: Moment) -> Option<Moment> {
         let next_call = self.next_call;
         let at = match place {
             None => next_call,
             Some(place) => match self.best(place) {
                 Some(Flown { chain, .. }) if chain.has_news_for(place) => return None,
-                Some(Flown { chain, .. }) => chain.due.max(next_call),
+                Some(Flown { chain, .. }) => chain.calls().due().max(next_call),
                 None => next_call,
             },
         };
@@ -222,86 +231,86 @@ impl SharedShard {
     pub(super) fn fresh_answer(
         &mut self,
         place: Option<&Place>,
-        now: Instant,
+        now: Moment,
     ) -> Option<(u64, u64)> {
         let chain = &self.best(place?)?.chain;
-        chain.is_fresh(now).then_some((chain.id, chain.answers()))
+        let calls = chain.calls();
+        calls.is_fresh(now).then(|| (chain.id(), calls.answers()))
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    pub(super) fn chain(&mut self, id: u64) -> Option<&mut Chain> {
+    pub(super) fn chain(&mut self, id: u64) -> Option<&mut Chain<Kept>> {
         self.chains
             .iter_mut()
             .map(|flown| &mut flown.chain)
-            .find(|chain| chain.id == id)
+            .find(|chain| chain.id() == id)
     }
 
     /// The next moment that a call may be made at; it is taken.
-    pub(super) fn take_slot(&mut self, now: Instant) -> Instant {
+    pub(super) fn take_slot(&mut self, now: Moment) -> Moment {
         let slot = self.next_call.max(now);
-        self.next_call = slot + call_interval(&self.limits);
+        self.next_call = slot + self.rate.call_interval;
         slot
     }
 
-    /// Takes in how a call for `chain` ended, which was sent at `sent_at`. Gives back what cannot
-    /// be kept.
+    /// Takes in how a call for a chain ended. Gives back what cannot be kept.
     pub(super) fn polled(
         &mut self,
-        id: u64,
+        call: &Call,
         reply: Result<Fetched, ReadError>,
-        (sent_at, now): (Instant, Instant),
+        now: Moment,
         ring: &RingBudget,
     ) -> Result<Option<Fetched>, ReadError> {
         self.changed.send_modify(|version| *version += 1);
-        let limits = self.limits;
-        let Some(chain) = self.chain(id) else {
+        let rate = self.rate;
+        let Some(chain) = self.chain(call.chain) else {
             return reply.map(Some);
         };
-        chain.polls += 1;
-        chain.outcome = reply.as_ref().map(|_| ()).map_err(Clone::clone);
-        chain.due = sent_at + call_interval(&limits);
+        let outcome = reply.as_ref().map(|_| ()).map_err(Clone::clone);
+        chain.calls_mut().ended(outcome, call.sent_at, &rate);
         let reply = match reply {
             Ok(reply) => reply,
             Err(error) => {
-                self.failed(id, &error);
+                self.failed(call.chain, &error);
                 return Err(error);
             }
         };
         let has_records = !reply.records.is_empty();
-        match chain.absorb(reply, now, ring) {
+        match chain.absorb(reply, call.sent_at, now, &rate, |bytes| ring.keep(bytes)) {
             Absorbed::Good(bytes) => {
-                chain.sent_at = sent_at;
-                chain.due = sent_at + idle_wait(&limits, chain.idle);
-                let for_more_bytes =
-                    for_bytes(&limits, bytes).saturating_sub(call_interval(&limits));
-                self.next_call += for_more_bytes;
+                let for_bytes = rate.for_bytes(bytes);
+                self.next_call = self.next_call + for_bytes.saturating_sub(rate.call_interval);
                 if has_records {
-                    self.tell_news(now);
+                    self.spread_news(now);
                 }
                 Ok(None)
             }
             Absorbed::OutOfOrder(reply) => {
-                self.chains.retain(|flown| flown.chain.id != id);
+                self.forget(call.chain);
                 Ok(Some(reply))
             }
             Absorbed::Severed => {
-                // Whoever was here asks by the record that it has itself, and so sees what is
+                // A caller that was here asks by the record that it has itself, and so sees what is
                 // missing.
-                self.chains.retain(|flown| flown.chain.id != id);
+                self.forget(call.chain);
                 Err(ReadError::ExpiredIterator)
             }
         }
     }
 
-    /// Whoever does not know its place finds out at once.
-    fn tell_news(&mut self, now: Instant) {
+    fn forget(&mut self, id: u64) {
+        self.chains.retain(|flown| flown.chain.id() != id);
+    }
+
+    /// A caller that does not know its place finds out at once.
+    fn spread_news(&mut self, now: Moment) {
         self.news_at = Some(now);
         for Flown { chain, .. } in &mut self.chains {
             if chain.is_unplaced() {
-                chain.due = chain.due.min(now);
+                chain.calls_mut().hurry(now);
             }
         }
     }
@@ -314,7 +323,7 @@ impl SharedShard {
             | ReadError::Unavailable { .. } => {}
             ReadError::ExpiredIterator => {
                 if let Some(chain) = self.chain(id) {
-                    chain.source = Source::Anew;
+                    chain.expired();
                 }
             }
             // The stream may be another one now: nothing that was read is served any more.
@@ -323,9 +332,9 @@ impl SharedShard {
     }
 
     /// Forgets what serves nobody; `false` if nothing is left.
-    pub(super) fn prune(&mut self, now: Instant, readers: usize) -> bool {
+    pub(super) fn prune(&mut self, now: Moment, readers: usize) -> bool {
         self.chains
-            .retain(|flown| flown.chain.used_at + UNUSED_FOR > now);
+            .retain(|flown| flown.chain.used_at() + UNUSED_FOR > now);
         for Flown { chain, .. } in &mut self.chains {
             chain.trim(now, readers);
         }

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::timer::timer_now;
+
 /// What a pipeline does just now.
 #[derive(Debug, Clone, Serialize)]
 pub struct StageStatus {
@@ -58,7 +60,7 @@ impl StageStatus {
     pub(crate) fn new(what: String) -> Self {
         Self {
             what,
-            since: Instant::now(),
+            since: timer_now(),
         }
     }
 }

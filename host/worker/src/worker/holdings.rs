@@ -107,43 +107,31 @@ impl Holdings {
     }
 
     fn hold(&self, take: Take, heart: HeartWatch, origin: &Origin) -> (HeldLease, Holding) {
+        let run = &self.run;
         let shard = take.lease.key.shard_id();
-        let signs = Signs::new(
-            self.run.status.clone(),
-            self.run.plugin(),
-            shard.clone(),
-            Arc::clone(&self.run.ports.clock),
-        );
-        let instance = self.instance_context(shard.clone(), &take.token);
-        let drain = CancellationToken::new();
-        let (give_up, given_up) = watch::channel(None);
+        let clock = Arc::clone(&run.ports.clock);
+        let signs = Signs::new(run.status.clone(), run.plugin(), shard.clone(), clock);
+        let (drain, (give_up, given_up)) = (CancellationToken::new(), watch::channel(None));
         let taken = take.taken(&heart);
         let ports = self.keeper_ports(&heart, &given_up);
         let troubles = Troubles::new(signs.clone(), shard.clone());
-        let (keeper, handle, state) = Keeper::new(ports, self.run.options.leases, taken, troubles);
+        let (keeper, handle, state) = Keeper::new(ports, run.options.leases, taken, troubles);
         let gate = Gate {
             state,
             heart,
             drain: drain.clone(),
             give_up: given_up,
-            clock: Arc::clone(&self.run.ports.clock),
+            clock: Arc::clone(&run.ports.clock),
         };
-        let owner = signs.owner();
-        let context = ShardContext::new(
-            shard,
-            Arc::clone(&self.run.options),
-            self.pipeline_ports(origin),
-            self.run.status.clone(),
-            signs,
-            handle.clone(),
-        );
+        let instance = self.instance_context(shard.clone(), &take.token);
+        let context = self.shard_context(shard, signs.clone(), handle.clone(), origin);
         let holding = Holding {
             key: take.lease.key,
             keeper,
-            signs: owner,
             pipeline: ShardPipeline::new(context, instance, gate, take.lease.checkpoint),
-            status: self.run.status.clone(),
-            freezer: self.run.ports.freezer.clone(),
+            status: run.status.clone(),
+            freezer: run.ports.freezer.clone(),
+            signs: signs.owner(),
         };
         let held = HeldLease {
             is_handed_over: false,
@@ -152,6 +140,18 @@ impl Holdings {
             keeper: handle,
         };
         (held, holding)
+    }
+
+    fn shard_context(
+        &self,
+        shard: ShardId,
+        signs: Signs,
+        keeper: KeeperHandle,
+        origin: &Origin,
+    ) -> ShardContext {
+        let options = Arc::clone(&self.run.options);
+        let (ports, status) = (self.pipeline_ports(origin), self.run.status.clone());
+        ShardContext::new(shard, options, ports, status, signs, keeper)
     }
 
     fn keeper_ports(

@@ -2,37 +2,35 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::options::ReadLimits;
-use crate::pace::Pace;
+use shardmill_core::pipeline::{ReadPace, ReadRate};
+use shardmill_core::time::Moment;
 
 /// See the module's description.
 pub(super) struct Poller {
-    pace: Pace,
+    pace: ReadPace,
     failures: u32,
     /// When the first of them came.
-    failing_since: Option<Instant>,
+    failing_since: Option<Moment>,
 }
 
 impl Poller {
-    pub(super) fn new(reads: &ReadLimits) -> Self {
+    pub(super) fn new(rate: ReadRate, now: Moment) -> Self {
         Self {
-            pace: Pace::new(reads),
+            pace: ReadPace::new(rate, now),
             failures: 0,
             failing_since: None,
         }
     }
 
-    pub(super) fn pace(&mut self) -> &mut Pace {
+    pub(super) fn pace(&mut self) -> &mut ReadPace {
         &mut self.pace
     }
 
     /// One more call failed. How many have failed in a row now, and for how long.
-    pub(super) fn failed(&mut self) -> (u32, Duration) {
+    pub(super) fn failed(&mut self, now: Moment) -> (u32, Duration) {
         self.failures += 1;
-        let since = self.failing_since.get_or_insert_with(Instant::now);
-        (self.failures, since.elapsed())
+        let since = *self.failing_since.get_or_insert(now);
+        (self.failures, now.since(since))
     }
 
     /// A call was good. Whether the one before failed.

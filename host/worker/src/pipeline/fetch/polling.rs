@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Arrival, is_lasting, is_told_to_all, is_trouble, read_again_after};
-use shardmill_core::ports::{Fetched, PacedBy, ReadError};
+use shardmill_core::pipeline::{
+    Arrival, ReadPace, is_lasting, is_told_to_all, is_trouble, read_again_after,
+};
+use shardmill_core::ports::{Fetched, PacedBy, REPLY_BYTES_MAX, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
-use tokio::time::Instant;
 
 use super::poller::Poller;
 use super::{Over, Place, ShardReader, Stop};
-use crate::budget::{REPLY_BYTES_MAX, Reservation};
+use crate::budget::Reservation;
 use crate::metrics;
-use crate::pace::Pace;
 use crate::status::Why;
 
 /// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not
@@ -62,7 +62,7 @@ impl ShardReader {
     pub(super) async fn ask(
         &self,
         place: &mut Place,
-        pace: &mut Pace,
+        pace: &mut ReadPace,
     ) -> Result<(Fetched, Reservation), ReadError> {
         // In this order: a shard that waits for its turn must not keep bytes from those whose turn
         // it is.
@@ -74,10 +74,11 @@ impl ShardReader {
             .await
             == PacedBy::Caller
         {
-            pace.wait().await;
+            tokio::time::sleep(pace.call_in(self.context.now())).await;
         }
+        // Reserved before the call, since nobody knows before how large the reply is.
         let reservation = self.room(REPLY_BYTES_MAX).await;
-        pace.calling(Instant::now());
+        pace.calling(self.context.now());
         let reply = tokio::time::timeout(READ_TIMEOUT, self.shown_if_slow(self.read(place))).await;
         let reply = reply.unwrap_or_else(|_| {
             Err(ReadError::Unavailable {
@@ -140,14 +141,18 @@ impl ShardReader {
                     .records_wanted(self.context.options().reads.records_per_call),
             )
             .await;
-        let outcome = match &fetched {
+        self.count_read(&fetched);
+        fetched
+    }
+
+    fn count_read(&self, fetched: &Result<Fetched, ReadError>) {
+        let outcome = match fetched {
             Ok(_) => "ok",
             Err(ReadError::Throttled { .. }) => "throttled",
             Err(_) => "failed",
         };
         ::metrics::counter!(metrics::READS, "plugin" => self.context.options().plugin.to_string(), "outcome" => outcome)
             .increment(1);
-        fetched
     }
 
     async fn polled(
@@ -200,7 +205,7 @@ impl ShardReader {
             // told more.
             self.word.heard(self.context.now());
         }
-        let (failures, failing_for) = poller.failed();
+        let (failures, failing_for) = poller.failed(self.context.now());
         self.show_failure(error, failures, failing_for);
         let (backoff, roll) = (self.context.options().backoff, fastrand::f64());
         Ok(Some(read_again_after(error, failures, backoff, roll)))

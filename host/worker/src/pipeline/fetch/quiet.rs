@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use shardmill_core::pipeline::Arrival;
-use tokio::time::Instant;
+use shardmill_core::time::Moment;
 
 use super::poller::Poller;
 use super::{Over, Place, ShardReader, Stop};
@@ -23,7 +23,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Since when a subscription has brought no records.
 pub(super) struct Quiet {
-    since: Instant,
+    since: Moment,
 }
 
 /// What a shard had beside its subscription.
@@ -36,21 +36,19 @@ pub(super) enum Beside {
 }
 
 impl Quiet {
-    pub(super) fn begins() -> Self {
-        Self {
-            since: Instant::now(),
-        }
+    pub(super) fn begins(now: Moment) -> Self {
+        Self { since: now }
     }
 
-    pub(super) fn ends(&mut self) {
-        self.since = Instant::now();
+    pub(super) fn ends(&mut self, now: Moment) {
+        self.since = now;
     }
 
     /// Whether to read beside the subscription now. If so, not again for another minute.
-    pub(super) fn is_over(&mut self) -> bool {
-        let is_over = self.since.elapsed() >= QUIET_FOR;
+    pub(super) fn is_over(&mut self, now: Moment) -> bool {
+        let is_over = now.since(self.since) >= QUIET_FOR;
         if is_over {
-            self.ends();
+            self.ends(now);
         }
         is_over
     }

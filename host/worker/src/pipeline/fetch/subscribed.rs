@@ -10,13 +10,13 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use shardmill_core::pipeline::{Arrival, Renewals, SubscriptionEnd};
-use shardmill_core::ports::{ReadError, ShardEvent, SubscribeError, Subscription};
+use shardmill_core::ports::{REPLY_BYTES_MAX, ReadError, ShardEvent, SubscribeError, Subscription};
 use shardmill_core::stream::{ConsumerArn, Record};
 
 use super::poller::Poller;
 use super::quiet::{Beside, Quiet};
 use super::{Over, Place, ShardReader, Stop};
-use crate::budget::{REPLY_BYTES_MAX, Reservation};
+use crate::budget::Reservation;
 use crate::fan_out::FanOutView;
 use crate::metrics;
 use crate::status::ShardRetrieval;
@@ -99,7 +99,7 @@ impl ShardReader {
         renewals: &mut Renewals,
         mut subscription: Box<dyn Subscription>,
     ) -> Result<Ended, Over> {
-        let mut quiet = Quiet::begins();
+        let mut quiet = Quiet::begins(self.context.now());
         loop {
             let event = match self.next_event(place, subscription.as_mut()).await? {
                 ControlFlow::Continue(event) => event,
@@ -112,8 +112,10 @@ impl ShardReader {
                 ControlFlow::Break(ended) => return Ok(ended),
             };
             if brings_records {
-                quiet.ends();
-            } else if quiet.is_over() && self.read_beside(place, poller).await? == Beside::Records {
+                quiet.ends(self.context.now());
+            } else if quiet.is_over(self.context.now())
+                && self.read_beside(place, poller).await? == Beside::Records
+            {
                 tracing::warn!(
                     shard = %self.context.shard(),
                     "the subscription missed records that exist, polling for now"
@@ -249,28 +251,35 @@ impl ShardReader {
             | SubscribeError::Throttled { .. }
             | SubscribeError::Unavailable { .. } => otherwise,
         };
-        let fruitless = renewals.fruitless();
-        let is_ordinary = match end {
-            // Connections are cut every day; what was delivered is known.
-            SubscriptionEnd::Expired
-            | SubscriptionEnd::Cut
-            | SubscriptionEnd::HeldBack
-            | SubscriptionEnd::TakenOver => true,
-            SubscriptionEnd::InUse => fruitless < CONTENDED_AFTER,
-            SubscriptionEnd::Stalled
-            | SubscriptionEnd::Incomplete
-            | SubscriptionEnd::ConsumerGone
-            | SubscriptionEnd::Failed => false,
-        };
-        if is_ordinary || !fruitless.max(1).is_power_of_two() {
-            tracing::debug!(shard = %self.context.shard(), %error, fruitless, end = end.code(), "subscription ended");
-        } else {
-            tracing::warn!(shard = %self.context.shard(), %error, fruitless, end = end.code(), "subscription ended, trying again");
-        }
+        self.log_end(end, error, renewals.fruitless());
         self.context.update_status(|status| {
             status.subscription_error = Some(error.to_string());
         });
         end
+    }
+
+    fn log_end(&self, end: SubscriptionEnd, error: &SubscribeError, fruitless: u32) {
+        let (shard, code) = (self.context.shard(), end.code());
+        if is_ordinary(end, fruitless) || !fruitless.max(1).is_power_of_two() {
+            tracing::debug!(%shard, %error, fruitless, end = code, "subscription ended");
+        } else {
+            tracing::warn!(%shard, %error, fruitless, end = code, "subscription ended, trying again");
+        }
+    }
+}
+
+fn is_ordinary(end: SubscriptionEnd, fruitless: u32) -> bool {
+    match end {
+        // Connections are cut every day; what was delivered is known.
+        SubscriptionEnd::Expired
+        | SubscriptionEnd::Cut
+        | SubscriptionEnd::HeldBack
+        | SubscriptionEnd::TakenOver => true,
+        SubscriptionEnd::InUse => fruitless < CONTENDED_AFTER,
+        SubscriptionEnd::Stalled
+        | SubscriptionEnd::Incomplete
+        | SubscriptionEnd::ConsumerGone
+        | SubscriptionEnd::Failed => false,
     }
 }
 

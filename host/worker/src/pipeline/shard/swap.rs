@@ -11,6 +11,7 @@ use shardmill_core::rollout::StartFailure;
 use super::ShardPipeline;
 use crate::holding::Stopped;
 use crate::metrics;
+use crate::pipeline::instance::Instance;
 use crate::pipeline::versions::start_failure;
 use crate::rollout::Assigned;
 use crate::signs::Stage;
@@ -176,15 +177,20 @@ impl ShardPipeline {
             self.write_checkpoint().await?;
         }
         let mut old = self.delivery.replace_instance(candidate);
-        match old.close(CloseReason::Reload).await {
-            Ok(emitted) => self.store_last_output(emitted).await?,
-            Err(error) => {
-                tracing::warn!(shard = %self.context.shard(), %error, "the old version failed in close");
-            }
-        }
+        self.close_replaced(&mut old).await?;
         self.versions.started(wanted.digest());
         self.swapped_at_work(old.digest(), &wanted);
         Ok(())
+    }
+
+    async fn close_replaced(&mut self, old: &mut Instance) -> Result<(), Stopped> {
+        match old.close(CloseReason::Reload).await {
+            Ok(emitted) => self.store_last_output(emitted).await,
+            Err(error) => {
+                tracing::warn!(shard = %self.context.shard(), %error, "the old version failed in close");
+                Ok(())
+            }
+        }
     }
 
     /// Closes the old version; the new one is made for the next batch. Should that not start, the

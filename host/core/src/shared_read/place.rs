@@ -1,13 +1,13 @@
 //! Where a caller reads on: an iterator of ours, which is looked up among what is held when it is
 //! used.
 
-use shardmill_core::ports::ShardIterator;
-use shardmill_core::stream::{SequenceNumber, ShardId};
+use crate::ports::ShardIterator;
+use crate::stream::{Record, SequenceNumber, ShardId};
 
-/// A place in a shard, told by what it follows and not by a handle, so that nothing is kept for
-/// whoever never comes back.
+/// A place in a shard, named by what it follows and not by a handle, so that nothing is kept for a
+/// caller that never comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
     /// Where a chain starts of which no record is known yet.
     Start(u64),
     /// This record and what follows.
@@ -16,11 +16,22 @@ pub(super) enum Place {
     After(SequenceNumber),
 }
 
+impl Place {
+    /// Whether a caller here is to get `record`, of a chain that covers the place.
+    pub(super) fn wants(&self, record: &Record) -> bool {
+        match self {
+            Self::Start(_) => true,
+            Self::At(sequence) => record.position.sequence >= *sequence,
+            Self::After(sequence) => record.position.sequence > *sequence,
+        }
+    }
+}
+
 /// Shard ids have no colon.
 const SEPARATOR: char = ':';
 
-/// The iterator that stands for a place.
-pub(super) fn encode(shard: &ShardId, place: &Place) -> ShardIterator {
+/// The iterator that stands for `place` in `shard`.
+pub fn encode(shard: &ShardId, place: &Place) -> ShardIterator {
     ShardIterator(match place {
         Place::Start(chain) => format!("{shard}:start:{chain}"),
         Place::At(sequence) => format!("{shard}:at:{sequence}"),
@@ -28,8 +39,8 @@ pub(super) fn encode(shard: &ShardId, place: &Place) -> ShardIterator {
     })
 }
 
-/// `None` for what was not made here.
-pub(super) fn decode(iterator: &ShardIterator) -> Option<(ShardId, Place)> {
+/// The shard and the place that `iterator` stands for; `None` if it was not made by [`encode`].
+pub fn decode(iterator: &ShardIterator) -> Option<(ShardId, Place)> {
     let mut parts = iterator.0.split(SEPARATOR);
     let (shard, kind, value) = (parts.next()?, parts.next()?, parts.next()?);
     let place = match kind {

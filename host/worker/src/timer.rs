@@ -1,0 +1,30 @@
+//! The runtime's clock: for timers, and for how long something takes. Nothing is decided about
+//! leases or records by it: that is what [`Clock`](shardmill_core::ports::Clock) is for.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Now, as timers see it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "timers run on the runtime's clock, which is read here and nowhere else"
+)]
+pub(crate) fn timer_now() -> Instant {
+    Instant::now()
+}
+
+/// Measures how long something takes. It stops while the machine is suspended, as timers do, so
+/// that a call is not slow for that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self(timer_now())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
