@@ -15,12 +15,10 @@ use shardmill_wasm::{CompileLimits, Integrity, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 use super::cache::{CachePlace, of_system};
-use super::names::NameCeilings;
-use super::plugin::PluginFile;
-use super::settings::{
-    Applications, AwsConfig, HostConfig, HttpConfig, PermissionCeilings, RetrievalMode,
-    SecretConfig,
-};
+use super::ceilings::Ceilings;
+use super::retrieval::{RetrievalDefaults, RetrievalMode};
+use super::sections::Sections;
+use super::settings::{AwsConfig, HostConfig, HttpConfig, SecretConfig};
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
@@ -39,10 +37,8 @@ pub struct Config {
     pub leases: LeaseOptions,
     /// Reads.
     pub reads: ReadLimits,
-    /// How records are read.
-    pub retrieval: RetrievalMode,
-    /// Whether the last host that leaves an application deregisters its fan-out consumer.
-    pub deregister_on_exit: bool,
+    /// How records are read by plugins that say nothing else.
+    pub(crate) retrieval: RetrievalDefaults,
     /// Batches.
     pub batches: BatchLimits,
     /// Checkpoints.
@@ -50,15 +46,11 @@ pub struct Config {
     /// Waits between tries.
     pub retry: Backoff,
     /// What is done about records that fail, unless a plugin has a policy of its own.
-    pub failure: FailurePolicy,
+    pub(crate) failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
-    /// The most that a manifest may ask for.
-    pub ceilings: GuestLimits,
-    /// Which permissions a manifest may ask for.
-    pub permission_ceilings: PermissionCeilings,
-    /// Which streams, applications and sinks a manifest may name.
-    pub name_ceilings: NameCeilings,
+    /// What a manifest may ask for.
+    pub(crate) ceilings: Ceilings,
     /// What compiling one plugin may cost.
     pub compile: CompileLimits,
     /// Requests of plugins.
@@ -66,7 +58,7 @@ pub struct Config {
     /// Secrets by name; without their values.
     pub secrets: BTreeMap<String, SecretConfig>,
     /// How new versions of plugins are tried.
-    pub rollout: RolloutPolicy,
+    pub(crate) rollout: RolloutPolicy,
     /// Which components are loaded at all.
     pub integrity: IntegrityRules,
     /// The process.
@@ -75,12 +67,8 @@ pub struct Config {
     pub sinks: BTreeMap<String, SinkOptions>,
     /// Names of the variables of the environment that set something here.
     pub environment: Vec<String>,
-    /// The sections `[plugin.NAME]`, by name; [`Config::of_plugin`] is what follows from one.
-    pub(crate) sections: BTreeMap<String, PluginFile>,
-    /// The rules of the plugins whose sections have some.
-    pub(crate) integrity_of_plugins: BTreeMap<String, IntegrityRules>,
-    /// What these sections name for their plugins, and for nobody else.
-    pub(crate) applications: Applications,
+    /// The sections `[plugin.NAME]`.
+    pub(crate) sections: Sections,
 }
 
 /// What a command sets for a plugin in place of what its section and its manifest say.
@@ -101,7 +89,7 @@ impl Config {
     pub fn integrity(&self) -> Integrity {
         Integrity {
             general: self.integrity.clone(),
-            of_plugins: self.integrity_of_plugins.clone(),
+            of_plugins: self.sections.integrity.clone(),
             ..Integrity::default()
         }
     }
@@ -109,7 +97,7 @@ impl Config {
     /// Drops all rules: every component is loaded.
     pub fn trust_every_component(&mut self) {
         self.integrity = IntegrityRules::default();
-        self.integrity_of_plugins.clear();
+        self.sections.integrity.clear();
     }
 
     /// Where a host whose configuration was read from `file` keeps what outlives it: where
@@ -127,14 +115,22 @@ impl Config {
 
     /// Has `plugin` read `stream`, unless its section names a stream.
     pub fn read_by_default(&mut self, plugin: &PluginName, stream: &StreamName) {
-        let section = self.sections.entry(plugin.to_string()).or_default();
+        let section = self
+            .sections
+            .by_plugin
+            .entry(plugin.to_string())
+            .or_default();
         section.stream.get_or_insert_with(|| stream.to_string());
     }
 
     /// Has `plugin` read `stream` and no other, by polling, whatever its section and its manifest
     /// say.
     pub fn read_only(&mut self, plugin: &PluginName, stream: &StreamName) {
-        let section = self.sections.entry(plugin.to_string()).or_default();
+        let section = self
+            .sections
+            .by_plugin
+            .entry(plugin.to_string())
+            .or_default();
         section.streams = None;
         section.stream = Some(stream.to_string());
         section.retrieval = Some(RetrievalMode::Polling);
@@ -142,7 +138,11 @@ impl Config {
 
     /// Sets these in the section of `plugin`, whatever it and its manifest say.
     pub fn override_section(&mut self, plugin: &PluginName, overrides: SectionOverrides) {
-        let section = self.sections.entry(plugin.to_string()).or_default();
+        let section = self
+            .sections
+            .by_plugin
+            .entry(plugin.to_string())
+            .or_default();
         section.batch.window = Some(overrides.batch_window);
         section.checkpoint.age = Some(overrides.checkpoint_age);
         if let Some(records) = overrides.batch_records {

@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(config.leases.max_leases, 7);
         assert!((config.reads.calls_per_second - 2.5).abs() < f64::EPSILON);
         assert_eq!(config.batches.bytes, 2 << 20);
-        assert!(config.host.is_fan_out_allowed && !config.permission_ceilings.state);
+        assert!(config.retrieval.is_fan_out_allowed && !config.ceilings.permissions.state);
         assert_eq!(config.host.admin_names, ["a.example", "b.example"]);
         assert!(config.secrets.contains_key("api"));
         assert_eq!(config.environment.len(), 12);

@@ -66,7 +66,7 @@ impl Config {
     fn check_plugins(&self, left_out: &LeftOut, now: Utc, checked: &mut Checked) {
         checked.warnings.extend(self.unheeded_files());
         let components = self.components();
-        for name in self.sections.keys() {
+        for name in self.sections.by_plugin.keys() {
             if !components.contains(name) {
                 checked.warnings.push(format!(
                     "[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder"

@@ -30,7 +30,7 @@ pub(super) struct HostFile {
     #[serde(default)]
     admin_names: Vec<String>,
     #[serde(default)]
-    fan_out_allowed: bool,
+    pub(super) fan_out_allowed: bool,
     cache: Option<PathBuf>,
     #[serde(default)]
     on_remove: OnRemove,
@@ -48,45 +48,48 @@ struct TokenFile {
     env: Option<String>,
 }
 
+// === impl HostFile ===
+
 impl HostFile {
     pub(super) fn check(self, folder: &Path, limits: &GuestLimits) -> Result<HostConfig, Problem> {
-        let buffer_bytes = self.buffer.map_or(256 << 20, to_usize);
-        if buffer_bytes < 20 << 20 {
-            return Err(Problem::new(
-                "host.buffer",
-                "must be at least 20MiB: one GetRecords reply may hold 10",
-            ));
-        }
-        let instances_memory_bytes = match self.instances_memory {
-            Some(size) => to_usize(size),
-            None => default_instances_memory(limits),
-        };
-        if instances_memory_bytes < limits.memory_bytes {
-            return Err(Problem::new(
-                "host.instances-memory",
-                "must be at least limits.memory, or no instance could have that much",
-            ));
-        }
         if self.cache.as_deref() == Some(Path::new("")) {
-            return Err(Problem::new(
-                "host.cache",
-                "names no folder: name one, or say \"off\"",
-            ));
+            let message = "names no folder: name one, or say \"off\"";
+            return Err(Problem::new("host.cache", message));
         }
         Ok(HostConfig {
-            buffer_bytes,
-            instances_memory_bytes,
+            buffer_bytes: self.buffer_bytes()?,
+            instances_memory_bytes: self.instances_memory_bytes(limits)?,
             drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
             admin: self.admin,
             admin_token: admin_token(self.admin, self.admin_token, folder)?,
             admin_names: self.admin_names,
-            is_fan_out_allowed: self.fan_out_allowed,
             cache: CachePlace::of_key(self.cache, folder),
             on_remove: self.on_remove,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
             plugins_max: self.plugins_max.unwrap_or(PLUGINS_MAX),
             rescan_every: self.rescan_every.unwrap_or(Duration::from_secs(5)),
         })
+    }
+
+    fn buffer_bytes(&self) -> Result<usize, Problem> {
+        let bytes = self.buffer.map_or(256 << 20, to_usize);
+        if bytes < 20 << 20 {
+            let message = "must be at least 20MiB: one GetRecords reply may hold 10";
+            return Err(Problem::new("host.buffer", message));
+        }
+        Ok(bytes)
+    }
+
+    fn instances_memory_bytes(&self, limits: &GuestLimits) -> Result<usize, Problem> {
+        let bytes = match self.instances_memory {
+            Some(size) => to_usize(size),
+            None => default_instances_memory(limits),
+        };
+        if bytes < limits.memory_bytes {
+            let message = "must be at least limits.memory, or no instance could have that much";
+            return Err(Problem::new("host.instances-memory", message));
+        }
+        Ok(bytes)
     }
 }
 

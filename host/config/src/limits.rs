@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use shardmill_core::plugin::GuestLimits;
 
-use super::problem::Problem;
+use super::problem::{Problem, Under};
 
 /// The most that a manifest may ask for unless the host says otherwise; inclusive. Memory is what
 /// JavaScript and Python need with room; a minute is still far below a lease's patience with a
@@ -160,12 +160,12 @@ pub fn told(limits: &GuestLimits) -> Vec<(&'static str, String)> {
 // === impl HostLimitsFile ===
 
 impl HostLimitsFile {
-    /// The limits that follow over `defaults`. Problems are named by key, without the section.
+    /// The limits that follow over `defaults`.
     pub(super) fn check(&self, defaults: GuestLimits) -> Result<GuestLimits, Problem> {
-        let limits = self.0.over(defaults)?;
+        let limits = self.0.over(defaults).under("limits")?;
         if limits.log_burst == 0 && limits.log_lines_per_second > 0 {
             return Err(Problem::new(
-                "log-burst",
+                "limits.log-burst",
                 "must be above zero, or no line is ever written",
             ));
         }
@@ -194,6 +194,7 @@ impl LimitsFile {
     }
 
     /// A plugin's own limits over the general ones, or the host's ceilings over the default ones.
+    /// Problems are named by key, without the section.
     pub(super) fn over(&self, general: GuestLimits) -> Result<GuestLimits, Problem> {
         let mut limits = general;
         for row in &ROWS {

@@ -3,10 +3,11 @@
 //! by key.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use shardmill_core::plugin::PluginName;
 
 use super::error::ConfigError;
@@ -42,46 +43,13 @@ impl Manifest {
     /// Reads it; `None` if there is none. Never blocks for long: not on a named pipe, not on a huge
     /// file.
     pub fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
-        let not_usable = |problems: Vec<String>| ConfigError::Invalid {
-            path: path.to_owned(),
-            problems,
-            rest: None,
+        let Some(file) = open(path)? else {
+            return Ok(None);
         };
-        let invalid = |problem: String| not_usable(vec![problem]);
-        let cannot_read = |source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let handle = match openat(rustix::fs::CWD, path, flags, Mode::empty()) {
-            Ok(handle) => handle,
-            Err(rustix::io::Errno::NOENT) => return Ok(None),
-            Err(rustix::io::Errno::LOOP) => {
-                return Err(invalid(
-                    "it is a symbolic link; put a regular file in its place".to_owned(),
-                ));
-            }
-            Err(error) => return Err(cannot_read(error.into())),
-        };
-        let stat = fstat(&handle).map_err(|error| cannot_read(error.into()))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(invalid(
-                "it is not a regular file; put one in its place".to_owned(),
-            ));
+        match Self::parse(path, text_of(file, path)?) {
+            Ok(manifest) => Ok(Some(manifest)),
+            Err(problems) => Err(invalid(path, problems)),
         }
-        let mut bytes = Vec::new();
-        File::from(handle)
-            .take(BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(cannot_read)?;
-        if bytes.len() as u64 > BYTES_MAX {
-            return Err(invalid(format!(
-                "it has more than {BYTES_MAX} bytes, which no manifest needs"
-            )));
-        }
-        let text =
-            String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8 text".to_owned()))?;
-        Self::parse(path, text).map(Some).map_err(not_usable)
     }
 
     /// What it asks to be granted, an item a line; for people.
@@ -149,5 +117,57 @@ impl Manifest {
             settings,
             gathered,
         })
+    }
+}
+
+/// Opens the manifest; `None` if there is none. Follows no link, and does not wait for anybody to
+/// write to a pipe.
+fn open(path: &Path) -> Result<Option<File>, ConfigError> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(CWD, path, flags, Mode::empty()) {
+        Ok(handle) => Ok(Some(File::from(handle))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::LOOP) => Err(unfit(
+            path,
+            "it is a symbolic link; put a regular file in its place",
+        )),
+        Err(error) => Err(cannot_read(path, error.into())),
+    }
+}
+
+fn text_of(file: File, path: &Path) -> Result<String, ConfigError> {
+    let metadata = file.metadata().map_err(|error| cannot_read(path, error))?;
+    if !metadata.is_file() {
+        let problem = "it is not a regular file; put one in its place";
+        return Err(unfit(path, problem));
+    }
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| cannot_read(path, error))?;
+    if bytes.len() as u64 > BYTES_MAX {
+        let problem = format!("it has more than {BYTES_MAX} bytes, which no manifest needs");
+        return Err(unfit(path, &problem));
+    }
+    String::from_utf8(bytes).map_err(|_| unfit(path, "it is not UTF-8 text"))
+}
+
+fn cannot_read(path: &Path, source: io::Error) -> ConfigError {
+    ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The file as a whole cannot be a manifest.
+fn unfit(path: &Path, problem: &str) -> ConfigError {
+    invalid(path, vec![problem.to_owned()])
+}
+
+fn invalid(path: &Path, problems: Vec<String>) -> ConfigError {
+    ConfigError::Invalid {
+        path: path.to_owned(),
+        problems,
+        rest: None,
     }
 }

@@ -13,7 +13,7 @@ use super::sinks::refuse_unknown_sink;
 
 /// What a manifest may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NameCeilings {
+pub(crate) struct NameCeilings {
     streams: Vec<NamePattern>,
     applications: Vec<NamePattern>,
     /// The sinks of plugins whose section in the host's configuration names none; `None` is all.

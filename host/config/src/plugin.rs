@@ -15,9 +15,8 @@ use super::failure::FailureFile;
 use super::grants::GrantsFile;
 use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
-use super::retrieval::OwnRetrieval;
+use super::retrieval::{OwnRetrieval, RetrievalMode};
 use super::rollout::RolloutFile;
-use super::settings::RetrievalMode;
 use super::streams::{OwnStreams, StreamFile};
 
 /// As written, in either place. What is absent is not set there.

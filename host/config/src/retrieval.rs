@@ -2,13 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
 use shardmill_core::stream::FanOutConsumer;
 use shardmill_worker::{FanOut, Retrieval};
 
 use super::problem::{At, Problem};
-use super::settings::{PluginConfig, RetrievalMode};
+use super::settings::PluginConfig;
 
-/// What a plugin says of it.
+/// How records are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RetrievalMode {
+    /// By `GetRecords`.
+    #[default]
+    Polling,
+    /// By enhanced fan-out.
+    FanOut,
+    /// By enhanced fan-out if `host.fan-out-allowed` says so, by `GetRecords` if not.
+    Auto,
+}
+
+/// What a plugin says about it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnRetrieval<'a> {
     pub(super) mode: Option<RetrievalMode>,
@@ -18,18 +32,20 @@ pub(super) struct OwnRetrieval<'a> {
 
 /// What holds for plugins that say nothing else.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RetrievalDefaults {
-    pub(super) mode: RetrievalMode,
-    pub(super) deregister_on_exit: bool,
-    pub(super) is_fan_out_allowed: bool,
+pub(crate) struct RetrievalDefaults {
+    pub(crate) mode: RetrievalMode,
+    /// Whether the last host that leaves an application deregisters its fan-out consumer.
+    pub(crate) deregister_on_exit: bool,
+    /// Whether `auto` may use fan-out, which costs money.
+    pub(crate) is_fan_out_allowed: bool,
 }
 
-/// Refuses two plugins that would subscribe to one stream with one consumer. `plugins` by section.
+/// Refuses two plugins that would subscribe to one stream with one consumer.
 pub(super) fn refuse_shared_consumers(
     plugins: &BTreeMap<String, PluginConfig>,
 ) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
-    for (section, plugin) in plugins {
+    for (name, plugin) in plugins {
         for one in &plugin.streams {
             let Some(fan_out) = one.retrieval.fan_out() else {
                 continue;
@@ -41,7 +57,7 @@ pub(super) fn refuse_shared_consumers(
                 one.stream
             );
             if !seen.insert((&one.stream, consumer)) {
-                return Err(Problem::new(format!("{section}.consumer"), message));
+                return Err(Problem::new(format!("plugin.{name}.consumer"), message));
             }
         }
     }

@@ -54,41 +54,39 @@ pub(super) fn is_of_aws(variable: &str) -> bool {
 
 impl SecretFile {
     fn check(self, folder: &Path) -> Result<SecretConfig, Problem> {
-        let source = match (self.file, self.env) {
-            (Some(file), None) => SecretSource::File(folder.join(file)),
-            (None, Some(variable)) if is_of_aws(&variable) => {
-                let message =
-                    "no plugin may use the host's own AWS credentials; create separate ones for it";
-                return Err(Problem::new("env", message));
-            }
-            (None, Some(variable)) if !variable.is_empty() => SecretSource::Variable(variable),
-            (None, Some(_)) => {
-                return Err(Problem::new(
-                    "env",
-                    "must name a variable of the environment",
-                ));
-            }
-            (None, None) => {
-                return Err(Problem::new(
-                    "file",
-                    "is missing: say where the secret is with file or env",
-                ));
-            }
-            (Some(_), Some(_)) => {
-                return Err(Problem::new(
-                    "env",
-                    "contradicts file: a secret is kept in one place",
-                ));
-            }
-        };
         for name in &self.plugins {
             PluginName::new(name).at("plugins")?;
         }
         Ok(SecretConfig {
-            source,
+            source: source(self.file, self.env, folder)?,
             plugins: self.plugins.into_iter().collect(),
         })
     }
+}
+
+/// Where the secret is kept. Exactly one of `file` and `variable` must be set.
+fn source(
+    file: Option<PathBuf>,
+    variable: Option<String>,
+    folder: &Path,
+) -> Result<SecretSource, Problem> {
+    let (key, message) = match (file, variable) {
+        (Some(file), None) => return Ok(SecretSource::File(folder.join(file))),
+        (None, Some(variable)) if is_of_aws(&variable) => (
+            "env",
+            "no plugin may use the host's own AWS credentials; create separate ones for it",
+        ),
+        (None, Some(variable)) if variable.is_empty() => {
+            ("env", "must name a variable of the environment")
+        }
+        (None, Some(variable)) => return Ok(SecretSource::Variable(variable)),
+        (None, None) => (
+            "file",
+            "is missing: say where the secret is with file or env",
+        ),
+        (Some(_), Some(_)) => ("env", "contradicts file: a secret is kept in one place"),
+    };
+    Err(Problem::new(key, message))
 }
 
 #[cfg(test)]

@@ -9,24 +9,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use shardmill_aws::{AwsOptions, StaticCredentials, WireSetting};
-use shardmill_core::plugin::{AddressPolicy, HttpHost, HttpLimits, SecretSource};
+use shardmill_core::plugin::{AddressPolicy, HttpLimits, SecretSource};
 
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
 use super::cache::CachePlace;
-
-/// How records are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RetrievalMode {
-    /// By `GetRecords`.
-    #[default]
-    Polling,
-    /// By enhanced fan-out.
-    FanOut,
-    /// By enhanced fan-out if `host.fan-out-allowed` says so, by `GetRecords` if not.
-    Auto,
-}
 
 /// The process's own settings.
 #[derive(Debug, Clone)]
@@ -43,8 +30,6 @@ pub struct HostConfig {
     pub admin_token: Option<SecretSource>,
     /// Names that requests for these pages may be addressed to, besides addresses.
     pub admin_names: Vec<String>,
-    /// Whether enhanced fan-out, which costs money, may be used where `auto` leaves the choice.
-    pub is_fan_out_allowed: bool,
     /// Where compiled plugins are kept, if anywhere.
     pub cache: CachePlace,
     /// What happens when a plugin's file is removed.
@@ -84,17 +69,6 @@ pub struct SecretConfig {
     pub source: SecretSource,
     /// The plugins whose manifests may ask for it.
     pub plugins: BTreeSet<String>,
-}
-
-/// What a manifest may ask for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PermissionCeilings {
-    /// Hosts that cover those it may ask for.
-    pub http: Vec<HttpHost>,
-    /// Variables of the environment.
-    pub env: BTreeSet<String>,
-    /// Whether it may have state.
-    pub state: bool,
 }
 
 /// How to reach AWS; what is absent comes from the ordinary chain.

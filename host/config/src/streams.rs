@@ -9,6 +9,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use shardmill_core::plugin::{PluginName, check_ending, tables_of};
 use shardmill_core::stream::{InitialPosition, StreamRef};
+use shardmill_worker::Retrieval;
 
 use super::problem::{At, Problem, Under};
 use super::retrieval::{OwnRetrieval, RetrievalDefaults};
@@ -56,60 +57,98 @@ pub(super) struct StreamDefaults<'a> {
     pub(super) retrieval: RetrievalDefaults,
 }
 
+/// What all streams of a plugin have in common.
+struct Common<'a> {
+    plugin: &'a PluginName,
+    /// The plugin's application.
+    application: &'a str,
+    /// Where they start unless an entry says otherwise.
+    initial_position: InitialPosition,
+    own: OwnRetrieval<'a>,
+    general: RetrievalDefaults,
+    /// Whether the plugin reads only one stream.
+    is_only: bool,
+}
+
+// === impl OwnStreams ===
+
 impl OwnStreams<'_> {
-    /// The stream under `stream` has the application's own table, as it always had; each one under
-    /// `streams` has a table of its own, so that adding one changes nothing for the others.
     pub(super) fn check(
         self,
-        name: &PluginName,
+        plugin: &PluginName,
         application: &str,
         general: &StreamDefaults<'_>,
     ) -> Result<Vec<StreamConfig>, Problem> {
         if self.streams.len() > STREAMS_MAX {
-            return Err(Problem::new(
-                "streams",
-                format!("must be at most {STREAMS_MAX}: use another plugin for more"),
-            ));
+            let message = format!("must be at most {STREAMS_MAX}: use another plugin for more");
+            return Err(Problem::new("streams", message));
         }
-        let position = match self.initial_position {
+        let initial_position = match self.initial_position {
             Some(text) => initial_position(Some(text))?,
             None => general.initial_position,
         };
-        let single = match self.stream {
-            Some(text) => Some(stream(text)?),
-            None if self.streams.is_empty() => general.stream.cloned(),
-            None => None,
-        };
-        let is_only = self.streams.len() + usize::from(single.is_some()) == 1;
-        let retrieval = |application: &str| {
-            self.retrieval
-                .check(application, is_only, general.retrieval)
+        let single = self.single(general)?;
+        let common = Common {
+            plugin,
+            application,
+            initial_position,
+            own: self.retrieval,
+            general: general.retrieval,
+            is_only: self.streams.len() + usize::from(single.is_some()) == 1,
         };
         let mut streams = Vec::new();
         if let Some(stream) = single {
-            streams.push(StreamConfig {
-                stream,
-                application: application.to_owned(),
-                label: name.clone(),
-                initial_position: position,
-                retrieval: retrieval(application)?,
-            });
+            streams.push(common.single(stream)?);
         }
         for entry in self.streams {
-            let stream = StreamRef::parse(&entry.stream).at("streams")?;
-            let suffix = suffix_of(&stream);
-            let application = format!("{application}.{suffix}");
-            check_application("streams", &application)?;
-            streams.push(StreamConfig {
-                stream,
-                label: name.on_stream(&suffix),
-                initial_position: entry.position()?.unwrap_or(position),
-                retrieval: retrieval(&application)?,
-                application,
-            });
+            streams.push(common.listed(entry)?);
         }
         refuse_twins(&streams)?;
         Ok(streams)
+    }
+
+    /// The stream under `stream`. The general one counts only if the plugin names none.
+    fn single(&self, general: &StreamDefaults<'_>) -> Result<Option<StreamRef>, Problem> {
+        match self.stream {
+            Some(text) => stream(text).map(Some),
+            None if self.streams.is_empty() => Ok(general.stream.cloned()),
+            None => Ok(None),
+        }
+    }
+}
+
+// === impl Common ===
+
+impl Common<'_> {
+    /// The stream under `stream`. It has the application's own table, as it always had.
+    fn single(&self, stream: StreamRef) -> Result<StreamConfig, Problem> {
+        Ok(StreamConfig {
+            stream,
+            application: self.application.to_owned(),
+            label: self.plugin.clone(),
+            initial_position: self.initial_position,
+            retrieval: self.retrieval(self.application)?,
+        })
+    }
+
+    /// An entry of `streams`. Each has a table of its own, so that adding one changes nothing for
+    /// the others.
+    fn listed(&self, entry: &StreamFile) -> Result<StreamConfig, Problem> {
+        let stream = StreamRef::parse(&entry.stream).at("streams")?;
+        let suffix = suffix_of(&stream);
+        let application = format!("{}.{suffix}", self.application);
+        check_application("streams", &application)?;
+        Ok(StreamConfig {
+            stream,
+            label: self.plugin.on_stream(&suffix),
+            initial_position: entry.position()?.unwrap_or(self.initial_position),
+            retrieval: self.retrieval(&application)?,
+            application,
+        })
+    }
+
+    fn retrieval(&self, application: &str) -> Result<Retrieval, Problem> {
+        self.own.check(application, self.is_only, self.general)
     }
 }
 
