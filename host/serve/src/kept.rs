@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use shardmill_config::files;
+use shardmill_config::{Config, files};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::{beside_cache, digest_of};
 
@@ -46,6 +46,12 @@ pub struct KeptVersion {
 }
 
 impl Kept {
+    /// Where a host with this configuration keeps versions, if it has a folder for such things.
+    pub(crate) fn of_host(config: &Config) -> Option<Self> {
+        let cache = config.host.cache.folder().ok()?;
+        Some(Self::beside(cache, config.host.plugin_bytes_max))
+    }
+
     /// Beside the folder of compiled plugins.
     pub fn beside(cache: &Path, bytes_max: u64) -> Self {
         Self {

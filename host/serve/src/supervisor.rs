@@ -4,18 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_config::{OnRemove, StreamConfig};
+use shardmill_config::{OnRemove, PluginConfig, StreamConfig};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_wasm::folder::FolderEvent;
-use shardmill_wasm::{Marks, Plugin};
+use shardmill_wasm::folder::{FolderEvent, Refusal};
+use shardmill_wasm::{Marks, Plugin, Runtime};
 use shardmill_worker::{Ports, SharedRollout, StatusBoard, Worker, WorkerError, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::host_status::HostStatus;
-use crate::parts::{Parts, Settings};
+use crate::kept::Kept;
+use crate::parts::{Parts, PluginParts, Settings};
 
 mod deadly;
 mod fall_back;
@@ -24,9 +25,9 @@ mod pins;
 mod refused;
 
 use deadly::Deadly;
-pub(crate) use fall_back::FallBack;
+use fall_back::FallBack;
 use keep_serving::{End, Told, keep_serving};
-pub(crate) use pins::Pins;
+use pins::Pins;
 use refused::RefusedFiles;
 
 type Version = Arc<dyn ProcessorFactory>;
@@ -77,7 +78,7 @@ struct Running {
 
 /// A stream of a plugin, and what each worker for it is made of.
 struct Served {
-    label: PluginName,
+    stream: StreamConfig,
     ports: Ports,
     options: WorkerOptions,
     status: HostStatus,
@@ -88,7 +89,7 @@ struct Served {
 /// A plugin that is about to start.
 struct Made {
     running: Running,
-    served: Vec<(StreamConfig, Served)>,
+    served: Vec<Served>,
 }
 
 /// A stream that is served no more.
@@ -99,23 +100,21 @@ struct Ended {
 }
 
 impl Supervisor {
-    pub(crate) fn new(
-        parts: Parts,
-        status: HostStatus,
-        fall_back: Option<FallBack>,
-        pins: Option<Pins>,
-        marks: Marks,
-    ) -> Self {
-        let (running, waiting) = (HashMap::new(), HashMap::new());
-        let deadly = Deadly::new(marks);
+    pub(crate) fn new(parts: Parts, status: HostStatus, runtime: &Runtime, marks: Marks) -> Self {
+        let config = &parts.config;
+        let kept = Kept::of_host(config);
+        let fall_back = kept
+            .clone()
+            .map(|kept| FallBack::new(kept, runtime.clone(), config.clone()));
+        let pins = kept.map(|kept| Pins::new(kept, runtime.clone(), config.clone()));
         Self {
             parts,
             status,
-            running,
-            waiting,
+            running: HashMap::new(),
+            waiting: HashMap::new(),
             workers: JoinSet::new(),
             fall_back,
-            deadly,
+            deadly: Deadly::new(marks),
             refused: RefusedFiles::default(),
             pins,
         }
@@ -184,16 +183,7 @@ impl Supervisor {
                 file,
                 reason,
                 keeps,
-            } => {
-                // What the folder loaded last may have been rolled back since, or never started.
-                if let Some(kept) = self.runs(&file).or(keeps) {
-                    tracing::warn!(file, %reason, %kept, "plugin file refused, the previous \
-                        version keeps running");
-                } else {
-                    tracing::warn!(file, %reason, "plugin file refused");
-                }
-                self.file_refused(&file, &reason);
-            }
+            } => self.refused(&file, &reason, keeps),
             FolderEvent::ManifestChanged { name } => self.manifest_changed(&name),
             FolderEvent::Writers { told } => {
                 if let Some(who) = &told {
@@ -203,6 +193,18 @@ impl Supervisor {
             }
             FolderEvent::FirstScanDone => self.status.folder_read(),
         }
+    }
+
+    /// A file was refused. `keeps` is the version that the folder loaded before it.
+    fn refused(&mut self, file: &str, reason: &Refusal, keeps: Option<PluginDigest>) {
+        // What the folder loaded last may have been rolled back since, or never started.
+        if let Some(kept) = self.runs(file).or(keeps) {
+            tracing::warn!(file, %reason, %kept, "plugin file refused, the previous \
+                version keeps running");
+        } else {
+            tracing::warn!(file, %reason, "plugin file refused");
+        }
+        self.file_refused(file, reason);
     }
 
     /// The version that runs of the plugin whose file this is.
@@ -255,9 +257,9 @@ impl Supervisor {
         };
         self.waiting.remove(name);
         self.status.settings_accepted(name.as_str());
-        for (stream, served) in served {
-            self.status.started(name, &stream);
-            let (name, label) = (name.clone(), stream.label);
+        for served in served {
+            self.status.started(name, &served.stream);
+            let (name, label) = (name.clone(), served.stream.label.clone());
             let serving = Box::pin(served.run());
             self.workers.spawn(async move {
                 Ended {
@@ -283,23 +285,15 @@ impl Supervisor {
         let (versions, offered) = watch::channel(Arc::clone(version));
         let rollout = rollout.unwrap_or_else(|| self.parts.rollout(name, &settings.plugin));
         rollout.set_policy(self.policy(name, settings.plugin.rollout));
-        let (share, stop) = (self.parts.share(name)?, CancellationToken::new());
+        let shared = PluginParts {
+            budget: self.parts.share(name)?,
+            versions: offered,
+            rollout: rollout.clone(),
+        };
+        let stop = CancellationToken::new();
         let mut served = Vec::new();
         for stream in &settings.plugin.streams {
-            let versions = (offered.clone(), rollout.clone());
-            let (ports, options) =
-                self.parts
-                    .worker(&settings.plugin, stream, share.clone(), versions);
-            Worker::check(&ports, &options).map_err(|error| error.to_string())?;
-            let of_stream = Served {
-                label: stream.label.clone(),
-                ports,
-                options,
-                status: self.status.clone(),
-                stop: stop.clone(),
-                drain_limit: self.parts.drain_limit(),
-            };
-            served.push((stream.clone(), of_stream));
+            served.push(self.served(&settings.plugin, stream, shared.clone(), &stop)?);
         }
         let running = Running {
             versions,
@@ -310,6 +304,26 @@ impl Supervisor {
             next: None,
         };
         Ok(Made { running, served })
+    }
+
+    fn served(
+        &mut self,
+        settings: &PluginConfig,
+        stream: &StreamConfig,
+        shared: PluginParts,
+        stop: &CancellationToken,
+    ) -> Result<Served, String> {
+        let ports = self.parts.ports(stream, shared);
+        let options = self.parts.options(settings, stream);
+        Worker::check(&ports, &options).map_err(|error| error.to_string())?;
+        Ok(Served {
+            stream: stream.clone(),
+            ports,
+            options,
+            status: self.status.clone(),
+            stop: stop.clone(),
+            drain_limit: self.parts.drain_limit(),
+        })
     }
 
     /// The plugin's settings as they stand now, unless what they name is another plugin's: two
@@ -345,15 +359,11 @@ impl Supervisor {
         let Some(running) = self.running.get_mut(name) else {
             return;
         };
-        let settings = settings.and_then(|settings| {
-            settings.refuse_other_contract(running.versions.borrow().as_ref())?;
-            Ok(settings)
-        });
         if running.stop.is_cancelled() {
             // It stops for good, or is about to start with what the manifest says by then.
             return;
         }
-        match settings {
+        match settings.and_then(|settings| running.accept(settings)) {
             Ok(settings) if settings == running.settings => {
                 self.status.settings_accepted(name.as_str());
             }
@@ -369,9 +379,7 @@ impl Supervisor {
             Ok(_) => {
                 tracing::info!(plugin = %name, "manifest changed, draining to restart with the \
                     new settings");
-                let version = Arc::clone(&running.versions.borrow());
-                running.next = Some(version);
-                running.stop.cancel();
+                running.restart();
             }
             Err(problem) => {
                 tracing::warn!(plugin = %name, problem, "manifest refused, the previous settings stay in use");
@@ -473,19 +481,41 @@ async fn next_pinned(
     pins.as_mut()?.loads.join_next().await?.ok()
 }
 
+// === impl Running ===
+
+impl Running {
+    /// Refuses new settings that the running version does not fit.
+    fn accept(&self, settings: Settings) -> Result<Settings, String> {
+        settings.refuse_other_contract(self.versions.borrow().as_ref())?;
+        Ok(settings)
+    }
+
+    /// Drains its workers, to start the same version again once they have ended.
+    fn restart(&mut self) {
+        self.next = Some(Arc::clone(&self.versions.borrow()));
+        self.stop.cancel();
+    }
+}
+
+// === impl Served ===
+
 impl Served {
     async fn run(self) -> End {
         let stop = self.stop.clone();
-        Box::pin(keep_serving(self.label.as_str(), &self, &stop, || {
-            self.worker()
-        }))
+        Box::pin(keep_serving(
+            self.stream.label.as_str(),
+            &self,
+            &stop,
+            || self.worker(),
+        ))
         .await
     }
 
     /// A worker that has not run yet.
     fn worker(&self) -> impl Future<Output = Result<(), WorkerError>> + Send + use<> {
         let board = StatusBoard::default();
-        self.status.serving(self.label.as_str(), board.clone());
+        self.status
+            .serving(self.stream.label.as_str(), board.clone());
         let worker = Worker::new(self.ports.clone(), self.options.clone(), board);
         let (stop, drain_limit) = (self.stop.clone(), self.drain_limit);
         async move { worker?.run(stop, drain_limit).await }
@@ -494,6 +524,6 @@ impl Served {
 
 impl Told for Served {
     fn not_served(&self, reason: &str) {
-        self.status.not_served(self.label.as_str(), reason);
+        self.status.not_served(self.stream.label.as_str(), reason);
     }
 }

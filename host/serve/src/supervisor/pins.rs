@@ -1,7 +1,7 @@
 //! Versions that an operator pinned on this host: they run whatever lies in the folder, until they
 //! are unpinned.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::refused::wall_ms;
 use super::{Running, Supervisor, Version};
 use crate::component;
-use crate::kept::{Kept, KeptVersion};
+use crate::kept::Kept;
 
 /// What is pinned, and what waits for the end of that.
 pub(crate) struct Pins {
@@ -40,12 +40,32 @@ impl Pins {
         }
     }
 
-    fn load(&mut self, name: &PluginName, version: KeptVersion) {
+    /// Notes that a version is pinned. What was held back until now, or else the version that
+    /// `runs`, waits for the end of that.
+    fn pin(&mut self, name: &PluginName, digest: &PluginDigest, runs: Option<Version>) {
+        let before = self.pinned.remove(name).and_then(|pin| pin.held_back);
+        let held_back = before
+            .or(runs)
+            .filter(|version| *version.digest() != *digest);
+        let pin = Pin {
+            digest: digest.clone(),
+            held_back,
+        };
+        self.pinned.insert(name.clone(), pin);
+    }
+
+    /// Starts to load a version; false if it is not kept.
+    fn load(&mut self, name: &PluginName, digest: &PluginDigest) -> bool {
+        let mut versions = self.kept.versions(name).into_iter();
+        let Some(version) = versions.find(|version| version.digest == *digest) else {
+            return false;
+        };
         let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
         self.loads.spawn(async move {
             let loaded = component::load(&runtime, &config, &name, &version.path).await;
             (name, version.digest, loaded)
         });
+        true
     }
 }
 
@@ -53,14 +73,8 @@ impl Supervisor {
     /// Takes in what was pinned and unpinned since the last look.
     pub(super) fn look_at_pins(&mut self) {
         let Some(pins) = &mut self.pins else { return };
-        let mut names = pins.kept.plugins();
-        names.extend(
-            pins.pinned
-                .keys()
-                .filter(|name| !names.contains(name))
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
+        let mut names: BTreeSet<PluginName> = pins.kept.plugins().into_iter().collect();
+        names.extend(pins.pinned.keys().cloned());
         for name in names {
             let Some(pins) = &self.pins else { return };
             let was = pins.pinned.get(&name).map(|pin| pin.digest.clone());
@@ -77,38 +91,17 @@ impl Supervisor {
     fn pin(&mut self, name: &PluginName, digest: &PluginDigest) {
         let Some(pins) = &mut self.pins else { return };
         tracing::warn!(plugin = %name, %digest, "version pinned: it runs whatever file is in the folder");
-        let running = self
-            .running
-            .get(name)
-            .map(|running| running.versions.borrow().clone());
-        let before = pins
-            .pinned
-            .remove(name)
-            .and_then(|pin| pin.held_back)
-            .or_else(|| running.clone());
-        let held_back = before.filter(|version| *version.digest() != *digest);
-        pins.pinned.insert(
-            name.clone(),
-            Pin {
-                digest: digest.clone(),
-                held_back,
-            },
-        );
+        let running = self.running.get(name);
+        let runs = running.map(|running| running.versions.borrow().clone());
+        pins.pin(name, digest, runs.clone());
         self.status.pinned(name.as_str(), Some(digest.as_str()));
-        if running.is_some_and(|version| *version.digest() == *digest) {
+        if runs.is_some_and(|version| *version.digest() == *digest) {
             if let Some(running) = self.running.get(name) {
                 self.set_policy(name, running);
             }
-            return self.tell_held_back(name);
-        }
-        let kept = pins
-            .kept
-            .versions(name)
-            .into_iter()
-            .find(|version| version.digest == *digest);
-        match kept {
-            Some(version) => pins.load(name, version),
-            None => self.cannot_run_pinned(name, digest, "it is not kept on this host"),
+            self.tell_held_back(name);
+        } else if !pins.load(name, digest) {
+            self.cannot_run_pinned(name, digest, "it is not kept on this host");
         }
     }
 
