@@ -10,6 +10,7 @@ use super::grants::{GrantCeilingsFile, PermissionCeilings};
 use super::limits::{LimitsFile, default_ceilings};
 use super::names::{NameCeilings, NameCeilingsFile};
 use super::problem::{Problem, Under};
+use super::section;
 
 /// The section as written: limits and names, and the section `[ceilings.grants]` within.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl<'de> Deserialize<'de> for CeilingsFile {
         let readable = |error: toml::de::Error| de::Error::custom(error.message());
         let mut limits = toml::Table::deserialize(deserializer)?;
         let grants = match limits.remove("grants") {
-            Some(grants) => grants.try_into().map_err(readable)?,
+            Some(grants) => section::one(grants).map_err(readable)?,
             None => GrantCeilingsFile::default(),
         };
         let mut names = toml::Table::new();

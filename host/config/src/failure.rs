@@ -60,7 +60,7 @@ impl FailureFile {
         self.dead_letter.as_deref()
     }
 
-    /// The policy that follows from it.
+    /// The policy that the section sets.
     pub(super) fn check(
         self,
         sinks: &BTreeMap<String, SinkOptions>,
@@ -75,8 +75,8 @@ impl FailureFile {
             unavailable_attempts: self.unavailable_attempts,
             misconfigured_attempts: self.misconfigured_attempts,
             max_age: self.max_age,
-            // Without bisecting, one bad record takes its whole batch with it, and only the bad
-            // record is to be given up.
+            // Without bisecting, one bad record would take its whole batch with it; only the bad
+            // record should be given up.
             bisect: self.bisect.unwrap_or(then.is_some() || order == Order::Key),
             then,
             order,
@@ -234,7 +234,7 @@ mod tests {
                 7,
                 "add [sinks.lost]",
             ),
-            ("on-exhausted = \"later\"", 6, "unknown variant `later`"),
+            ("on-exhausted = \"later\"", 6, "unknown value `later`"),
             (
                 "unavailable-attempts = 0\non-exhausted = \"skip\"",
                 6,

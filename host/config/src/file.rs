@@ -29,6 +29,7 @@ use super::problem::{At, Problem};
 use super::reads::ReadsFile;
 use super::rollout::RolloutFile;
 use super::secrets::{SecretFile, check_secrets};
+use super::section;
 use super::sections::Sections;
 use super::sinks::{SinkFile, check_sinks};
 use super::streams;
@@ -44,22 +45,37 @@ pub(super) struct ConfigFile {
     plugins: Option<PathBuf>,
     worker_id: Option<String>,
     initial_position: Option<String>,
+    #[serde(deserialize_with = "section::one")]
     aws: AwsFile,
+    #[serde(deserialize_with = "section::one")]
     leases: LeasesFile,
+    #[serde(deserialize_with = "section::one")]
     reads: ReadsFile,
+    #[serde(deserialize_with = "section::one")]
     batch: BatchFile,
+    #[serde(deserialize_with = "section::one")]
     checkpoint: CheckpointFile,
+    #[serde(deserialize_with = "section::one")]
     retry: RetryFile,
+    #[serde(deserialize_with = "section::one")]
     failure: FailureFile,
     limits: HostLimitsFile,
     ceilings: CeilingsFile,
+    #[serde(deserialize_with = "section::one")]
     http: HttpRequestsFile,
+    #[serde(deserialize_with = "section::by_name")]
     secrets: BTreeMap<String, SecretFile>,
+    #[serde(deserialize_with = "section::one")]
     compile: CompileFile,
+    #[serde(deserialize_with = "section::one")]
     rollout: RolloutFile,
+    #[serde(deserialize_with = "section::one")]
     integrity: IntegrityFile,
+    #[serde(deserialize_with = "section::one")]
     host: HostFile,
+    #[serde(deserialize_with = "section::by_name")]
     sinks: BTreeMap<String, SinkFile>,
+    #[serde(deserialize_with = "section::by_name")]
     plugin: BTreeMap<String, PluginFile>,
 }
 

@@ -12,7 +12,7 @@ use super::problem::{At, Problem};
 use super::secrets::is_of_aws;
 use super::settings::SecretConfig;
 
-/// Most hosts that a plugin is granted one by one; more is a pattern.
+/// Most hosts that a plugin is granted one by one; for more there are patterns.
 const HOSTS_MAX: usize = 256;
 
 /// The host's secrets, by name.
@@ -33,9 +33,9 @@ pub(super) struct GrantsFile {
 pub(crate) struct PermissionCeilings {
     /// Hosts that cover those it may ask for.
     pub(crate) http: Vec<HttpHost>,
-    /// Variables of the environment.
+    /// Environment variables that it may ask for.
     pub(crate) env: BTreeSet<String>,
-    /// Whether it may have state.
+    /// Whether it may ask for state.
     pub(crate) state: bool,
 }
 
@@ -80,7 +80,7 @@ impl GrantsFile {
         }
     }
 
-    /// What is asked for, an item a line; for people.
+    /// What is asked for, one item a line; for people.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (kind, items) in [
@@ -206,7 +206,7 @@ impl GrantsFile {
     }
 }
 
-/// Says what is too much, and both places where the operator may allow it.
+/// Says what is too much, and names both places where the operator may allow it.
 fn beyond(key: &str, what: &str, fix: &str) -> Problem {
     let message = format!(
         "{what} is more than this host allows a manifest: {fix}, or set it in the host's section \

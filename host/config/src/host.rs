@@ -10,12 +10,13 @@ use shardmill_core::plugin::{GuestLimits, SecretSource};
 
 use super::cache::CachePlace;
 use super::problem::{At, Problem};
+use super::section;
 use super::settings::{HostConfig, OnRemove};
 use super::units::to_usize;
 use crate::machine::memory_bytes;
 
-/// Plugins on one host: each is leases, a heartbeat and readers of its own, and ten times what one
-/// host is good for.
+/// Plugins on one host. Each has its own leases, heartbeat and readers; this is ten times what a
+/// host handles well.
 const PLUGINS_MAX: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
@@ -26,6 +27,7 @@ pub(super) struct HostFile {
     #[serde(default, with = "humantime_serde")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "section::optional")]
     admin_token: Option<TokenFile>,
     #[serde(default)]
     admin_names: Vec<String>,
@@ -93,7 +95,7 @@ impl HostFile {
     }
 }
 
-/// The token of the admin pages, which must be there if others reach their address.
+/// The token of the admin pages. Required if their address is reachable from outside.
 fn admin_token(
     address: Option<SocketAddr>,
     token: Option<TokenFile>,
@@ -120,7 +122,7 @@ fn admin_token(
 }
 
 /// Half of the memory that the process may use: the other half is for what is fetched, for the
-/// process, and for others. 1 GiB where nobody knows. Enough for one instance in any case.
+/// process, and for others. 1 GiB if that is unknown. Always enough for one instance.
 fn default_instances_memory(limits: &GuestLimits) -> usize {
     let half = memory_bytes().map_or(1 << 30, |bytes| {
         usize::try_from(bytes / 2).unwrap_or(usize::MAX)
@@ -128,7 +130,7 @@ fn default_instances_memory(limits: &GuestLimits) -> usize {
     half.max(limits.memory_bytes)
 }
 
-/// Refuses an address that others reach, without a token that they must know.
+/// Refuses an address that is reachable from outside, unless there is a token.
 pub fn refuse_open(address: SocketAddr, has_token: bool) -> Result<(), String> {
     if address.ip().to_canonical().is_loopback() || has_token {
         return Ok(());

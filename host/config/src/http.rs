@@ -1,4 +1,4 @@
-//! The section `[http]`: what holds for the HTTP requests of all plugins that are granted any.
+//! The section `[http]`: limits on the HTTP requests of all plugins that may send any.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::units::to_usize;
 
 /// Headers that the HTTP implementation reads at most.
 const HEADERS_MAX: usize = 100;
-/// Longest any wait may be. A guest's call is far shorter, and a lease's patience with it is 15
+/// Longest wait that can be set. A guest's call is far shorter, and its lease is given up after 15
 /// minutes.
 const TIME_MAX: Duration = Duration::from_mins(10);
-/// Largest body, of a request or a response: the host holds as many as there are requests at once.
+/// Largest body of a request or a response: the host holds one for each concurrent request.
 const BODY_MAX: ByteSize = ByteSize::mib(64);
-/// Bytes of headers that servers could want.
+/// Most bytes of headers; no server should want more.
 const HEADER_BYTES_MAX: ByteSize = ByteSize::kib(256);
-/// Requests of one instance at once that a machine could stand.
+/// Most concurrent requests of one instance that a machine could bear.
 const IN_FLIGHT_MAX: usize = 256;
 
 /// Requests of all instances at once: beyond that, processes run out of open files.

@@ -36,11 +36,13 @@ mod retrieval;
 mod rights;
 mod rollout;
 mod secrets;
+mod section;
 mod sections;
 mod settings;
 mod sinks;
 mod streams;
 mod units;
+mod wording;
 
 #[cfg(test)]
 mod tests;
@@ -54,6 +56,4 @@ pub use limits::told as limits_told;
 pub use manifest::Manifest;
 pub use rest::Rest;
 pub use rights::{AwsPlace, Need, Resource, Statement};
-pub use settings::{
-    AwsConfig, HostConfig, HttpConfig, OnRemove, PluginConfig, SecretConfig, StreamConfig,
-};
+pub use settings::{AwsConfig, HostConfig, HttpConfig, OnRemove, PluginConfig, StreamConfig};

@@ -21,7 +21,7 @@ const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// Settings with mistakes.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// Each with its line, or its variable, and the mend, in the file's order.
+    /// Each with its line or variable, and the fix, in the file's order.
     pub(crate) problems: Vec<String>,
     /// What can be read without them.
     pub(crate) rest: Option<Box<Rest>>,
@@ -42,8 +42,8 @@ impl Config {
         })
     }
 
-    /// Checks `text`, whatever the environment sets. The error has all problems, each with its line
-    /// and the mend.
+    /// Checks `text` and ignores the environment. The error has all problems, each with its line
+    /// and the fix.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
         Self::parse_in(text, folder, &Environment::default())
             .map_err(|refused| listed(&refused.problems))

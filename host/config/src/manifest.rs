@@ -1,6 +1,6 @@
-//! The file `NAME.toml` beside `NAME.wasm`: what a plugin's author says of its settings. Whoever
-//! may write it may as well replace the component; the host's own `[plugin.NAME]` wins over it, key
-//! by key.
+//! The file `NAME.toml` beside `NAME.wasm`: the settings that a plugin's author chose. Anybody who
+//! may write it may also replace the component. The host's own `[plugin.NAME]` overrides it, key by
+//! key.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,8 +20,8 @@ use super::problem::{Problem, listed, table_of};
 /// Largest manifest. A page of settings has some hundred bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// A manifest. What is wrong with its keys, types and values is told with the host's settings over
-/// it, all at once.
+/// A manifest. Problems with its keys, types and values are reported together with the host's
+/// settings over it, all at once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Manifest {
     path: PathBuf,
@@ -35,7 +35,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Where the manifest of `plugin` lies.
+    /// The path of the manifest of `plugin`.
     pub fn path_in(folder: &Path, plugin: &PluginName) -> PathBuf {
         folder.join(format!("{plugin}.toml"))
     }
@@ -58,7 +58,7 @@ impl Manifest {
         grants.map(GrantsFile::lines).unwrap_or_default()
     }
 
-    /// The same, asking for nothing but state, which a host gives unless it says otherwise.
+    /// The same, asking for nothing but state, which a host allows by default.
     pub fn asking_for_state_only(&self) -> Self {
         let mut manifest = self.clone();
         if let Some(settings) = &mut manifest.settings {
@@ -70,8 +70,8 @@ impl Manifest {
         manifest
     }
 
-    /// What `check` makes of the settings, as far as anything comes of them, and all problems, with
-    /// those of keys and types.
+    /// The result of `check`, if there is one, and all problems, including those with keys and
+    /// types.
     pub(super) fn checked<T>(
         &self,
         check: impl Fn(PluginFile) -> Result<T, Problem>,
@@ -84,8 +84,8 @@ impl Manifest {
         (checked, gathered.into_problems())
     }
 
-    /// What is wrong with it, in its own order; what lies with the host's section of the `plugin`
-    /// comes last.
+    /// What is wrong with it, in its own order. Problems with the host's section of the `plugin`
+    /// come last.
     pub(super) fn told(&self, plugin: &PluginName, problems: &[Problem]) -> String {
         let lines = KeyLines::of(&self.text);
         let mut by_line: Vec<_> = problems
@@ -120,8 +120,8 @@ impl Manifest {
     }
 }
 
-/// Opens the manifest; `None` if there is none. Follows no link, and does not wait for anybody to
-/// write to a pipe.
+/// Opens the manifest; `None` if there is none. Follows no link, and never waits for a writer to a
+/// pipe.
 fn open(path: &Path) -> Result<Option<File>, ConfigError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(CWD, path, flags, Mode::empty()) {

@@ -48,8 +48,8 @@ impl Config {
         }
     }
 
-    /// The same as [`Self::of_plugin`] for a configuration that lacks the keys in `left_out`:
-    /// settings as far as there are any, without the problems that may follow from the lack.
+    /// The same as [`Self::of_plugin`] for a configuration that lacks the keys in `left_out`: the
+    /// settings, if there are any, without the problems that may follow from the missing keys.
     pub(super) fn of_plugin_without(
         &self,
         left_out: &LeftOut,
@@ -70,7 +70,7 @@ impl Config {
         }
     }
 
-    /// Settings as far as there are any, and all problems.
+    /// The settings, if there are any, and all problems.
     fn gathered(
         &self,
         name: &PluginName,

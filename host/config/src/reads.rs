@@ -30,7 +30,7 @@ pub(super) struct ReadsFile {
 }
 
 impl ReadsFile {
-    /// How records are read by plugins that say nothing else.
+    /// How records are read, unless a plugin has its own setting.
     pub(super) fn retrieval(&self, is_fan_out_allowed: bool) -> RetrievalDefaults {
         RetrievalDefaults {
             mode: self.retrieval,

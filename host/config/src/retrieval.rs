@@ -1,4 +1,4 @@
-//! How each plugin's records are read, as far as the configuration says.
+//! How the configuration has each plugin's records read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,11 @@ pub(crate) enum RetrievalMode {
     Polling,
     /// By enhanced fan-out.
     FanOut,
-    /// By enhanced fan-out if `host.fan-out-allowed` says so, by `GetRecords` if not.
+    /// By enhanced fan-out if `host.fan-out-allowed` is set, else by `GetRecords`.
     Auto,
 }
 
-/// What a plugin says about it.
+/// A plugin's own setting.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnRetrieval<'a> {
     pub(super) mode: Option<RetrievalMode>,
@@ -30,7 +30,7 @@ pub(super) struct OwnRetrieval<'a> {
     pub(super) consumer: Option<&'a str>,
 }
 
-/// What holds for plugins that say nothing else.
+/// The defaults for plugins without their own settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetrievalDefaults {
     pub(crate) mode: RetrievalMode,
@@ -75,7 +75,7 @@ impl OwnRetrieval<'_> {
     ) -> Result<Retrieval, Problem> {
         let mode = self.mode.unwrap_or(general.mode);
         if mode == RetrievalMode::Polling {
-            // Polling that a plugin asks for itself is meant, whatever consumer it once had.
+            // A plugin that asks for polling means it, even if a consumer is left from earlier.
             if self.consumer.is_some() && self.mode.is_none() {
                 let message = "is set, but the plugin is read by polling: set retrieval to \
                     \"fan-out\" or \"auto\", or remove it";
@@ -284,7 +284,7 @@ mod tests {
                 "[reads]\nretrieval = \"fan-out\"\n[plugin.one]\nconsumer = \"two\"\n[plugin.two]",
                 "two plugins would subscribe to orders with two",
             ),
-            ("[reads]\nretrieval = \"fanout\"", "unknown variant"),
+            ("[reads]\nretrieval = \"fanout\"", "unknown value"),
             (
                 "[plugin.billing]\nretrieval = \"fan-out\"\nstreams = [\"one\", \"two\"]\n\
                  consumer = \

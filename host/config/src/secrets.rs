@@ -46,8 +46,8 @@ fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_allowed)
 }
 
-/// Whether a variable of the environment carries the host's own rights at AWS, or says where they
-/// are to be had. The region is harmless.
+/// Whether an environment variable holds the host's own AWS credentials, or says where to get them.
+/// The region is harmless.
 pub(super) fn is_of_aws(variable: &str) -> bool {
     variable.starts_with("AWS_") && !["AWS_REGION", "AWS_DEFAULT_REGION"].contains(&variable)
 }

@@ -15,20 +15,20 @@ use super::problem::{At, Problem, Under};
 use super::retrieval::{OwnRetrieval, RetrievalDefaults};
 use super::settings::StreamConfig;
 
-/// Streams of one plugin. Each is a worker with two tables of its own.
+/// Most streams of one plugin. Each is a worker with its own two tables.
 const STREAMS_MAX: usize = 32;
 /// Longest application name: a DynamoDB table's name has 255 characters at most, and `-coordinator`
-/// is put behind it.
+/// is appended to it.
 const APPLICATION_MAX: usize = 243;
 
-/// An entry of `streams`: a name or an ARN, or one with settings of its own.
+/// An entry of `streams`: a name or an ARN, alone or with its own settings.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StreamFile {
     stream: String,
     initial_position: Option<String>,
 }
 
-/// An entry of `streams` with settings of its own.
+/// An entry of `streams` with its own settings.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct StreamTable {
@@ -36,19 +36,19 @@ struct StreamTable {
     initial_position: Option<String>,
 }
 
-/// Which streams a plugin says that it reads, and how.
+/// The streams that a plugin's settings name, and how it reads them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnStreams<'a> {
-    /// What stands under `stream`.
+    /// The value of `stream`.
     pub(super) stream: Option<&'a str>,
-    /// What stands under `streams`.
+    /// The value of `streams`.
     pub(super) streams: &'a [StreamFile],
-    /// Where it wants to start, on all that say nothing else.
+    /// Where to start on all entries that do not say so themselves.
     pub(super) initial_position: Option<&'a str>,
     pub(super) retrieval: OwnRetrieval<'a>,
 }
 
-/// What holds for plugins that say nothing else.
+/// The defaults for plugins without their own settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StreamDefaults<'a> {
     /// The stream of plugins that name none.
@@ -131,8 +131,8 @@ impl Common<'_> {
         })
     }
 
-    /// An entry of `streams`. Each has a table of its own, so that adding one changes nothing for
-    /// the others.
+    /// An entry of `streams`. Each has its own table, so that adding one changes nothing for the
+    /// others.
     fn listed(&self, entry: &StreamFile) -> Result<StreamConfig, Problem> {
         let stream = StreamRef::parse(&entry.stream).at("streams")?;
         let suffix = suffix_of(&stream);
@@ -174,7 +174,7 @@ pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
     StreamRef::parse(text).at("stream")
 }
 
-/// Of one plugin, no stream may be named twice, nor be kept in a table of another.
+/// Refuses a stream that a plugin names twice, or whose table is that of another stream.
 fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = streams.iter().find(|one| !seen.insert(&one.stream)) {
@@ -202,8 +202,8 @@ fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     }
 }
 
-/// What tells a stream's leases from those of the application's others. Depends on nothing but how
-/// the stream itself is written, so that it never moves.
+/// Distinguishes a stream's leases from those of the application's other streams. Depends only on
+/// how the stream itself is written, so that it never changes.
 fn suffix_of(stream: &StreamRef) -> String {
     match stream.account() {
         Some(account) => format!("{account}.{}", stream.name()),
@@ -211,8 +211,8 @@ fn suffix_of(stream: &StreamRef) -> String {
     }
 }
 
-/// What the operator or an author names. What ends as a stream's name does is held against the
-/// plugin's other streams instead.
+/// Checks an application that the operator or an author names. Endings that come from a stream's
+/// name are compared with the plugin's other streams instead.
 pub(super) fn check_own_application(key: &'static str, application: &str) -> Result<(), Problem> {
     check_application(key, application)?;
     check_ending(application)
@@ -238,7 +238,7 @@ impl StreamFile {
         &self.stream
     }
 
-    /// Where it says that its shards start.
+    /// Where its shards start, if the entry says so.
     fn position(&self) -> Result<Option<InitialPosition>, Problem> {
         let text = self.initial_position.as_deref();
         let position = text.map(|text| initial_position(Some(text)).under("streams"));
@@ -247,8 +247,8 @@ impl StreamFile {
 }
 
 impl<'de> Deserialize<'de> for StreamFile {
-    /// By hand, since the error of an untagged enum says neither what was wrong nor what would be
-    /// right.
+    /// Written by hand, since the error of an untagged enum would say neither what is wrong nor
+    /// what would be right.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entry;
 
