@@ -135,13 +135,13 @@ impl Host {
         folder_task.spawn(self.folder.run(stop.clone()));
         let served = Box::pin(self.supervisor.run(self.events, &stop)).await;
         admin_stop.cancel();
-        // Its requests take microseconds; a client that never reads is cut off.
+        // Requests take microseconds. A client that never reads is cut off.
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
         served
     }
 }
 
-/// Plugins are kept from the port that it really has.
+/// Stores the bound port in `config`, so that plugins cannot reach it.
 fn bind_admin(
     config: &mut Config,
     status: &HostStatus,
@@ -174,8 +174,8 @@ fn folder_options(config: &Config) -> FolderOptions {
     }
 }
 
-/// What the host remembers of its deaths. That a folder was named, and it does not do, is for the
-/// operator to mend.
+/// What the host remembers of its deaths. If the operator named a folder that cannot be used, that
+/// is a warning: it needs a fix.
 fn marks_of(cache: &CachePlace) -> Marks {
     const LOST: &str = "if a plugin kills this host, its next run will not know about it";
     let marks = cache.folder().map_or_else(Marks::nothing, Marks::beside);

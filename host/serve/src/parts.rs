@@ -84,7 +84,7 @@ pub enum Sinks {
 }
 
 impl Sinks {
-    /// For one worker, which waits for no sink that only others use.
+    /// The sinks for one worker. It does not wait for sinks that only others use.
     fn for_worker(&self) -> Arc<dyn Sink> {
         match self {
             Self::Configured(router) => Arc::new(OwnSinks::new(Arc::clone(router))),
@@ -120,8 +120,8 @@ impl Parts {
         })
     }
 
-    /// All settings of a plugin, its manifest read anew: a small file, read at most when it
-    /// changed. The error says what to mend, and where.
+    /// All settings of a plugin. Reads its manifest again: a small file, read only when it changed.
+    /// The error says what to fix, and where.
     pub(crate) fn settings(&self, name: &PluginName) -> Result<Settings, String> {
         let manifest = Manifest::read(&Manifest::path_in(&self.config.plugins, name));
         let manifest = manifest.map_err(|error| error.to_string())?;
@@ -208,7 +208,7 @@ impl Parts {
         }
     }
 
-    /// What decides which versions of a plugin its shards run, on all its streams.
+    /// The rollout that decides which version each shard of a plugin runs, on all its streams.
     pub(crate) fn rollout(&self, name: &PluginName, settings: &PluginConfig) -> SharedRollout {
         SharedRollout::new(
             name.clone(),
@@ -236,7 +236,7 @@ impl Parts {
         Arc::new(shared.reader())
     }
 
-    /// Where the fleets of a plugin's streams are told of its versions.
+    /// The tables through which the fleets of a plugin's streams learn about its versions.
     pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<Arc<dyn Coordinator>> {
         let table = |stream: &StreamConfig| -> Arc<dyn Coordinator> {
             Arc::new(CoordinatorTable::new(

@@ -9,18 +9,18 @@ use shardmill_worker::{ShardState, ShardStatus, StageStatus, Why, WorkerStatus};
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::metrics::READY;
 
-/// Failures in a row that are no hiccup any more.
+/// Failures in a row that are more than a hiccup.
 const FAILURES_MIN: u32 = 3;
-/// What nothing is known to fail of, but takes long, is shown much sooner; from here on it counts
-/// as not getting on.
+/// How long something may take without a known failure before it counts as a lack of progress. The
+/// status page shows it much sooner.
 const LONG: Duration = Duration::from_secs(15);
 
 /// Why the host is not ready, or why `plugin` is not if one is named; nothing if it is.
 ///
 /// Ready is a host that has read its folder, and whose every plugin is served by a worker that
-/// writes its heartbeat, sees its leases, can take them, and gets on with a shard if it holds any.
-/// A version that was refused beside one that runs is no reason, nor is one shard that stands while
-/// others move.
+/// writes its heartbeat, sees its leases, can take them, and makes progress on a shard if it holds
+/// any. A refused version beside a running one is not a reason, nor is one shard that is stuck
+/// while others progress.
 pub(crate) fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
     if !host.is_folder_read {
@@ -42,8 +42,8 @@ pub(crate) fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> 
     reasons
 }
 
-/// The same as series, for whoever alerts by metrics. Made of what is there at this moment, so none
-/// is left of a plugin that is gone.
+/// The same as series, for alerts by metrics. Made from the current snapshot, so none is left of a
+/// plugin that is gone.
 pub(crate) fn as_metrics(host: &HostSnapshot) -> String {
     let mut text = format!(
         "# HELP {READY} 1 while the plugin is served as it should be; /ready says why not\n"
@@ -132,8 +132,8 @@ fn in_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs())
 }
 
-/// Why none of the shards that are held gets on; or why one does not whose children the table keeps
-/// back, so that nobody reads them.
+/// Why no held shard makes progress; or why one is stuck whose children have no rows yet, so that
+/// nobody reads them.
 fn standing(worker: &WorkerStatus) -> Option<String> {
     let held: Vec<_> = worker
         .shards

@@ -41,7 +41,7 @@ pub(crate) struct Supervisor {
     parts: Parts,
     status: HostStatus,
     running: HashMap<PluginName, Running>,
-    /// Versions that could not be started, for when their settings are mended.
+    /// Versions that could not be started. They start once their settings are fixed.
     waiting: HashMap<PluginName, Version>,
     workers: JoinSet<Ended>,
     /// Where there is a place to keep versions.
@@ -53,7 +53,7 @@ pub(crate) struct Supervisor {
     pins: Option<Pins>,
 }
 
-/// No plugin is served any more, and none may be started again by this process.
+/// No plugin is served any longer, and this process may not start one again.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no plugin is left to serve: {last} was the last, and the log says why it is no longer served"
@@ -65,8 +65,7 @@ pub struct NothingLeft {
 /// A plugin at work.
 struct Running {
     versions: watch::Sender<Version>,
-    /// Outlives workers that are started anew with other settings: a version under trial stays
-    /// under trial.
+    /// Outlives workers that are restarted with new settings: a version on trial stays on trial.
     rollout: SharedRollout,
     settings: Settings,
     stop: CancellationToken,
@@ -92,7 +91,7 @@ struct Made {
     served: Vec<Served>,
 }
 
-/// A stream that is served no more.
+/// A stream that is no longer served.
 struct Ended {
     name: PluginName,
     label: PluginName,
@@ -326,8 +325,8 @@ impl Supervisor {
         })
     }
 
-    /// The plugin's settings as they stand now, unless what they name is another plugin's: two
-    /// would fence each other.
+    /// The plugin's current settings. Refused if they name an application of another plugin: the
+    /// two would fence each other.
     fn settings(&self, name: &PluginName) -> Result<Settings, String> {
         let settings = self.parts.settings(name)?;
         for (other, running) in self.running.iter().filter(|(other, _)| *other != name) {
@@ -343,7 +342,7 @@ impl Supervisor {
         Ok(settings)
     }
 
-    /// Harms no other plugin, and is told on the status page.
+    /// Reports the problem on the status page. Other plugins are not affected.
     fn refuse(&self, name: &PluginName, problem: &str) {
         tracing::error!(plugin = %name, problem, "the plugin's settings are invalid, not starting it");
         self.status.settings_refused(name.as_str(), problem);
@@ -396,7 +395,7 @@ impl Supervisor {
             self.parts.on_remove()
         };
         let Some(running) = self.running.get_mut(name) else {
-            // It was loaded and never started, for its settings.
+            // It was loaded but never started, because of its settings.
             return self.status.refused_file_gone(name.as_str());
         };
         running.next = None;
@@ -419,7 +418,7 @@ impl Supervisor {
         ended: Result<Ended, tokio::task::JoinError>,
     ) -> Result<(), NothingLeft> {
         let Ok(Ended { name, label, end }) = ended else {
-            // Each worker has a task of its own below the one that ended.
+            // A worker that panics ends only its own task, below this one.
             tracing::error!("a task that serves a plugin panicked; restart the host");
             return Ok(());
         };
@@ -440,8 +439,8 @@ impl Supervisor {
                 self.start(&name, version, Some(rollout));
             }
         }
-        // One that fell for good was the last: a process that lives on would only look as if it
-        // served something.
+        // The last stream fell for good. A process that lives on would only look as if it served
+        // something.
         let is_over = end == End::Fallen && self.workers.is_empty();
         if is_over {
             Err(NothingLeft {
@@ -470,7 +469,7 @@ impl Supervisor {
 async fn next_load(
     fall_back: &mut Option<FallBack>,
 ) -> Option<(PluginName, anyhow::Result<Plugin>)> {
-    // A load that panicked says nothing, and the plugin stays as it is.
+    // If the load panicked, the plugin stays as it is.
     fall_back.as_mut()?.loads.join_next().await?.ok()
 }
 

@@ -1,5 +1,5 @@
-//! Versions that an operator pinned on this host: they run whatever lies in the folder, until they
-//! are unpinned.
+//! Versions that an operator pinned on this host: they run, whatever file is in the folder, until
+//! they are unpinned.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -82,7 +82,7 @@ impl Supervisor {
                 Ok(Some(digest)) if was.as_ref() != Some(&digest) => self.pin(&name, &digest),
                 Ok(None) if was.is_some() => self.unpin(&name),
                 Ok(_) => {}
-                // What cannot be read says nothing: what runs runs on.
+                // As long as the pin cannot be read, the running version keeps running.
                 Err(error) => tracing::debug!(plugin = %name, %error, "the pin cannot be read"),
             }
         }
@@ -121,7 +121,7 @@ impl Supervisor {
                 self.status.file_accepted(name.as_str());
                 self.offer_version(name, version);
             }
-            // The file was refused, or is the pinned version: it is told of as before.
+            // The file was refused, or is the pinned version: its status stays the same.
             None => self.tell_fleet_of_refused(name),
         }
     }
@@ -167,8 +167,8 @@ impl Supervisor {
         self.tell_held_back(name);
     }
 
-    /// What runs, runs on: it was good enough until now. A plugin that does not run is not started
-    /// with what the operator did not mean.
+    /// The running version keeps running: it was good enough until now. A plugin that does not run
+    /// is not started with a version that the operator did not choose.
     fn cannot_run_pinned(&self, name: &PluginName, digest: &PluginDigest, why: &str) {
         tracing::error!(plugin = %name, %digest, why, "the pinned version cannot run");
         let reason = format!(
@@ -177,7 +177,7 @@ impl Supervisor {
         self.status.file_refused(name.as_str(), &reason);
     }
 
-    /// Tells what does not run for the sake of a pinned version.
+    /// Reports the version that does not run because another is pinned.
     fn tell_held_back(&self, name: &PluginName) {
         let Some(Pin {
             digest,
