@@ -1,5 +1,5 @@
-//! What the core needs of the world. `aws`, `wasm` and `app` implement these; `worker` calls them;
-//! nothing else does.
+//! What the core needs from outside. `aws`, `wasm` and `app` implement these ports; only `worker`
+//! calls them.
 
 mod clock;
 mod coordinator;
