@@ -1,5 +1,5 @@
-//! What the core needs from outside. `aws`, `wasm` and `app` implement these ports; only `worker`
-//! calls them.
+//! What the core needs from outside. Adapters such as `aws`, `wasm` and `sinks` implement these
+//! ports; `worker` calls them.
 
 mod clock;
 mod coordinator;
