@@ -211,7 +211,7 @@ fn set(table: &mut toml::Table, path: &[String], text: &str) -> Result<String, S
             .entry(name)
             .or_insert_with(|| toml::Table::new().into())
             .as_table_mut()
-            .ok_or_else(|| format!("`{}` is no section", written.join(".")))?;
+            .ok_or_else(|| format!("`{}` is not a section", written.join(".")))?;
     }
     let name = name_in(inside, last)?;
     written.push(name.clone());
@@ -360,7 +360,7 @@ mod tests {
                 "17",
                 "in both quotes, such as '\"17\"'",
             ),
-            ("SHARDMILL_STREAM__NAME", "x", "`stream` is no section"),
+            ("SHARDMILL_STREAM__NAME", "x", "`stream` is not a section"),
             ("SHARDMILL_PLUGIN__A_B__STREAM", "x", "`a.b` or `a_b`"),
         ] {
             let text = "stream = \"s\"\n[plugin.\"a.b\"]\n[plugin.a_b]\n";

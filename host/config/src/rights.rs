@@ -115,7 +115,7 @@ const COORDINATION: [Need; 6] = [
     ),
     need(
         dynamodb::UPDATE_ITEM,
-        "for heartbeats and what hosts tell each other",
+        "for heartbeats and messages between hosts",
     ),
     need(
         dynamodb::DELETE_ITEM,

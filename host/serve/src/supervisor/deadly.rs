@@ -111,7 +111,7 @@ impl Telling {
                 Ok(false) => missing += 1,
                 Err(error) => {
                     let digest = &self.digest;
-                    tracing::debug!(%digest, %error, "cannot tell the fleet about a version that \
+                    tracing::debug!(%digest, %error, "cannot report to the fleet a version that \
                         killed this host, trying again");
                 }
             }

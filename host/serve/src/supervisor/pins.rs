@@ -90,7 +90,7 @@ impl Supervisor {
 
     fn pin(&mut self, name: &PluginName, digest: &PluginDigest) {
         let Some(pins) = &mut self.pins else { return };
-        tracing::warn!(plugin = %name, %digest, "version pinned: it runs whatever file is in the folder");
+        tracing::warn!(plugin = %name, %digest, "version pinned: it runs, whatever file is in the folder");
         let running = self.running.get(name);
         let runs = running.map(|running| running.versions.borrow().clone());
         pins.pin(name, digest, runs.clone());
