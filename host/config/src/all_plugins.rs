@@ -83,7 +83,7 @@ impl Config {
     /// The names that have a section here or a manifest in the folder.
     fn configured(&self) -> BTreeSet<String> {
         let mut names = self.names_in_folder("toml");
-        names.extend(self.sections.keys().cloned());
+        names.extend(self.sections.by_plugin.keys().cloned());
         names
     }
 

@@ -1,4 +1,4 @@
-//! What a manifest asks for by itself, held against what the operator allows manifests.
+//! Compares what a manifest asks for with what the operator allows manifests.
 
 use shardmill_core::plugin::PluginName;
 
@@ -6,11 +6,11 @@ use super::config::Config;
 use super::names::Named;
 use super::plugin::PluginFile;
 use super::problem::{Problem, Under};
-use super::settings::RetrievalMode;
+use super::retrieval::RetrievalMode;
 use super::streams::StreamFile;
 
-/// A manifest, and the operator's section of the same plugin. Of a key that both set, the section's
-/// value counts, so that the manifest asks for nothing by it.
+/// A manifest, and the operator's section of the same plugin. If both set a key, the section's
+/// value counts, and the manifest's is not a request.
 pub(super) struct Asked<'a> {
     pub(super) plugin: &'a PluginName,
     pub(super) manifest: &'a PluginFile,
@@ -32,28 +32,28 @@ impl Asked<'_> {
             self.refuse_to_spend(general)?;
         }
         general
-            .name_ceilings
+            .ceilings
+            .names
             .refuse_beyond(&self.named(), general.stream.as_ref())?;
         manifest
             .limits
-            .refuse_beyond(&section.limits, &general.ceilings, &general.limits)
+            .refuse_beyond(&section.limits, &general.ceilings.limits, &general.limits)
             .under("limits")?;
         manifest
             .grants
             .refuse_beyond(
                 &section.grants,
                 self.plugin,
-                &general.permission_ceilings,
+                &general.ceilings.permissions,
                 &general.secrets,
             )
             .under("grants")
     }
 
-    /// A manifest comes with the plugin, and the bill goes to the host's operator, who has to have
-    /// allowed it.
+    /// A manifest comes with the plugin, but the host's operator pays, and so must have allowed it.
     fn refuse_to_spend(&self, general: &Config) -> Result<(), Problem> {
-        let is_allowed =
-            general.host.is_fan_out_allowed || general.retrieval == RetrievalMode::FanOut;
+        let general = general.retrieval;
+        let is_allowed = general.is_fan_out_allowed || general.mode == RetrievalMode::FanOut;
         if self.manifest.retrieval != Some(RetrievalMode::FanOut) || is_allowed {
             return Ok(());
         }

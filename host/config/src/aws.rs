@@ -27,34 +27,44 @@ enum WireFile {
     Json,
 }
 
+// === impl AwsFile ===
+
 impl AwsFile {
     pub(super) fn check(self) -> Result<AwsConfig, Problem> {
-        let is_word = |region: &String| {
-            let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
-            !region.is_empty() && region.chars().all(is_allowed)
-        };
-        if !self.region.as_ref().is_none_or(is_word) {
-            return Err(Problem::new("region", "is written such as \"eu-west-1\""));
+        if self.region.as_deref().is_some_and(|text| !is_region(text)) {
+            let message = "is written such as \"eu-west-1\"";
+            return Err(Problem::new("aws.region", message));
         }
-        for (key, endpoint) in [
-            ("endpoint", &self.endpoint),
-            ("kinesis-endpoint", &self.kinesis_endpoint),
-            ("dynamodb-endpoint", &self.dynamodb_endpoint),
-        ] {
-            if let Some(endpoint) = endpoint {
-                check_url(endpoint).at(key)?;
-            }
-        }
+        check_endpoint(self.endpoint.as_deref()).at("aws.endpoint")?;
+        check_endpoint(self.kinesis_endpoint.as_deref()).at("aws.kinesis-endpoint")?;
+        check_endpoint(self.dynamodb_endpoint.as_deref()).at("aws.dynamodb-endpoint")?;
         Ok(AwsConfig {
             region: self.region,
             kinesis_endpoint: self.kinesis_endpoint.or_else(|| self.endpoint.clone()),
             dynamodb_endpoint: self.dynamodb_endpoint.or(self.endpoint),
-            wire: match self.wire {
-                WireFile::Auto => WireSetting::Auto,
-                WireFile::Cbor => WireSetting::Cbor,
-                WireFile::Json => WireSetting::Json,
-            },
+            wire: self.wire.into(),
             is_local: false,
         })
+    }
+}
+
+fn is_region(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    !text.is_empty() && text.chars().all(is_allowed)
+}
+
+fn check_endpoint(endpoint: Option<&str>) -> Result<(), String> {
+    endpoint.map_or(Ok(()), |text| check_url(text).map(drop))
+}
+
+// === impl WireFile ===
+
+impl From<WireFile> for WireSetting {
+    fn from(file: WireFile) -> Self {
+        match file {
+            WireFile::Auto => Self::Auto,
+            WireFile::Cbor => Self::Cbor,
+            WireFile::Json => Self::Json,
+        }
     }
 }

@@ -1,21 +1,21 @@
-//! Where a host keeps what outlives it: compiled plugins, and beside them the versions that worked
-//! well and what it died of.
+//! Where a host keeps what outlives it: compiled plugins and, beside them, the versions that worked
+//! well and the record of its crashes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::hash::stable;
 
-/// What `host.cache` says where nothing is to be kept.
+/// The value of `host.cache` for keeping nothing.
 const OFF: &str = "off";
-/// Characters of the configuration's name that go into the folder's, for people; names of files
+/// Characters of the configuration's name that the folder's name repeats, for people. File names
 /// have at most 255 bytes.
 const NAME_CHARS_MAX: usize = 40;
 
-/// Where compiled plugins are kept, and beside them what a host learned of its plugins.
+/// Where compiled plugins are kept and, beside them, what a host learned about its plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CachePlace {
-    /// Nothing is said: a host asks [`crate::Config::cache_of_host`], other commands keep nothing.
+    /// Not set: a host asks [`crate::Config::cache_of_host`], other commands keep nothing.
     Unset,
     /// Nowhere, and why.
     Nowhere(String),
@@ -24,7 +24,7 @@ pub enum CachePlace {
 }
 
 impl CachePlace {
-    /// What the key says, in a file in `folder`.
+    /// The place that the key names in a file in `folder`.
     pub(super) fn of_key(said: Option<PathBuf>, folder: &Path) -> Self {
         match said {
             None => Self::Unset,
@@ -43,9 +43,8 @@ impl CachePlace {
     }
 }
 
-/// Where a host keeps what outlives it if nobody said: below `$STATE_DIRECTORY`, which systemd
-/// sets, or as the XDG Base Directory Specification says, which has paths that are not absolute
-/// ignored.
+/// The default place for what outlives a host: below `$STATE_DIRECTORY`, which systemd sets, or
+/// where the XDG Base Directory Specification says. It demands that relative paths are ignored.
 pub(super) fn of_system(
     file: &Path,
     plugins: &Path,
@@ -53,7 +52,7 @@ pub(super) fn of_system(
 ) -> Result<PathBuf, String> {
     let folder = |name: &str| {
         let value = variable(name)?;
-        // Of several of a service, the first.
+        // A service may have several; the first one counts.
         let first = std::env::split_paths(&value).next()?;
         first.is_absolute().then_some(first)
     };
@@ -65,13 +64,13 @@ pub(super) fn of_system(
     Ok(state.join(own_name(file, plugins)).join("cache"))
 }
 
-/// Two hosts of one user are told apart by what they are started with: versions that worked well
-/// for one say nothing about the other. Links are not followed: those of a mounted ConfigMap lead
-/// elsewhere after each change.
+/// Distinguishes two hosts of one user by what they are started with, since a version that worked
+/// well for one may not work for the other. Links are not followed: those of a mounted ConfigMap
+/// lead elsewhere after each change.
 fn own_name(file: &Path, plugins: &Path) -> String {
     let whole = |path: &Path| {
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        // However it is written: `plugins/` is `plugins`.
+        // In one spelling: `plugins/` is `plugins`.
         let plain: PathBuf = whole.components().collect();
         plain.into_os_string().into_encoded_bytes()
     };

@@ -22,7 +22,6 @@ pub(super) struct CompileFile {
 }
 
 impl CompileFile {
-    /// Problems are named by key, without the section.
     pub(super) fn check(self) -> Result<CompileLimits, Problem> {
         let defaults = CompileLimits::default();
         let limits = CompileLimits {
@@ -34,31 +33,34 @@ impl CompileFile {
             code_bytes: self.code.map_or(defaults.code_bytes, to_usize),
             threads: self.threads.unwrap_or(defaults.threads),
         };
-        if limits.wall.is_zero() {
-            return Err(Problem::new("wall", "must be above zero"));
+        match unusable(&limits) {
+            Some((key, message)) => Err(Problem::new(key, message)),
+            None => Ok(limits),
         }
-        if limits.cpu.as_secs() == 0 || limits.cpu.subsec_nanos() > 0 {
-            return Err(Problem::new(
-                "cpu",
-                "must be whole seconds, at least one: the system counts no finer",
-            ));
-        }
-        if limits.memory_bytes < 256 << 20 {
-            return Err(Problem::new(
-                "memory",
-                "must be at least 256MiB: the compiler does not start with less",
-            ));
-        }
-        if limits.code_bytes == 0 || limits.threads == 0 {
-            let key = if limits.threads == 0 {
-                "threads"
-            } else {
-                "code"
-            };
-            return Err(Problem::new(key, "must be above zero"));
-        }
-        Ok(limits)
     }
+}
+
+/// The key of a limit under which nothing compiles, and why.
+fn unusable(limits: &CompileLimits) -> Option<(&'static str, &'static str)> {
+    const ABOVE_ZERO: &str = "must be above zero";
+    if limits.wall.is_zero() {
+        return Some(("compile.wall", ABOVE_ZERO));
+    }
+    if limits.cpu.is_zero() || limits.cpu.subsec_nanos() > 0 {
+        let message = "must be whole seconds, at least one: the system counts no finer";
+        return Some(("compile.cpu", message));
+    }
+    if limits.memory_bytes < 256 << 20 {
+        let message = "must be at least 256MiB: the compiler does not start with less";
+        return Some(("compile.memory", message));
+    }
+    if limits.threads == 0 {
+        return Some(("compile.threads", ABOVE_ZERO));
+    }
+    if limits.code_bytes == 0 {
+        return Some(("compile.code", ABOVE_ZERO));
+    }
+    None
 }
 
 #[cfg(test)]

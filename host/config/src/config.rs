@@ -15,72 +15,60 @@ use shardmill_wasm::{CompileLimits, Integrity, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
 use super::cache::{CachePlace, of_system};
-use super::names::NameCeilings;
-use super::plugin::PluginFile;
-use super::settings::{
-    Applications, AwsConfig, HostConfig, HttpConfig, PermissionCeilings, RetrievalMode,
-    SecretConfig,
-};
+use super::ceilings::Ceilings;
+use super::retrieval::{RetrievalDefaults, RetrievalMode};
+use super::sections::Sections;
+use super::settings::{AwsConfig, HostConfig, HttpConfig, SecretConfig};
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The stream that plugins read which name none.
+    /// The stream of plugins that name none.
     pub stream: Option<StreamRef>,
     /// The folder that plugins are dropped in.
     pub plugins: PathBuf,
-    /// This host's id; made up from the host's name and a random part unless given.
+    /// This host's id. Unless the file sets it, it is the host's name and a random part.
     pub worker_id: WorkerId,
-    /// Where shards start that were never checkpointed.
+    /// Where shards without a checkpoint start.
     pub initial_position: InitialPosition,
-    /// How to reach AWS.
+    /// The section `[aws]`.
     pub aws: AwsConfig,
     /// Leases.
     pub leases: LeaseOptions,
     /// Reads.
     pub reads: ReadLimits,
-    /// How records are read.
-    pub retrieval: RetrievalMode,
-    /// Whether the last host that leaves an application deregisters its fan-out consumer.
-    pub deregister_on_exit: bool,
+    /// How records are read, unless a plugin has its own setting.
+    pub(crate) retrieval: RetrievalDefaults,
     /// Batches.
     pub batches: BatchLimits,
     /// Checkpoints.
     pub checkpoints: CheckpointPolicy,
-    /// Waits between tries.
+    /// Waits between attempts.
     pub retry: Backoff,
-    /// What is done about records that fail, unless a plugin has a policy of its own.
-    pub failure: FailurePolicy,
+    /// What happens to records that fail, unless a plugin has its own policy.
+    pub(crate) failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
-    /// The most that a manifest may ask for.
-    pub ceilings: GuestLimits,
-    /// Which permissions a manifest may ask for.
-    pub permission_ceilings: PermissionCeilings,
-    /// Which streams, applications and sinks a manifest may name.
-    pub name_ceilings: NameCeilings,
+    /// What a manifest may ask for.
+    pub(crate) ceilings: Ceilings,
     /// What compiling one plugin may cost.
     pub compile: CompileLimits,
     /// Requests of plugins.
     pub http: HttpConfig,
     /// Secrets by name; without their values.
-    pub secrets: BTreeMap<String, SecretConfig>,
+    pub(crate) secrets: BTreeMap<String, SecretConfig>,
     /// How new versions of plugins are tried.
-    pub rollout: RolloutPolicy,
+    pub(crate) rollout: RolloutPolicy,
     /// Which components are loaded at all.
     pub integrity: IntegrityRules,
-    /// The process.
+    /// The section `[host]`.
     pub host: HostConfig,
     /// Sinks by name.
     pub sinks: BTreeMap<String, SinkOptions>,
-    /// Names of the variables of the environment that set something here.
+    /// Names of the environment variables that set something here.
     pub environment: Vec<String>,
-    /// The sections `[plugin.NAME]`, by name; [`Config::of_plugin`] is what follows from one.
-    pub(crate) sections: BTreeMap<String, PluginFile>,
-    /// The rules of the plugins whose sections have some.
-    pub(crate) integrity_of_plugins: BTreeMap<String, IntegrityRules>,
-    /// What these sections name for their plugins, and for nobody else.
-    pub(crate) applications: Applications,
+    /// The sections `[plugin.NAME]`.
+    pub(crate) sections: Sections,
 }
 
 /// What a command sets for a plugin in place of what its section and its manifest say.
@@ -99,25 +87,20 @@ pub struct SectionOverrides {
 impl Config {
     /// Which components a host with this configuration loads.
     pub fn integrity(&self) -> Integrity {
-        Integrity {
-            general: self.integrity.clone(),
-            of_plugins: self.integrity_of_plugins.clone(),
-            ..Integrity::default()
-        }
+        Integrity::new(self.integrity.clone(), self.sections.integrity.clone())
     }
 
     /// Drops all rules: every component is loaded.
     pub fn trust_every_component(&mut self) {
         self.integrity = IntegrityRules::default();
-        self.integrity_of_plugins.clear();
+        self.sections.integrity.clear();
     }
 
-    /// Where a host whose configuration was read from `file` keeps what outlives it: where
-    /// `host.cache` says, or else in the folder that the service manager or the user's home has for
-    /// such things. Nothing is created there.
+    /// Where a host whose configuration was read from `file` keeps what outlives it: the folder in
+    /// `host.cache`, or else the usual one of the service manager or the user. Creates nothing.
     ///
     /// # Errors
-    /// Why there is no such folder.
+    /// There is no such folder; the text says why.
     pub fn cache_of_host(&self, file: &Path) -> Result<PathBuf, String> {
         match &self.host.cache {
             CachePlace::Unset => of_system(file, &self.plugins, |name| std::env::var_os(name)),
@@ -125,24 +108,35 @@ impl Config {
         }
     }
 
-    /// Has `plugin` read `stream`, unless its section names a stream.
+    /// Makes `plugin` read `stream`, unless its section names a stream.
     pub fn read_by_default(&mut self, plugin: &PluginName, stream: &StreamName) {
-        let section = self.sections.entry(plugin.to_string()).or_default();
+        let section = self
+            .sections
+            .by_plugin
+            .entry(plugin.to_string())
+            .or_default();
         section.stream.get_or_insert_with(|| stream.to_string());
     }
 
-    /// Has `plugin` read `stream` and no other, by polling, whatever its section and its manifest
-    /// say.
+    /// Makes `plugin` read only `stream`, by polling. Overrides its section and its manifest.
     pub fn read_only(&mut self, plugin: &PluginName, stream: &StreamName) {
-        let section = self.sections.entry(plugin.to_string()).or_default();
+        let section = self
+            .sections
+            .by_plugin
+            .entry(plugin.to_string())
+            .or_default();
         section.streams = None;
         section.stream = Some(stream.to_string());
         section.retrieval = Some(RetrievalMode::Polling);
     }
 
-    /// Sets these in the section of `plugin`, whatever it and its manifest say.
+    /// Sets these in the section of `plugin`. Overrides the section and the manifest.
     pub fn override_section(&mut self, plugin: &PluginName, overrides: SectionOverrides) {
-        let section = self.sections.entry(plugin.to_string()).or_default();
+        let section = self
+            .sections
+            .by_plugin
+            .entry(plugin.to_string())
+            .or_default();
         section.batch.window = Some(overrides.batch_window);
         section.checkpoint.age = Some(overrides.checkpoint_age);
         if let Some(records) = overrides.batch_records {

@@ -48,7 +48,7 @@ impl BatchFile {
         }
     }
 
-    /// The limits that follow over `defaults`. Problems are named by whole key.
+    /// The limits that follow over `defaults`.
     pub(super) fn check(self, defaults: BatchLimits) -> Result<BatchLimits, Problem> {
         /// A shard iterator lives for five minutes (AWS).
         const WINDOW_MAX: Duration = Duration::from_mins(5);
@@ -102,7 +102,7 @@ impl RetryFile {
         }
     }
 
-    /// The waits that follow over `defaults`. Problems are named by whole key.
+    /// The waits that follow over `defaults`.
     pub(super) fn check(self, defaults: Backoff) -> Result<Backoff, Problem> {
         let base = self.base.unwrap_or(defaults.base());
         let cap = self.cap.unwrap_or(defaults.cap().max(base));

@@ -6,18 +6,18 @@ use std::ffi::OsString;
 
 /// What the variables begin with.
 const PREFIX: &str = "SHARDMILL_";
-/// What stands between a section and what is in it.
+/// Separates a section from what is in it.
 const INTO: &str = "__";
 /// Keys outside of all sections, which a variable names without [`INTO`].
 const TOP_LEVEL: [&str; 4] = ["stream", "plugins", "worker-id", "initial-position"];
-/// What one plugin may be named by, and what a header is: texts, whatever they look like.
+/// Sections whose values are always text, even if they look like numbers.
 const TEXTS: [(&str, &str); 2] = [("plugin", "config"), ("sinks", "headers")];
 
 /// The settings that variables of the environment hold.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     settings: BTreeMap<Vec<String>, Setting>,
-    /// Variables that were meant as settings and are none.
+    /// Variables that look like settings but are not.
     mistakes: Vec<Mistake>,
 }
 
@@ -51,11 +51,12 @@ impl Environment {
         Self::of(variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
     }
 
-    /// The settings among `variables`. Others that begin alike are none: `SHARDMILL_LOG`, and what
-    /// Kubernetes sets for a service of that name, such as `SHARDMILL_PORT`.
+    /// The settings among `variables`. Other variables with the same prefix are not settings:
+    /// `SHARDMILL_LOG`, and what Kubernetes sets for a service of that name, such as
+    /// `SHARDMILL_PORT`.
     pub(super) fn of(variables: impl IntoIterator<Item = (String, OsString)>) -> Self {
         let mut environment = Self::default();
-        // In one order, whatever the system's is.
+        // Sorted, so that the order does not depend on the system.
         for (variable, value) in variables.into_iter().collect::<BTreeMap<_, _>>() {
             environment.add(variable, value);
         }
@@ -144,7 +145,7 @@ impl Overrides {
     }
 }
 
-/// The keys that a variable names, from the outermost section on; `None` if it is no setting.
+/// The keys that a variable names, from the outermost section on; `None` if it is not a setting.
 fn path_of(variable: &str) -> Result<Option<Vec<String>>, Mistake> {
     let Some(name) = variable.strip_prefix(PREFIX) else {
         return Ok(None);
@@ -169,9 +170,9 @@ fn path_of(variable: &str) -> Result<Option<Vec<String>>, Mistake> {
     })
 }
 
-/// A name without a section is a setting only if it is a key; a slip is told, and nothing else.
+/// A name without a section is a setting only if it is a known key. Only near misses are reported.
 fn of_top_level(variable: &str, path: Vec<String>) -> Result<Option<Vec<String>>, Mistake> {
-    /// So near only what was meant is: `STARTS` stays apart from `STREAM`.
+    /// Only typing mistakes are that near: `STARTS` is not taken for `STREAM`.
     const NEAR: f64 = 0.9;
     if path.iter().all(|key| TOP_LEVEL.contains(&key.as_str())) {
         return Ok(Some(path));
@@ -197,7 +198,7 @@ fn as_key(part: &str) -> String {
     part.to_lowercase().replace('_', "-")
 }
 
-/// Sets the value at `path`; the answer is the whole key as it is written there.
+/// Sets the value at `path`. Returns the whole key as the table spells it.
 fn set(table: &mut toml::Table, path: &[String], text: &str) -> Result<String, String> {
     let Some((last, sections)) = path.split_last() else {
         return Err("names no setting".to_owned());
@@ -210,7 +211,7 @@ fn set(table: &mut toml::Table, path: &[String], text: &str) -> Result<String, S
             .entry(name)
             .or_insert_with(|| toml::Table::new().into())
             .as_table_mut()
-            .ok_or_else(|| format!("`{}` is no section", written.join(".")))?;
+            .ok_or_else(|| format!("`{}` is not a section", written.join(".")))?;
     }
     let name = name_in(inside, last)?;
     written.push(name.clone());
@@ -218,8 +219,8 @@ fn set(table: &mut toml::Table, path: &[String], text: &str) -> Result<String, S
     Ok(written.join("."))
 }
 
-/// What `part` is called in `table`: names of plugins and sinks may have capitals, dots and
-/// underscores, which a variable cannot tell apart.
+/// The spelling of `part` in `table`: names of plugins and sinks may have capitals, dots and
+/// underscores, which a variable cannot express.
 fn name_in(table: &toml::Table, part: &str) -> Result<String, String> {
     if table.contains_key(part) {
         return Ok(part.to_owned());
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(config.leases.max_leases, 7);
         assert!((config.reads.calls_per_second - 2.5).abs() < f64::EPSILON);
         assert_eq!(config.batches.bytes, 2 << 20);
-        assert!(config.host.is_fan_out_allowed && !config.permission_ceilings.state);
+        assert!(config.retrieval.is_fan_out_allowed && !config.ceilings.permissions.state);
         assert_eq!(config.host.admin_names, ["a.example", "b.example"]);
         assert!(config.secrets.contains_key("api"));
         assert_eq!(config.environment.len(), 12);
@@ -359,7 +360,7 @@ mod tests {
                 "17",
                 "in both quotes, such as '\"17\"'",
             ),
-            ("SHARDMILL_STREAM__NAME", "x", "`stream` is no section"),
+            ("SHARDMILL_STREAM__NAME", "x", "`stream` is not a section"),
             ("SHARDMILL_PLUGIN__A_B__STREAM", "x", "`a.b` or `a_b`"),
         ] {
             let text = "stream = \"s\"\n[plugin.\"a.b\"]\n[plugin.a_b]\n";

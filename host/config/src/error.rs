@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::problem::listed;
 use super::rest::Rest;
 
-/// A configuration that cannot be used. Its text names file, line and mend.
+/// A configuration that cannot be used. Its text names file, line and fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// There is no such file.
@@ -13,30 +13,30 @@ pub enum ConfigError {
         "there is no {path}: name another with --config, or create it; one line is enough, stream = \"NAME\""
     )]
     Missing {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
     },
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// Settings of a plugin do not fit together, or ask for more than the host gives. The text says
     /// where.
     #[error("{message}")]
     Plugin {
-        /// File and line where they are known, problem, mend.
+        /// File and line if known, problem, fix.
         message: String,
     },
-    /// The file is not what it should be.
+    /// The file has mistakes.
     #[error("{path}: {}", listed(.problems))]
     Invalid {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
-        /// Line, problem and mend of each, in the order of the file.
+        /// Line, problem and fix of each mistake, in the order of the file.
         problems: Vec<String>,
         /// What can be read without them, if it is the host's configuration.
         rest: Option<Box<Rest>>,

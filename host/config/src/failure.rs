@@ -60,7 +60,7 @@ impl FailureFile {
         self.dead_letter.as_deref()
     }
 
-    /// The policy that it says. Problems are named by key, without the section.
+    /// The policy that the section sets.
     pub(super) fn check(
         self,
         sinks: &BTreeMap<String, SinkOptions>,
@@ -75,17 +75,17 @@ impl FailureFile {
             unavailable_attempts: self.unavailable_attempts,
             misconfigured_attempts: self.misconfigured_attempts,
             max_age: self.max_age,
-            // Without bisecting, one bad record takes its whole batch with it, and only the bad
-            // record is to be given up.
+            // Without bisecting, one bad record would take its whole batch with it; only the bad
+            // record should be given up.
             bisect: self.bisect.unwrap_or(then.is_some() || order == Order::Key),
             then,
             order,
         };
         if let Some(PolicyProblem { key, problem }) = policy.problem() {
-            return Err(Problem::new(key, problem));
+            return Err(Problem::new(format!("failure.{key}"), problem));
         }
         if let Some(GiveUp::DeadLetter(sink)) = &policy.then {
-            refuse_unknown_sink(sink, sinks).at("dead-letter")?;
+            refuse_unknown_sink(sink, sinks).at("failure.dead-letter")?;
         }
         Ok(policy)
     }
@@ -97,11 +97,11 @@ impl FailureFile {
                 Ok(Some(GiveUp::DeadLetter(sink.clone())))
             }
             (Some(OnExhausted::DeadLetter), None) => Err(Problem::new(
-                "on-exhausted",
+                "failure.on-exhausted",
                 "\"dead-letter\" needs the name of a sink: set dead-letter as well",
             )),
             (Some(OnExhausted::Skip | OnExhausted::Halt) | None, Some(_)) => Err(Problem::new(
-                "dead-letter",
+                "failure.dead-letter",
                 "is only used with on-exhausted = \"dead-letter\": set that, or remove this",
             )),
             (Some(OnExhausted::Skip), None) => Ok(Some(GiveUp::Skip)),
@@ -234,7 +234,7 @@ mod tests {
                 7,
                 "add [sinks.lost]",
             ),
-            ("on-exhausted = \"later\"", 6, "unknown variant `later`"),
+            ("on-exhausted = \"later\"", 6, "unknown value `later`"),
             (
                 "unavailable-attempts = 0\non-exhausted = \"skip\"",
                 6,

@@ -7,30 +7,30 @@ use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
-use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::plugin::GuestLimits;
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::StreamName;
 use shardmill_wasm::IntegrityRules;
 use shardmill_worker::BatchLimits;
 
 use super::aws::AwsFile;
+use super::ceilings::CeilingsFile;
 use super::compile::CompileFile;
 use super::config::Config;
 use super::delivery::{BatchFile, CheckpointFile, RetryFile};
 use super::failure::FailureFile;
-use super::grants::CeilingsFile;
 use super::host::HostFile;
 use super::http::HttpRequestsFile;
 use super::integrity::IntegrityFile;
 use super::leases::LeasesFile;
-use super::limits::{HostLimitsFile, default_ceilings};
+use super::limits::HostLimitsFile;
 use super::plugin::PluginFile;
-use super::problem::{At, Problem, Under};
+use super::problem::{At, Problem};
 use super::reads::ReadsFile;
-use super::retrieval::refuse_shared_consumers;
 use super::rollout::RolloutFile;
 use super::secrets::{SecretFile, check_secrets};
-use super::settings::{Applications, shared_applications};
+use super::section;
+use super::sections::Sections;
 use super::sinks::{SinkFile, check_sinks};
 use super::streams;
 
@@ -45,22 +45,37 @@ pub(super) struct ConfigFile {
     plugins: Option<PathBuf>,
     worker_id: Option<String>,
     initial_position: Option<String>,
+    #[serde(deserialize_with = "section::one")]
     aws: AwsFile,
+    #[serde(deserialize_with = "section::one")]
     leases: LeasesFile,
+    #[serde(deserialize_with = "section::one")]
     reads: ReadsFile,
+    #[serde(deserialize_with = "section::one")]
     batch: BatchFile,
+    #[serde(deserialize_with = "section::one")]
     checkpoint: CheckpointFile,
+    #[serde(deserialize_with = "section::one")]
     retry: RetryFile,
+    #[serde(deserialize_with = "section::one")]
     failure: FailureFile,
     limits: HostLimitsFile,
     ceilings: CeilingsFile,
+    #[serde(deserialize_with = "section::one")]
     http: HttpRequestsFile,
+    #[serde(deserialize_with = "section::by_name")]
     secrets: BTreeMap<String, SecretFile>,
+    #[serde(deserialize_with = "section::one")]
     compile: CompileFile,
+    #[serde(deserialize_with = "section::one")]
     rollout: RolloutFile,
+    #[serde(deserialize_with = "section::one")]
     integrity: IntegrityFile,
+    #[serde(deserialize_with = "section::one")]
     host: HostFile,
+    #[serde(deserialize_with = "section::by_name")]
     sinks: BTreeMap<String, SinkFile>,
+    #[serde(deserialize_with = "section::by_name")]
     plugin: BTreeMap<String, PluginFile>,
 }
 
@@ -77,88 +92,44 @@ impl ConfigFile {
 
     /// Relative paths are relative to `folder`.
     pub(super) fn check(mut self, folder: &Path) -> Result<Config, Problem> {
-        let sections = std::mem::take(&mut self.plugin);
+        let of_plugins = std::mem::take(&mut self.plugin);
         let mut config = self.check_general(folder)?;
-        check_sections(&sections, &mut config)?;
-        config.sections = sections;
+        config.sections = Sections::check(of_plugins, &config)?;
         Ok(config)
     }
 
+    /// One line for each section: it knows its own keys, and names the one that is wrong.
     fn check_general(self, folder: &Path) -> Result<Config, Problem> {
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
+        let plugins = self.plugins.unwrap_or_else(|| DEFAULT_PLUGINS.into());
         let sinks = check_sinks(self.sinks, folder)?;
-        let limits = self.limits.check(GuestLimits::default()).under("limits")?;
-        let ceilings = self.ceilings;
+        let limits = self.limits.check(GuestLimits::default())?;
         Ok(Config {
             stream: self.stream.as_deref().map(streams::stream).transpose()?,
-            plugins: folder.join(self.plugins.unwrap_or_else(|| DEFAULT_PLUGINS.into())),
+            plugins: folder.join(plugins),
             worker_id: usable_worker_id(&worker_id).at("worker-id")?,
             initial_position: streams::initial_position(self.initial_position.as_deref())?,
-            aws: self.aws.check().under("aws")?,
+            aws: self.aws.check()?,
             leases: self.leases.check()?,
-            retrieval: self.reads.retrieval,
-            deregister_on_exit: self.reads.deregister_on_exit,
+            retrieval: self.reads.retrieval(self.host.fan_out_allowed),
             reads: self.reads.check()?,
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
-            permission_ceilings: ceilings.check_permissions().under("ceilings")?,
-            name_ceilings: ceilings.names.check(&sinks).under("ceilings")?,
-            ceilings: ceilings.limits.over(default_ceilings()).under("ceilings")?,
-            compile: self.compile.check().under("compile")?,
-            http: self.http.check().under("http")?,
+            ceilings: self.ceilings.check(&sinks)?,
+            compile: self.compile.check()?,
+            http: self.http.check()?,
             secrets: check_secrets(self.secrets, folder)?,
             host: self.host.check(folder, &limits)?,
             limits,
-            integrity: self
-                .integrity
-                .check(&IntegrityRules::default())
-                .under("integrity")?,
-            rollout: self
-                .rollout
-                .check(RolloutPolicy::default())
-                .under("rollout")?,
-            failure: self.failure.check(&sinks).under("failure")?,
+            integrity: self.integrity.check(&IntegrityRules::default())?,
+            rollout: self.rollout.check(RolloutPolicy::default())?,
+            failure: self.failure.check(&sinks)?,
             sinks,
             environment: Vec::new(),
-            sections: BTreeMap::new(),
-            integrity_of_plugins: BTreeMap::new(),
-            applications: Applications::default(),
+            sections: Sections::default(),
         })
     }
-}
-
-/// Checks the sections of plugins against the general settings, and against each other. `config`
-/// takes over what they say of applications and components.
-fn check_sections(
-    sections: &BTreeMap<String, PluginFile>,
-    config: &mut Config,
-) -> Result<(), Problem> {
-    let mut by_key = BTreeMap::new();
-    let mut by_name = BTreeMap::new();
-    for (name, file) in sections {
-        let key = format!("plugin.{name}");
-        let name = PluginName::new(name).at(&key)?;
-        let plugin = config.check_plugin(&name, file.clone()).under(&key)?;
-        if let Some(own) = &file.integrity {
-            let rules = own
-                .check(&config.integrity)
-                .under("integrity")
-                .under(&key)?;
-            config.integrity_of_plugins.insert(name.to_string(), rules);
-        }
-        config
-            .applications
-            .add(&name, file.application_of(&name), &plugin);
-        by_name.insert(name.to_string(), plugin.clone());
-        by_key.insert(key, plugin);
-    }
-    refuse_shared_consumers(&by_key)?;
-    if let Some(shared) = shared_applications(&by_name).pop() {
-        let key = format!("plugin.{}.application", shared.plugin);
-        return Err(Problem::new(key, shared.told));
-    }
-    Ok(())
 }
 
 /// In rows, logs and tables; a KCL's ids are host names and random parts.

@@ -1,13 +1,12 @@
-//! Reads files that commands are given: whole, within a bound, and never one that blocks or does
-//! not end.
+//! Reads files that commands are given: whole, up to a limit, and without ever blocking on a pipe
+//! or an endless file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Opens a regular file. Whoever names a pipe or a device where a file is wanted is told, and does
-/// not wait for ever.
+/// Opens a regular file. A pipe or a device is an error, and never makes the caller wait.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     // Without this flag, opening a pipe would wait for somebody to write to it.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
@@ -27,8 +26,8 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The whole file, which has `bytes_max` at most. Its size is looked at before anything is read,
-/// and kept to if the file grows.
+/// The whole file, which has `bytes_max` at most. Checks the size before it reads anything, and
+/// again if the file grows meanwhile.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let size = file.metadata()?.len();
@@ -54,7 +53,8 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
 }
 
-/// The folder beside `path`, which is not there, that is called most like it, if one nearly is.
+/// For a `path` that does not exist, the folder beside it with the most similar name, if one is
+/// similar enough.
 pub fn folder_beside(path: &Path) -> Option<String> {
     const NEAR: f64 = 0.8;
     let name = path.file_name()?.to_str()?;

@@ -1,5 +1,5 @@
-//! Problems with the plugins in the folder, and with what the configuration names outside of itself,
-//! all at once and before a host starts.
+//! Finds all problems with the plugins in the folder, and with files and variables that the
+//! configuration names, before a host starts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,7 +42,7 @@ impl Config {
         let mut checked = Checked::default();
         self.check_environment(&mut checked);
         if left_out.has("plugins") {
-            // Nobody knows where the folder is.
+            // It is not known where the folder is.
             return checked;
         }
         if self.plugins.is_dir() {
@@ -53,7 +53,7 @@ impl Config {
         checked
     }
 
-    /// What to do where the folder of plugins is not there.
+    /// What to do if the folder of plugins does not exist.
     pub fn no_plugins_folder(&self) -> String {
         let meant = files::folder_beside(&self.plugins)
             .map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
@@ -66,7 +66,7 @@ impl Config {
     fn check_plugins(&self, left_out: &LeftOut, now: Utc, checked: &mut Checked) {
         checked.warnings.extend(self.unheeded_files());
         let components = self.components();
-        for name in self.sections.keys() {
+        for name in self.sections.by_plugin.keys() {
             if !components.contains(name) {
                 checked.warnings.push(format!(
                     "[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder"
@@ -74,7 +74,7 @@ impl Config {
             }
         }
         let mut plugins = BTreeMap::new();
-        // Under dot names editors and copy tools write first.
+        // Editors and copy tools first write to names that begin with a dot.
         for name in components.iter().filter(|name| !name.starts_with('.')) {
             match self.check_plugin_file(left_out, name) {
                 Ok(Some(plugin)) => {
@@ -91,7 +91,7 @@ impl Config {
         }
     }
 
-    /// The settings of the component of that name, as far as there are any.
+    /// The settings of the component of that name, if there are any.
     fn check_plugin_file(
         &self,
         left_out: &LeftOut,
@@ -104,7 +104,7 @@ impl Config {
         self.of_plugin_without(left_out, &name, manifest.as_ref())
     }
 
-    /// Files that look like components to people only.
+    /// Files that look like components only to people.
     fn unheeded_files(&self) -> Vec<String> {
         let mut unheeded = Vec::new();
         for path in self.files_in_folder() {

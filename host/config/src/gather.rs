@@ -7,7 +7,7 @@ use serde_path_to_error::{Path, Segment};
 use super::key::{last_name, split_first};
 use super::problem::{Problem, TOLD_MAX};
 
-/// Problems that are looked for. Some of them follow from others and are not told.
+/// Most problems to look for. Some of them follow from others and are not reported.
 const LOOKED_FOR_MAX: usize = 4 * TOLD_MAX;
 
 /// Keys of a section that are tried one by one: twice as many as any that has a `type`, and few
@@ -29,7 +29,7 @@ pub(super) struct LeftOut(Vec<String>);
 // === impl Gathered ===
 
 impl Gathered {
-    /// Nothing yet, of settings that lack the keys `meant`: other mistakes left them out.
+    /// Nothing found yet. The settings lack the keys `meant`, because of mistakes elsewhere.
     pub(super) fn without(meant: impl Iterator<Item = String>) -> Self {
         Self {
             problems: Vec::new(),
@@ -70,7 +70,7 @@ impl Gathered {
     /// earlier one. `None` if nothing can be taken out, or if there are enough problems.
     fn leave_out(&mut self, problem: Problem, table: &mut toml::Table) -> Option<()> {
         let taken = take_out(table, problem.key());
-        // What was meant is missing, and is no second mistake.
+        // The key that was meant is missing, which is not a second mistake.
         self.taken.extend(problem.meant());
         if !self.taken.iter().any(|key| problem.may_follow_from(key)) {
             self.problems.push(problem);
@@ -98,7 +98,7 @@ impl Gathered {
 // === impl LeftOut ===
 
 impl LeftOut {
-    /// Whether a key of this name is among them, in whichever section.
+    /// Whether a key of this name is among them, in any section.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|key| last_name(key) == name)
     }
@@ -109,7 +109,8 @@ impl LeftOut {
     }
 }
 
-/// Takes `key` out of `table`, or what it would be in. The answer is the key of what is gone.
+/// Takes `key` out of `table`, or else the section that it would be in. Returns the key of what it
+/// took out.
 fn take_out(table: &mut toml::Table, key: &str) -> Option<String> {
     let (name, within) = split_first(key, table.keys().map(String::as_str))?;
     let name = name.to_owned();
@@ -127,12 +128,12 @@ fn typed<T: DeserializeOwned>(table: &toml::Table) -> Result<T, Problem> {
         Ok(settings) => return Ok(settings),
         Err(error) => error,
     };
-    let problem = Problem::of_type(key_of(error.path()), error.inner());
-    let culprit = culprit::<T>(table, problem.key(), error.inner());
-    Err(match culprit {
-        Some(key) => problem.of_key(key),
-        None => problem,
-    })
+    let mut key = key_of(error.path());
+    while let Some(within) = culprit::<T>(table, &key, error.inner()) {
+        key = within;
+    }
+    let value = value_at(table, &key);
+    Err(Problem::of_type(key, value, error.inner()))
 }
 
 /// The key of a place, or the one whose value it is in.
@@ -142,6 +143,15 @@ fn key_of(path: &Path) -> String {
         _ => None,
     });
     names.collect::<Vec<_>>().join(".")
+}
+
+fn value_at<'t>(table: &'t toml::Table, key: &str) -> Option<&'t toml::Value> {
+    let (name, within) = split_first(key, table.keys().map(String::as_str))?;
+    let value = table.get(name)?;
+    if within.is_empty() {
+        return Some(value);
+    }
+    value_at(value.as_table()?, within)
 }
 
 type TypeError = serde_path_to_error::Error<toml::de::Error>;
@@ -161,10 +171,7 @@ fn culprit<T: DeserializeOwned>(
     if error.message().starts_with("missing field") {
         return None;
     }
-    let mut within = table;
-    for name in key.split('.') {
-        within = within.get(name)?.as_table()?;
-    }
+    let within = value_at(table, key)?.as_table()?;
     if within.len() > SECTION_KEYS_MAX {
         return None;
     }

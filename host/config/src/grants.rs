@@ -3,18 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 use shardmill_core::pipeline::Order;
 use shardmill_core::plugin::{HttpHost, Permissions, PluginName, SecretSource};
 use shardmill_sinks::SinkOptions;
 
-use super::limits::LimitsFile;
-use super::names::NameCeilingsFile;
-use super::problem::{At, Problem, Under};
+use super::problem::{At, Problem};
 use super::secrets::is_of_aws;
-use super::settings::{PermissionCeilings, SecretConfig};
+use super::settings::SecretConfig;
 
-/// Most hosts that a plugin is granted one by one; more is a pattern.
+/// Most hosts that a plugin is granted one by one; for more there are patterns.
 const HOSTS_MAX: usize = 256;
 
 /// The host's secrets, by name.
@@ -30,10 +28,21 @@ pub(super) struct GrantsFile {
     state: Option<bool>,
 }
 
+/// The permissions that a manifest may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PermissionCeilings {
+    /// Hosts that cover those it may ask for.
+    pub(crate) http: Vec<HttpHost>,
+    /// Environment variables that it may ask for.
+    pub(crate) env: BTreeSet<String>,
+    /// Whether it may ask for state.
+    pub(crate) state: bool,
+}
+
 /// The section `[ceilings.grants]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct GrantCeilingsFile {
+pub(super) struct GrantCeilingsFile {
     #[serde(default)]
     http: Vec<String>,
     #[serde(default)]
@@ -41,45 +50,9 @@ struct GrantCeilingsFile {
     state: Option<bool>,
 }
 
-/// The section `[ceilings]`: limits, what a manifest may name, and the section `[ceilings.grants]`
-/// within.
-#[derive(Debug, Default)]
-pub(super) struct CeilingsFile {
-    pub(super) limits: LimitsFile,
-    pub(super) names: NameCeilingsFile, // Keys of `[ceilings]` itself.
-    grants: GrantCeilingsFile,
-}
-
-impl<'de> Deserialize<'de> for CeilingsFile {
-    /// By hand, since unknown keys are refused, which a flattened section would not do.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let readable = |error: toml::de::Error| de::Error::custom(error.message());
-        let mut limits = toml::Table::deserialize(deserializer)?;
-        let grants = match limits.remove("grants") {
-            Some(grants) => grants.try_into().map_err(readable)?,
-            None => GrantCeilingsFile::default(),
-        };
-        let mut names = toml::Table::new();
-        for key in NameCeilingsFile::KEYS {
-            names.extend(limits.remove_entry(key));
-        }
-        Ok(Self {
-            names: names.try_into().map_err(readable)?,
-            limits: limits.try_into().map_err(readable)?,
-            grants,
-        })
-    }
-}
-
-impl CeilingsFile {
-    /// The permissions that a manifest may ask for. Problems are named by key, without the section.
-    pub(super) fn check_permissions(&self) -> Result<PermissionCeilings, Problem> {
-        self.grants.check().under("grants")
-    }
-}
-
 impl GrantCeilingsFile {
-    fn check(&self) -> Result<PermissionCeilings, Problem> {
+    /// Problems are named by key, without the section.
+    pub(super) fn check(&self) -> Result<PermissionCeilings, Problem> {
         Ok(PermissionCeilings {
             http: hosts(&self.http)?,
             env: variables(&self.env)?,
@@ -107,7 +80,7 @@ impl GrantsFile {
         }
     }
 
-    /// What is asked for, an item a line; for people.
+    /// What is asked for, one item a line; for people.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (kind, items) in [
@@ -233,7 +206,7 @@ impl GrantsFile {
     }
 }
 
-/// Says what is too much, and both places where the operator may allow it.
+/// Says what is too much, and names both places where the operator may allow it.
 fn beyond(key: &str, what: &str, fix: &str) -> Problem {
     let message = format!(
         "{what} is more than this host allows a manifest: {fix}, or set it in the host's section \

@@ -10,12 +10,13 @@ use shardmill_core::plugin::{GuestLimits, SecretSource};
 
 use super::cache::CachePlace;
 use super::problem::{At, Problem};
+use super::section;
 use super::settings::{HostConfig, OnRemove};
 use super::units::to_usize;
 use crate::machine::memory_bytes;
 
-/// Plugins on one host: each is leases, a heartbeat and readers of its own, and ten times what one
-/// host is good for.
+/// Plugins on one host. Each has its own leases, heartbeat and readers; this is ten times what a
+/// host handles well.
 const PLUGINS_MAX: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
@@ -26,11 +27,12 @@ pub(super) struct HostFile {
     #[serde(default, with = "humantime_serde")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "section::optional")]
     admin_token: Option<TokenFile>,
     #[serde(default)]
     admin_names: Vec<String>,
     #[serde(default)]
-    fan_out_allowed: bool,
+    pub(super) fan_out_allowed: bool,
     cache: Option<PathBuf>,
     #[serde(default)]
     on_remove: OnRemove,
@@ -48,39 +50,21 @@ struct TokenFile {
     env: Option<String>,
 }
 
+// === impl HostFile ===
+
 impl HostFile {
     pub(super) fn check(self, folder: &Path, limits: &GuestLimits) -> Result<HostConfig, Problem> {
-        let buffer_bytes = self.buffer.map_or(256 << 20, to_usize);
-        if buffer_bytes < 20 << 20 {
-            return Err(Problem::new(
-                "host.buffer",
-                "must be at least 20MiB: one GetRecords reply may hold 10",
-            ));
-        }
-        let instances_memory_bytes = match self.instances_memory {
-            Some(size) => to_usize(size),
-            None => default_instances_memory(limits),
-        };
-        if instances_memory_bytes < limits.memory_bytes {
-            return Err(Problem::new(
-                "host.instances-memory",
-                "must be at least limits.memory, or no instance could have that much",
-            ));
-        }
         if self.cache.as_deref() == Some(Path::new("")) {
-            return Err(Problem::new(
-                "host.cache",
-                "names no folder: name one, or say \"off\"",
-            ));
+            let message = "names no folder: name one, or say \"off\"";
+            return Err(Problem::new("host.cache", message));
         }
         Ok(HostConfig {
-            buffer_bytes,
-            instances_memory_bytes,
+            buffer_bytes: self.buffer_bytes()?,
+            instances_memory_bytes: self.instances_memory_bytes(limits)?,
             drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
             admin: self.admin,
             admin_token: admin_token(self.admin, self.admin_token, folder)?,
             admin_names: self.admin_names,
-            is_fan_out_allowed: self.fan_out_allowed,
             cache: CachePlace::of_key(self.cache, folder),
             on_remove: self.on_remove,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
@@ -88,9 +72,30 @@ impl HostFile {
             rescan_every: self.rescan_every.unwrap_or(Duration::from_secs(5)),
         })
     }
+
+    fn buffer_bytes(&self) -> Result<usize, Problem> {
+        let bytes = self.buffer.map_or(256 << 20, to_usize);
+        if bytes < 20 << 20 {
+            let message = "must be at least 20MiB: one GetRecords reply may hold 10";
+            return Err(Problem::new("host.buffer", message));
+        }
+        Ok(bytes)
+    }
+
+    fn instances_memory_bytes(&self, limits: &GuestLimits) -> Result<usize, Problem> {
+        let bytes = match self.instances_memory {
+            Some(size) => to_usize(size),
+            None => default_instances_memory(limits),
+        };
+        if bytes < limits.memory_bytes {
+            let message = "must be at least limits.memory, or no instance could have that much";
+            return Err(Problem::new("host.instances-memory", message));
+        }
+        Ok(bytes)
+    }
 }
 
-/// The token of the admin pages, which must be there if others reach their address.
+/// The token of the admin pages. Required if their address is reachable from outside.
 fn admin_token(
     address: Option<SocketAddr>,
     token: Option<TokenFile>,
@@ -117,7 +122,7 @@ fn admin_token(
 }
 
 /// Half of the memory that the process may use: the other half is for what is fetched, for the
-/// process, and for others. 1 GiB where nobody knows. Enough for one instance in any case.
+/// process, and for others. 1 GiB if that is unknown. Always enough for one instance.
 fn default_instances_memory(limits: &GuestLimits) -> usize {
     let half = memory_bytes().map_or(1 << 30, |bytes| {
         usize::try_from(bytes / 2).unwrap_or(usize::MAX)
@@ -125,7 +130,7 @@ fn default_instances_memory(limits: &GuestLimits) -> usize {
     half.max(limits.memory_bytes)
 }
 
-/// Refuses an address that others reach, without a token that they must know.
+/// Refuses an address that is reachable from outside, unless there is a token.
 pub fn refuse_open(address: SocketAddr, has_token: bool) -> Result<(), String> {
     if address.ip().to_canonical().is_loopback() || has_token {
         return Ok(());

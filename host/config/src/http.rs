@@ -1,4 +1,4 @@
-//! The section `[http]`: what holds for the HTTP requests of all plugins that are granted any.
+//! The section `[http]`: limits on the HTTP requests of all plugins that may send any.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::units::to_usize;
 
 /// Headers that the HTTP implementation reads at most.
 const HEADERS_MAX: usize = 100;
-/// Longest any wait may be. A guest's call is far shorter, and a lease's patience with it is 15
+/// Longest wait that can be set. A guest's call is far shorter, and its lease is given up after 15
 /// minutes.
 const TIME_MAX: Duration = Duration::from_mins(10);
-/// Largest body, of a request or a response: the host holds as many as there are requests at once.
+/// Largest body of a request or a response: the host holds one for each concurrent request.
 const BODY_MAX: ByteSize = ByteSize::mib(64);
-/// Bytes of headers that servers could want.
+/// Most bytes of headers; no server should want more.
 const HEADER_BYTES_MAX: ByteSize = ByteSize::kib(256);
-/// Requests of one instance at once that a machine could stand.
+/// Most concurrent requests of one instance that a machine could bear.
 const IN_FLIGHT_MAX: usize = 256;
 
 /// Requests of all instances at once: beyond that, processes run out of open files.
@@ -48,10 +48,11 @@ pub(super) struct HttpRequestsFile {
 }
 
 impl HttpRequestsFile {
-    /// Problems are named by key, without the section.
     pub(super) fn check(self) -> Result<HttpConfig, Problem> {
         let networks = self.allow_private.iter().map(|text| Network::parse(text));
-        let allowed = networks.collect::<Result<_, _>>().at("allow-private")?;
+        let allowed = networks
+            .collect::<Result<_, _>>()
+            .at("http.allow-private")?;
         Ok(HttpConfig {
             limits: self.limits()?,
             addresses: AddressPolicy { allowed },
@@ -59,68 +60,112 @@ impl HttpRequestsFile {
     }
 
     fn limits(&self) -> Result<HttpLimits, Problem> {
-        let defaults = HttpLimits::default();
-        Ok(HttpLimits {
-            connect_timeout: time(self.connect_timeout)
-                .at("connect-timeout")?
-                .unwrap_or(defaults.connect_timeout),
-            first_byte_timeout: time(self.first_byte_timeout)
-                .at("first-byte-timeout")?
-                .unwrap_or(defaults.first_byte_timeout),
-            between_bytes_timeout: time(self.between_bytes_timeout)
-                .at("between-bytes-timeout")?
-                .unwrap_or(defaults.between_bytes_timeout),
-            timeout: time(self.timeout)
-                .at("timeout")?
-                .unwrap_or(defaults.timeout),
-            request_bytes: bytes(self.request_bytes, BODY_MAX)
-                .at("request-bytes")?
-                .unwrap_or(defaults.request_bytes),
-            response_bytes: bytes(self.response_bytes, BODY_MAX)
-                .at("response-bytes")?
-                .unwrap_or(defaults.response_bytes),
-            headers: count(self.headers, HEADERS_MAX)
-                .at("headers")?
-                .unwrap_or(defaults.headers),
-            header_bytes: bytes(self.header_bytes, HEADER_BYTES_MAX)
-                .at("header-bytes")?
-                .unwrap_or(defaults.header_bytes),
-            in_flight: count(self.requests_in_flight, IN_FLIGHT_MAX)
-                .at("requests-in-flight")?
-                .unwrap_or(defaults.in_flight),
-            in_flight_total: count(self.requests_in_flight_total, IN_FLIGHT_TOTAL_MAX)
-                .at("requests-in-flight-total")?
-                .unwrap_or(defaults.in_flight_total),
-            per_call: count(self.requests_per_call, usize::MAX)
-                .at("requests-per-call")?
-                .unwrap_or(defaults.per_call),
-        })
+        let mut limits = HttpLimits::default();
+        self.set_times(&mut limits)?;
+        self.set_sizes(&mut limits)?;
+        self.set_counts(&mut limits)?;
+        Ok(limits)
     }
-}
 
-fn time(asked: Option<Duration>) -> Result<Option<Duration>, &'static str> {
-    match asked {
-        Some(time) if time.is_zero() || time > TIME_MAX => {
-            Err("must be above zero and at most 10 minutes")
+    fn set_times(&self, limits: &mut HttpLimits) -> Result<(), Problem> {
+        let times = [
+            (
+                "connect-timeout",
+                self.connect_timeout,
+                &mut limits.connect_timeout,
+            ),
+            (
+                "first-byte-timeout",
+                self.first_byte_timeout,
+                &mut limits.first_byte_timeout,
+            ),
+            (
+                "between-bytes-timeout",
+                self.between_bytes_timeout,
+                &mut limits.between_bytes_timeout,
+            ),
+            ("timeout", self.timeout, &mut limits.timeout),
+        ];
+        for (key, asked, limit) in times {
+            let Some(time) = asked else { continue };
+            if time.is_zero() || time > TIME_MAX {
+                return Err(refused(key, "must be above zero and at most 10 minutes"));
+            }
+            *limit = time;
         }
-        asked => Ok(asked),
+        Ok(())
     }
-}
 
-fn bytes(asked: Option<ByteSize>, max: ByteSize) -> Result<Option<usize>, String> {
-    match asked {
-        Some(size) if size.as_u64() == 0 || size > max => {
-            Err(format!("must be above zero and at most {max}"))
+    fn set_sizes(&self, limits: &mut HttpLimits) -> Result<(), Problem> {
+        let sizes = [
+            (
+                "request-bytes",
+                self.request_bytes,
+                BODY_MAX,
+                &mut limits.request_bytes,
+            ),
+            (
+                "response-bytes",
+                self.response_bytes,
+                BODY_MAX,
+                &mut limits.response_bytes,
+            ),
+            (
+                "header-bytes",
+                self.header_bytes,
+                HEADER_BYTES_MAX,
+                &mut limits.header_bytes,
+            ),
+        ];
+        for (key, asked, max, limit) in sizes {
+            let Some(size) = asked else { continue };
+            if size.as_u64() == 0 || size > max {
+                return Err(refused(
+                    key,
+                    &format!("must be above zero and at most {max}"),
+                ));
+            }
+            *limit = to_usize(size);
         }
-        asked => Ok(asked.map(to_usize)),
+        Ok(())
+    }
+
+    fn set_counts(&self, limits: &mut HttpLimits) -> Result<(), Problem> {
+        let in_flight_total = self.requests_in_flight_total;
+        let counts = [
+            ("headers", self.headers, HEADERS_MAX, &mut limits.headers),
+            (
+                "requests-in-flight",
+                self.requests_in_flight,
+                IN_FLIGHT_MAX,
+                &mut limits.in_flight,
+            ),
+            (
+                "requests-in-flight-total",
+                in_flight_total,
+                IN_FLIGHT_TOTAL_MAX,
+                &mut limits.in_flight_total,
+            ),
+            (
+                "requests-per-call",
+                self.requests_per_call,
+                usize::MAX,
+                &mut limits.per_call,
+            ),
+        ];
+        for (key, asked, max, limit) in counts {
+            let Some(count) = asked else { continue };
+            if count == 0 || count > max {
+                return Err(refused(key, &format!("must be from 1 to {max}")));
+            }
+            *limit = count;
+        }
+        Ok(())
     }
 }
 
-fn count(asked: Option<usize>, max: usize) -> Result<Option<usize>, String> {
-    match asked {
-        Some(count) if count == 0 || count > max => Err(format!("must be from 1 to {max}")),
-        asked => Ok(asked),
-    }
+fn refused(key: &str, message: &str) -> Problem {
+    Problem::new(format!("http.{key}"), message)
 }
 
 #[cfg(test)]

@@ -17,34 +17,34 @@ pub(super) struct IntegrityFile {
 }
 
 impl IntegrityFile {
-    /// A plugin's own keys over the general ones. Problems are named by key, without the section.
+    /// A plugin's own keys over the general ones.
     pub(super) fn check(&self, general: &IntegrityRules) -> Result<IntegrityRules, Problem> {
-        let rules = IntegrityRules {
-            allowed_digests: match &self.allowed_digests {
-                Some(texts) => Some(digests(texts)?),
-                None => general.allowed_digests.clone(),
-            },
-            require_signature: self.require_signature.unwrap_or(general.require_signature),
-            keys: match &self.keys {
-                Some(texts) => public_keys(texts)?,
-                None => general.keys.clone(),
-            },
-            accept_bare_signatures: self
-                .accept_bare_signatures
-                .unwrap_or(general.accept_bare_signatures),
-            version_min: self.version_min.unwrap_or(general.version_min),
-        };
+        let rules = self.over(general)?;
         if rules.require_signature && rules.keys.is_empty() {
-            return Err(Problem::new(
-                "require-signature",
-                "needs keys to check signatures with: set keys as well",
-            ));
+            let message = "needs keys to check signatures with: set keys as well";
+            return Err(Problem::new("integrity.require-signature", message));
         }
         if self.version_min.is_some() && !rules.require_signature {
-            let problem = "is checked only with a signature, which names the version: set \
+            let message = "is checked only with a signature, which names the version: set \
                 require-signature as well";
-            return Err(Problem::new("version-min", problem));
+            return Err(Problem::new("integrity.version-min", message));
         }
+        Ok(rules)
+    }
+
+    fn over(&self, general: &IntegrityRules) -> Result<IntegrityRules, Problem> {
+        let mut rules = general.clone();
+        if let Some(texts) = &self.allowed_digests {
+            rules.allowed_digests = Some(digests(texts)?);
+        }
+        if let Some(texts) = &self.keys {
+            rules.keys = public_keys(texts)?;
+        }
+        rules.require_signature = self.require_signature.unwrap_or(rules.require_signature);
+        rules.accept_bare_signatures = self
+            .accept_bare_signatures
+            .unwrap_or(rules.accept_bare_signatures);
+        rules.version_min = self.version_min.unwrap_or(rules.version_min);
         Ok(rules)
     }
 }
@@ -55,7 +55,7 @@ fn digests(texts: &[String]) -> Result<Vec<PluginDigest>, Problem> {
     for text in texts {
         let digest = PluginDigest::from_hex(text).ok_or_else(|| {
             let message = format!("{text:?} is not the 64 hex digits of a SHA-256: {help}");
-            Problem::new("allowed-digests", message)
+            Problem::new("integrity.allowed-digests", message)
         });
         digests.push(digest?);
     }
@@ -63,7 +63,9 @@ fn digests(texts: &[String]) -> Result<Vec<PluginDigest>, Problem> {
 }
 
 fn public_keys(texts: &[String]) -> Result<Vec<PublicKey>, Problem> {
-    let keys = texts.iter().map(|text| PublicKey::parse(text).at("keys"));
+    let keys = texts
+        .iter()
+        .map(|text| PublicKey::parse(text).at("integrity.keys"));
     keys.collect()
 }
 
@@ -88,7 +90,7 @@ mod tests {
              [plugin.def.integrity]\nrequire-signature = false\n"
         );
         let config = parsed(&text).unwrap();
-        let own = config.integrity_of_plugins;
+        let own = config.sections.integrity;
         assert_eq!(own["abc"].allowed_digests.as_ref().map(Vec::len), Some(1));
         assert!(own["abc"].require_signature && own["abc"].keys.len() == 1);
         assert!(!own["def"].require_signature && own["def"].allowed_digests.is_none());

@@ -44,7 +44,7 @@ impl LeasesFile {
     pub(super) fn check(self) -> Result<LeaseOptions, Problem> {
         let defaults = LeaseOptions::default();
         let duration = self.duration.unwrap_or(defaults.duration);
-        // A lease may be longer than what bounds its use by default.
+        // A lease may be longer than the default deadlines.
         let deadline =
             |set: Option<Duration>, default: Duration| set.unwrap_or_else(|| default.max(duration));
         let options = LeaseOptions {

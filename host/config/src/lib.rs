@@ -4,6 +4,7 @@ mod all_plugins;
 mod asked;
 mod aws;
 mod cache;
+mod ceilings;
 mod compile;
 mod config;
 mod delivery;
@@ -35,10 +36,13 @@ mod retrieval;
 mod rights;
 mod rollout;
 mod secrets;
+mod section;
+mod sections;
 mod settings;
 mod sinks;
 mod streams;
 mod units;
+mod wording;
 
 #[cfg(test)]
 mod tests;
@@ -50,10 +54,6 @@ pub use folder::Checked;
 pub use host::refuse_open;
 pub use limits::told as limits_told;
 pub use manifest::Manifest;
-pub use names::NameCeilings;
 pub use rest::Rest;
 pub use rights::{AwsPlace, Need, Resource, Statement};
-pub use settings::{
-    AwsConfig, HostConfig, HttpConfig, OnRemove, PermissionCeilings, PluginConfig, RetrievalMode,
-    SecretConfig, StreamConfig,
-};
+pub use settings::{AwsConfig, HostConfig, HttpConfig, OnRemove, PluginConfig, StreamConfig};

@@ -10,11 +10,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use shardmill_core::plugin::GuestLimits;
 
-use super::problem::Problem;
+use super::problem::{Problem, Under};
+use super::section;
 
-/// The most that a manifest may ask for unless the host says otherwise; inclusive. Memory is what
-/// JavaScript and Python need with room; a minute is still far below a lease's patience with a
-/// plugin; the rest is a multiple of what every plugin gets.
+/// The most that a manifest may ask for by default; inclusive. Memory is what JavaScript and Python
+/// need with room; a minute is still far below `leases.plugin-deadline`; the rest is a multiple of
+/// what every plugin gets.
 pub(super) fn default_ceilings() -> GuestLimits {
     GuestLimits {
         memory_bytes: 256 << 20,
@@ -33,8 +34,8 @@ pub(super) fn default_ceilings() -> GuestLimits {
 /// An item of DynamoDB has 400 KB at most (AWS limit), with its names, the checkpoint and a digest.
 const STATE_BYTES_MAX: usize = 380 << 10;
 
-/// The host's section `[limits]`, which has all keys of [`ROWS`]. It holds for every plugin that
-/// says nothing else.
+/// The host's section `[limits]`, which has all keys of [`ROWS`]. It applies to every plugin
+/// without its own setting.
 #[derive(Debug, Default)]
 pub(super) struct HostLimitsFile(LimitsFile);
 
@@ -46,9 +47,9 @@ pub(super) struct LimitsFile(BTreeMap<&'static str, Amount>);
 /// A limit that can be set.
 struct Row {
     key: &'static str,
-    /// The limit itself, within all of them.
+    /// Finds the limit among all of them.
     bound: fn(&mut GuestLimits) -> Bound<'_>,
-    /// The least that it may be, and why.
+    /// The smallest allowed value, and why.
     least: (Amount, &'static str),
 }
 
@@ -160,12 +161,12 @@ pub fn told(limits: &GuestLimits) -> Vec<(&'static str, String)> {
 // === impl HostLimitsFile ===
 
 impl HostLimitsFile {
-    /// The limits that follow over `defaults`. Problems are named by key, without the section.
+    /// The limits that follow over `defaults`.
     pub(super) fn check(&self, defaults: GuestLimits) -> Result<GuestLimits, Problem> {
-        let limits = self.0.over(defaults)?;
+        let limits = self.0.over(defaults).under("limits")?;
         if limits.log_burst == 0 && limits.log_lines_per_second > 0 {
             return Err(Problem::new(
-                "log-burst",
+                "limits.log-burst",
                 "must be above zero, or no line is ever written",
             ));
         }
@@ -175,10 +176,7 @@ impl HostLimitsFile {
 
 impl<'de> Deserialize<'de> for HostLimitsFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let limits = LimitsVisitor {
-            name: "struct HostLimitsFile",
-            keys: &KEYS,
-        };
+        let limits = LimitsVisitor { keys: &KEYS };
         deserializer.deserialize_map(limits).map(Self)
     }
 }
@@ -194,6 +192,7 @@ impl LimitsFile {
     }
 
     /// A plugin's own limits over the general ones, or the host's ceilings over the default ones.
+    /// Problems are named by key, without the section.
     pub(super) fn over(&self, general: GuestLimits) -> Result<GuestLimits, Problem> {
         let mut limits = general;
         for row in &ROWS {
@@ -241,7 +240,6 @@ impl LimitsFile {
 impl<'de> Deserialize<'de> for LimitsFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(LimitsVisitor {
-            name: "struct LimitsFile",
             keys: &KEYS[..OF_PLUGINS],
         })
     }
@@ -249,8 +247,6 @@ impl<'de> Deserialize<'de> for LimitsFile {
 
 /// Reads the limits of a table.
 struct LimitsVisitor {
-    /// What is wanted, for the error about something else.
-    name: &'static str,
     /// The keys that may be set.
     keys: &'static [&'static str],
 }
@@ -259,7 +255,7 @@ impl<'de> Visitor<'de> for LimitsVisitor {
     type Value = LimitsFile;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        f.write_str(section::EXPECTED)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LimitsFile, A::Error> {

@@ -1,5 +1,6 @@
 //! From the text of the file to settings.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use shardmill_core::stream::StreamName;
@@ -20,7 +21,7 @@ const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// Settings with mistakes.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// Each with its line, or its variable, and the mend, in the file's order.
+    /// Each with its line or variable, and the fix, in the file's order.
     pub(crate) problems: Vec<String>,
     /// What can be read without them.
     pub(crate) rest: Option<Box<Rest>>,
@@ -30,16 +31,7 @@ impl Config {
     /// Reads and checks `path`, with what the environment sets in its place. Relative paths in it
     /// are relative to its folder.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            files::read_text(path, CONFIG_BYTES_MAX).map_err(|source| match source.kind() {
-                std::io::ErrorKind::NotFound => ConfigError::Missing {
-                    path: path.to_owned(),
-                },
-                _ => ConfigError::Read {
-                    path: path.to_owned(),
-                    source,
-                },
-            })?;
+        let text = read(path)?;
         let folder = path.parent().unwrap_or(Path::new("."));
         Self::parse_in(&text, folder, &Environment::of_process()).map_err(|refused| {
             ConfigError::Invalid {
@@ -50,8 +42,8 @@ impl Config {
         })
     }
 
-    /// Checks `text`, whatever the environment sets. The error has all problems, each with its line
-    /// and the mend.
+    /// Checks `text` and ignores the environment. The error has all problems, each with its line
+    /// and the fix.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
         Self::parse_in(text, folder, &Environment::default())
             .map_err(|refused| listed(&refused.problems))
@@ -63,36 +55,28 @@ impl Config {
         folder: &Path,
         environment: &Environment,
     ) -> Result<Self, Refused> {
-        let (mut table, syntax) = match table_of(text) {
-            Ok(table) => (table, Vec::new()),
-            Err(problems) => (toml::Table::new(), problems),
+        let mut table = match table_of(text) {
+            Ok(table) => table,
+            Err(problems) => return Err(Refused::no_toml(problems, environment)),
         };
         let overrides = environment.lay_over(&mut table);
-        if !syntax.is_empty() {
-            // What the variables say is right or wrong only together with the file.
-            let problems = syntax.into_iter().chain(overrides.problems()).collect();
-            let rest = None;
-            return Err(Refused { problems, rest });
-        }
         let mut gathered = Gathered::without(overrides.meant());
-        let config = gathered
+        let mut config = gathered
             .typed::<ConfigFile>(&mut table)
             .and_then(|file| gathered.checked(file, &mut table, |file| file.check(folder)));
-        let config = config.map(|config| Self {
-            environment: environment.variables(),
-            ..config
-        });
+        if let Some(config) = &mut config {
+            config.environment = environment.variables();
+        }
         match config {
             Some(config) if gathered.problems().is_empty() && !overrides.has_mistakes() => {
                 Ok(config)
             }
-            rest => Err(Refused {
-                problems: Places::new(text, overrides).shown(gathered.problems()),
-                rest: rest.map(|config| {
-                    let left_out = gathered.left_out();
-                    Box::new(Rest { config, left_out })
-                }),
-            }),
+            config => {
+                let problems = Places::new(text, overrides).shown(gathered.problems());
+                let left_out = gathered.left_out();
+                let rest = config.map(|config| Box::new(Rest { config, left_out }));
+                Err(Refused { problems, rest })
+            }
         }
     }
 
@@ -103,8 +87,32 @@ impl Config {
         let mut config = file
             .check(Path::new("."))
             .map_err(|problem| problem.to_string())?;
-        config.name_ceilings.allow_any_stream();
+        config.ceilings.names.allow_any_stream();
         Ok(config)
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    files::read_text(path, CONFIG_BYTES_MAX).map_err(|source| {
+        let path = path.to_owned();
+        match source.kind() {
+            ErrorKind::NotFound => ConfigError::Missing { path },
+            _ => ConfigError::Read { path, source },
+        }
+    })
+}
+
+// === impl Refused ===
+
+impl Refused {
+    /// The text is not TOML. Whether the variables are right depends on the file, except for those
+    /// that set nothing in any file.
+    fn no_toml(problems: Vec<String>, environment: &Environment) -> Self {
+        let overrides = environment.lay_over(&mut toml::Table::new());
+        Self {
+            problems: problems.into_iter().chain(overrides.problems()).collect(),
+            rest: None,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// Bytes of memory that the process may use: the machine's, or less if a control group says so.
-/// `None` where the system does not tell.
+/// `None` if the system does not say.
 pub(crate) fn memory_bytes() -> Option<u64> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -17,9 +17,8 @@ const MAPS_EACH: u64 = 8;
 /// Memory of a small instance: a Rust plugin's has 1.1 MiB.
 const INSTANCE_BYTES: u64 = 1 << 20;
 
-/// What to set where the system lets the process have fewer instances than their memory has room
-/// for. Linux's default is some 8,000 instances, and what is beyond is denied as if there were no
-/// memory.
+/// What to set if the system allows fewer instances than their memory has room for. Linux allows
+/// some 8,000 by default, and denies more as if there were no memory.
 pub fn too_few_maps(instances_memory_bytes: usize) -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?;
     told_of_maps(text.trim().parse().ok()?, instances_memory_bytes as u64)

@@ -1,12 +1,13 @@
-//! The file `NAME.toml` beside `NAME.wasm`: what a plugin's author says of its settings. Whoever
-//! may write it may as well replace the component; the host's own `[plugin.NAME]` wins over it, key
-//! by key.
+//! The file `NAME.toml` beside `NAME.wasm`: the settings that a plugin's author chose. Anybody who
+//! may write it may also replace the component. The host's own `[plugin.NAME]` overrides it, key by
+//! key.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use shardmill_core::plugin::PluginName;
 
 use super::error::ConfigError;
@@ -19,8 +20,8 @@ use super::problem::{Problem, listed, table_of};
 /// Largest manifest. A page of settings has some hundred bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// A manifest. What is wrong with its keys, types and values is told with the host's settings over
-/// it, all at once.
+/// A manifest. Problems with its keys, types and values are reported together with the host's
+/// settings over it, all at once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Manifest {
     path: PathBuf,
@@ -34,7 +35,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Where the manifest of `plugin` lies.
+    /// The path of the manifest of `plugin`.
     pub fn path_in(folder: &Path, plugin: &PluginName) -> PathBuf {
         folder.join(format!("{plugin}.toml"))
     }
@@ -42,46 +43,13 @@ impl Manifest {
     /// Reads it; `None` if there is none. Never blocks for long: not on a named pipe, not on a huge
     /// file.
     pub fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
-        let not_usable = |problems: Vec<String>| ConfigError::Invalid {
-            path: path.to_owned(),
-            problems,
-            rest: None,
+        let Some(file) = open(path)? else {
+            return Ok(None);
         };
-        let invalid = |problem: String| not_usable(vec![problem]);
-        let cannot_read = |source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let handle = match openat(rustix::fs::CWD, path, flags, Mode::empty()) {
-            Ok(handle) => handle,
-            Err(rustix::io::Errno::NOENT) => return Ok(None),
-            Err(rustix::io::Errno::LOOP) => {
-                return Err(invalid(
-                    "it is a symbolic link; put a regular file in its place".to_owned(),
-                ));
-            }
-            Err(error) => return Err(cannot_read(error.into())),
-        };
-        let stat = fstat(&handle).map_err(|error| cannot_read(error.into()))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(invalid(
-                "it is not a regular file; put one in its place".to_owned(),
-            ));
+        match Self::parse(path, text_of(file, path)?) {
+            Ok(manifest) => Ok(Some(manifest)),
+            Err(problems) => Err(invalid(path, problems)),
         }
-        let mut bytes = Vec::new();
-        File::from(handle)
-            .take(BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(cannot_read)?;
-        if bytes.len() as u64 > BYTES_MAX {
-            return Err(invalid(format!(
-                "it has more than {BYTES_MAX} bytes, which no manifest needs"
-            )));
-        }
-        let text =
-            String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8 text".to_owned()))?;
-        Self::parse(path, text).map(Some).map_err(not_usable)
     }
 
     /// What it asks to be granted, an item a line; for people.
@@ -90,7 +58,7 @@ impl Manifest {
         grants.map(GrantsFile::lines).unwrap_or_default()
     }
 
-    /// The same, asking for nothing but state, which a host gives unless it says otherwise.
+    /// The same, asking for nothing but state, which a host allows by default.
     pub fn asking_for_state_only(&self) -> Self {
         let mut manifest = self.clone();
         if let Some(settings) = &mut manifest.settings {
@@ -102,8 +70,8 @@ impl Manifest {
         manifest
     }
 
-    /// What `check` makes of the settings, as far as anything comes of them, and all problems, with
-    /// those of keys and types.
+    /// The result of `check`, if there is one, and all problems, including those with keys and
+    /// types.
     pub(super) fn checked<T>(
         &self,
         check: impl Fn(PluginFile) -> Result<T, Problem>,
@@ -116,8 +84,8 @@ impl Manifest {
         (checked, gathered.into_problems())
     }
 
-    /// What is wrong with it, in its own order; what lies with the host's section of the `plugin`
-    /// comes last.
+    /// What is wrong with it, in its own order. Problems with the host's section of the `plugin`
+    /// come last.
     pub(super) fn told(&self, plugin: &PluginName, problems: &[Problem]) -> String {
         let lines = KeyLines::of(&self.text);
         let mut by_line: Vec<_> = problems
@@ -149,5 +117,57 @@ impl Manifest {
             settings,
             gathered,
         })
+    }
+}
+
+/// Opens the manifest; `None` if there is none. Follows no link, and never waits for a writer to a
+/// pipe.
+fn open(path: &Path) -> Result<Option<File>, ConfigError> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(CWD, path, flags, Mode::empty()) {
+        Ok(handle) => Ok(Some(File::from(handle))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::LOOP) => Err(unfit(
+            path,
+            "it is a symbolic link; put a regular file in its place",
+        )),
+        Err(error) => Err(cannot_read(path, error.into())),
+    }
+}
+
+fn text_of(file: File, path: &Path) -> Result<String, ConfigError> {
+    let metadata = file.metadata().map_err(|error| cannot_read(path, error))?;
+    if !metadata.is_file() {
+        let problem = "it is not a regular file; put one in its place";
+        return Err(unfit(path, problem));
+    }
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| cannot_read(path, error))?;
+    if bytes.len() as u64 > BYTES_MAX {
+        let problem = format!("it has more than {BYTES_MAX} bytes, which no manifest needs");
+        return Err(unfit(path, &problem));
+    }
+    String::from_utf8(bytes).map_err(|_| unfit(path, "it is not UTF-8 text"))
+}
+
+fn cannot_read(path: &Path, source: io::Error) -> ConfigError {
+    ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The file as a whole cannot be a manifest.
+fn unfit(path: &Path, problem: &str) -> ConfigError {
+    invalid(path, vec![problem.to_owned()])
+}
+
+fn invalid(path: &Path, problems: Vec<String>) -> ConfigError {
+    ConfigError::Invalid {
+        path: path.to_owned(),
+        problems,
+        rest: None,
     }
 }

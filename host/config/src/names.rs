@@ -1,5 +1,5 @@
 //! What a manifest may name under `[ceilings]`: streams, applications and sinks of the host, and
-//! two sections of its own.
+//! its own sections `[failure]` and `[rollout]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::sinks::refuse_unknown_sink;
 
 /// What a manifest may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NameCeilings {
+pub(crate) struct NameCeilings {
     streams: Vec<NamePattern>,
     applications: Vec<NamePattern>,
     /// The sinks of plugins whose section in the host's configuration names none; `None` is all.
@@ -35,8 +35,8 @@ pub(super) struct NameCeilingsFile {
     rollout: Option<bool>,
 }
 
-/// A name, or with `*` at its end every name that begins so. Only a pattern that begins with `arn:`
-/// covers ARNs: what is written without an account is meant for this host's.
+/// A name, or with `*` at its end, every name with that beginning. Only a pattern that begins with
+/// `arn:` covers ARNs: a pattern without an account is meant for this host's account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NamePattern {
     Whole(String),
@@ -137,7 +137,7 @@ impl<'a> Named<'a> {
 }
 
 impl NameCeilings {
-    /// Any stream, as where nothing but a plugin's own records can come to harm.
+    /// Allows any stream, for cases where only a plugin's own records can come to harm.
     pub(super) fn allow_any_stream(&mut self) {
         self.streams = vec![
             NamePattern::Beginning(String::new()),
@@ -166,8 +166,8 @@ impl NameCeilings {
         Ok(())
     }
 
-    /// Whoever names a stream reads it, and the host's role may well be allowed to read more than
-    /// was meant for a plugin.
+    /// A plugin that names a stream reads it, and the host's role may be allowed to read more
+    /// streams than were meant for a plugin.
     fn refuse_streams(&self, named: &Named<'_>, of_all: Option<&StreamRef>) -> Result<(), Problem> {
         let of_all = of_all.map(ToString::to_string);
         let is_allowed = |text: &str| {
@@ -190,8 +190,9 @@ impl NameCeilings {
         Ok(())
     }
 
-    /// Whoever names an application takes its leases, moves its checkpoints, and takes its records
-    /// from whoever read them; a consumer's subscriptions likewise.
+    /// A plugin that names an application takes its leases, moves its checkpoints, and takes its
+    /// records from the plugin that read them before. The same goes for the subscriptions of a
+    /// consumer.
     fn refuse_applications(&self, named: &Named<'_>) -> Result<(), Problem> {
         let own = named.plugin.as_str();
         let is_own = |text: &str| {
@@ -238,7 +239,7 @@ impl NameCeilings {
     }
 }
 
-/// Says what is too much, and both places where the operator may allow it.
+/// Says what is too much, and names both places where the operator may allow it.
 fn beyond(key: &str, what: &str, mend: &str, plugin: &PluginName) -> Problem {
     let message = format!(
         "{what} is more than this host allows a manifest: {mend} under [ceilings] in the host's \

@@ -15,8 +15,7 @@ use super::limits::LimitsFile;
 use super::manifest::Manifest;
 use super::plugin::PluginFile;
 use super::problem::{At, Problem, Under, listed};
-use super::retrieval::RetrievalDefaults;
-use super::settings::PluginConfig;
+use super::settings::{PluginConfig, StreamConfig};
 use super::sinks::refuse_unknown_sink;
 use super::streams::{StreamDefaults, check_own_application};
 
@@ -49,8 +48,8 @@ impl Config {
         }
     }
 
-    /// The same as [`Self::of_plugin`] for a configuration that lacks the keys in `left_out`:
-    /// settings as far as there are any, without the problems that may follow from the lack.
+    /// The same as [`Self::of_plugin`] for a configuration that lacks the keys in `left_out`: the
+    /// settings, if there are any, without the problems that may follow from the missing keys.
     pub(super) fn of_plugin_without(
         &self,
         left_out: &LeftOut,
@@ -71,7 +70,7 @@ impl Config {
         }
     }
 
-    /// Settings as far as there are any, and all problems.
+    /// The settings, if there are any, and all problems.
     fn gathered(
         &self,
         name: &PluginName,
@@ -104,7 +103,7 @@ impl Config {
     }
 
     fn section(&self, name: &PluginName) -> PluginFile {
-        let section = self.sections.get(name.as_str());
+        let section = self.sections.by_plugin.get(name.as_str());
         section.cloned().unwrap_or_default()
     }
 
@@ -120,10 +119,11 @@ impl Config {
         let mut settings = self.check_plugin(name, file)?;
         let of_streams = settings.streams.iter().map(|one| one.application.as_str());
         let named = section.application.is_none().then_some(base.as_str());
-        self.applications
+        self.sections
+            .applications
             .refuse_anothers(name, named.into_iter().chain(of_streams))?;
         if settings.sinks.is_none() && section.sinks.is_none() {
-            settings.sinks.clone_from(&self.name_ceilings.sinks);
+            settings.sinks.clone_from(&self.ceilings.names.sinks);
         }
         Ok(settings)
     }
@@ -135,14 +135,11 @@ impl Config {
         name: &PluginName,
         file: PluginFile,
     ) -> Result<PluginConfig, Problem> {
-        let application = file.application_of(name);
-        check_own_application("application", application)?;
-        let streams = file.own_streams();
-        let streams = streams.check(name, application, &self.stream_defaults())?;
+        let streams = self.check_streams(name, &file)?;
         // A policy is one thought: a plugin's own replaces the general one, and is not laid over
         // it.
         let failure = match file.failure {
-            Some(own) => own.check(&self.sinks).under("failure")?,
+            Some(own) => own.check(&self.sinks)?,
             None => self.failure.clone(),
         };
         check_names(&file.config).under("config")?;
@@ -151,7 +148,7 @@ impl Config {
         let permissions = file.grants.check(failure.order, &self.secrets, &self.sinks);
         Ok(PluginConfig {
             sinks: sinks.transpose()?,
-            world: world.transpose().at("world")?,
+            world: world.transpose()?,
             permissions: permissions.under("grants")?,
             streams,
             batches: self.check_batches(file.batch)?,
@@ -159,20 +156,27 @@ impl Config {
             retry: file.retry.check(self.retry)?,
             failure,
             limits: self.check_limits(&file.limits).under("limits")?,
-            rollout: file.rollout.check(self.rollout).under("rollout")?,
+            rollout: file.rollout.check(self.rollout)?,
             config: file.config,
         })
+    }
+
+    fn check_streams(
+        &self,
+        name: &PluginName,
+        file: &PluginFile,
+    ) -> Result<Vec<StreamConfig>, Problem> {
+        let application = file.application_of(name);
+        check_own_application("application", application)?;
+        let general = self.stream_defaults();
+        file.own_streams().check(name, application, &general)
     }
 
     fn stream_defaults(&self) -> StreamDefaults<'_> {
         StreamDefaults {
             stream: self.stream.as_ref(),
             initial_position: self.initial_position,
-            retrieval: RetrievalDefaults {
-                mode: self.retrieval,
-                deregister_on_exit: self.deregister_on_exit,
-                is_fan_out_allowed: self.host.is_fan_out_allowed,
-            },
+            retrieval: self.retrieval,
         }
     }
 
@@ -226,9 +230,10 @@ fn check_names(config: &BTreeMap<String, String>) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_world(text: &str) -> Result<WantedContract, String> {
+fn check_world(text: &str) -> Result<WantedContract, Problem> {
     WantedContract::parse(text)
         .map_err(|error| format!("{error}; build against that, or run another host"))
+        .at("world")
 }
 
 fn check_sinks(

@@ -15,9 +15,9 @@ use super::failure::FailureFile;
 use super::grants::GrantsFile;
 use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
-use super::retrieval::OwnRetrieval;
+use super::retrieval::{OwnRetrieval, RetrievalMode};
 use super::rollout::RolloutFile;
-use super::settings::RetrievalMode;
+use super::section;
 use super::streams::{OwnStreams, StreamFile};
 
 /// As written, in either place. What is absent is not set there.
@@ -32,13 +32,20 @@ pub(super) struct PluginFile {
     pub(super) consumer: Option<String>,
     pub(super) sinks: Option<Vec<String>>,
     pub(super) world: Option<String>,
+    #[serde(deserialize_with = "section::one")]
     pub(super) batch: BatchFile,
+    #[serde(deserialize_with = "section::one")]
     pub(super) checkpoint: CheckpointFile,
+    #[serde(deserialize_with = "section::one")]
     pub(super) retry: RetryFile,
+    #[serde(deserialize_with = "section::optional")]
     pub(super) failure: Option<FailureFile>,
     pub(super) limits: LimitsFile,
+    #[serde(deserialize_with = "section::one")]
     pub(super) grants: GrantsFile,
+    #[serde(deserialize_with = "section::one")]
     pub(super) rollout: RolloutFile,
+    #[serde(deserialize_with = "section::optional")]
     pub(super) integrity: Option<IntegrityFile>,
     pub(super) config: BTreeMap<String, String>,
 }

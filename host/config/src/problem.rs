@@ -1,4 +1,4 @@
-//! A setting that parses but cannot work.
+//! A setting that is wrong: an unknown key, a value of the wrong kind, or one that cannot work.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,6 +7,7 @@ use shardmill_worker::InvalidOptions;
 use toml::de::DeTable;
 
 use super::key_lines::line_at;
+use super::wording::{example, in_words_of_the_file};
 
 /// The key of a value that a check refused.
 pub(super) trait At<T> {
@@ -35,13 +36,13 @@ impl<T> Under for Result<T, Problem> {
     }
 }
 
-/// What is wrong with which key.
+/// What is wrong with a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
     /// The key's whole path, such as `plugin.orders.batch.records`.
     key: String,
     message: String,
-    /// Whether it is wrong whatever the other keys say.
+    /// Whether it is wrong independently of the other keys.
     stands_alone: bool,
     /// What the key should be called.
     meant: Option<String>,
@@ -58,12 +59,17 @@ impl Problem {
         }
     }
 
-    /// A key that there is not, or a value of another type, with what would be right: the key that
-    /// was meant, or an example.
-    pub(super) fn of_type(key: impl Into<String>, error: &toml::de::Error) -> Self {
-        let key = key.into();
+    /// An unknown key, or a value of the wrong kind, with what would be right: the key that was
+    /// meant, or an example.
+    ///
+    /// `value` is what the key has.
+    pub(super) fn of_type(
+        key: String,
+        value: Option<&toml::Value>,
+        error: &toml::de::Error,
+    ) -> Self {
         Self {
-            message: with_help(&key, error.message()),
+            message: with_help(&key, value, error.message()),
             key,
             stands_alone: !error.message().starts_with("missing field"),
             meant: meant(error.message()).map(str::to_owned),
@@ -75,18 +81,13 @@ impl Problem {
         &self.key
     }
 
-    /// The whole path of the key that was meant, if the key is a slip.
+    /// The whole path of the key that was meant, if the key looks like a typing mistake.
     pub(super) fn meant(&self) -> Option<String> {
         let name = self.meant.as_ref()?;
         Some(match self.key.rsplit_once('.') {
             Some((section, _)) => format!("{section}.{name}"),
             None => name.clone(),
         })
-    }
-
-    /// The same problem, of another key.
-    pub(super) fn of_key(self, key: String) -> Self {
-        Self { key, ..self }
     }
 
     /// Whether it may be there only because `other`, which is wrong too, was taken out: then it
@@ -102,8 +103,8 @@ impl Problem {
             || is_beside && has_word(&self.message, last)
     }
 
-    /// Whether it has to do with a key of the name `word` in another file: it may be right once that
-    /// is. Rather too often than a mistake that nobody made.
+    /// Whether it has to do with a key of the name `word` in another file: it may be right once
+    /// that is. In doubt true: a missed report is better than a false one.
     pub(super) fn speaks_of(&self, word: &str) -> bool {
         !self.stands_alone && (has_word(&self.key, word) || has_word(&self.message, word))
     }
@@ -121,7 +122,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Whether `word`, which may have dots in it, stands in `text` as a word of its own.
+/// Whether `text` contains `word`, which may have dots in it, as a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     let is_of_key = |c: char| c.is_alphanumeric() || c == '-';
     text.match_indices(word).any(|(at, _)| {
@@ -131,25 +132,25 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// Characters of a message that are shown, which a list of all keys is shorter than: a file that is
-/// no configuration may be one line of megabytes.
+/// Characters of a message that are shown. A list of all keys is shorter; a file that is not a
+/// configuration may be one line of megabytes.
 const SHOWN_CHARS_MAX: usize = 2_000;
 
-/// What serde says of a key, with what would be right. All keys that there are stand there only if
-/// none is near.
-fn with_help(key: &str, message: &str) -> String {
+/// What is wrong with a key, and what would be right. Lists all known keys only if none is similar.
+fn with_help(key: &str, value: Option<&toml::Value>, message: &str) -> String {
     let said = match meant(message) {
         Some(_) => message.split(", expected").next().unwrap_or(message),
         None => message,
     };
+    let said = cut(&in_words_of_the_file(said, value));
     match help(key, message) {
-        Some(help) => format!("{}; {help}", cut(said)),
-        None => cut(said),
+        Some(help) => format!("{said}; {help}"),
+        None => said,
     }
 }
 
-/// The keys and values of `text`, whatever they mean. If it is not TOML, the error has the first
-/// mistake of each line.
+/// The keys and values of `text`, unchecked. If it is not TOML, the error has the first mistake of
+/// each line.
 pub(super) fn table_of(text: &str) -> Result<toml::Table, Vec<String>> {
     toml::from_str(text).map_err(|_| {
         let (_, errors) = DeTable::parse_recoverable(text);
@@ -172,10 +173,10 @@ fn of_syntax(text: &str, errors: &[toml::de::Error]) -> Vec<String> {
     told.collect()
 }
 
-/// Problems that are told at once: more than that nobody reads.
+/// Most problems that are reported at once; nobody reads more.
 pub(super) const TOLD_MAX: usize = 20;
 
-/// One problem as it is; several below each other, with their number.
+/// One problem alone, or several as a list with their number.
 pub(super) fn listed(problems: &[String]) -> String {
     let shown = &problems[..problems.len().min(TOLD_MAX)];
     let more = if shown.len() < problems.len() {
@@ -199,60 +200,7 @@ fn cut(line: &str) -> String {
     }
 }
 
-/// What a message of serde's lacks, by a part of it.
-const EXAMPLES: [(&str, &str); 12] = [
-    (
-        "expected a duration",
-        "a duration is written such as \"500ms\", \"10s\" or \"5m\"",
-    ),
-    (
-        "expected parsable string",
-        "a size is written such as \"512KiB\" or \"4MiB\"",
-    ),
-    (
-        "expected usize",
-        "a whole number is written without quotes, such as 100",
-    ),
-    (
-        "expected u32",
-        "a whole number is written without quotes, such as 100",
-    ),
-    (
-        "expected u64",
-        "a whole number is written without quotes, such as 100",
-    ),
-    (
-        "expected a boolean",
-        "true or false is written without quotes",
-    ),
-    (
-        "expected a string",
-        "text is written in quotes, such as \"orders\"",
-    ),
-    (
-        "missing field `type`",
-        "say what it is, such as type = \"file\", \"kinesis\", \"http\" or \"stdout\"",
-    ),
-    (
-        "missing field `path`",
-        "say which file, such as path = \"out.ndjson\"",
-    ),
-    (
-        "missing field `url`",
-        "say where to, such as url = \"https://example.com/records\"",
-    ),
-    (
-        "missing field `stream`",
-        "say which stream, such as stream = \"orders\"",
-    ),
-    (
-        "socket address",
-        "an address is written as IP:PORT, such as \"127.0.0.1:9090\" or \"[::1]:9090\"; names \
-            are not accepted",
-    ),
-];
-
-/// What is not spelt wrong but called otherwise.
+/// Words that are not misspelt, but that the file has another word for.
 const OTHER_WORDS: [(&str, &str); 2] = [("sink", "dead-letter"), ("dlq", "dead-letter")];
 
 fn help(key: &str, message: &str) -> Option<String> {
@@ -265,19 +213,18 @@ fn help(key: &str, message: &str) -> Option<String> {
     if let Some(meant) = meant(message) {
         return Some(format!("did you mean `{meant}`?"));
     }
-    let (_, example) = EXAMPLES.iter().find(|(part, _)| message.contains(part))?;
-    Some((*example).to_owned())
+    example(key, message)
 }
 
-/// The known key that an unknown one is nearest to, if it is near.
+/// The known key that is most similar to an unknown one, if it is similar enough.
 fn meant(message: &str) -> Option<&str> {
-    /// Below that, two words have little in common; clap's bound for flags.
+    /// Below that, two words have little in common. The same bound as clap has for flags.
     const NEAR: f64 = 0.7;
     let rest = message
         .strip_prefix("unknown field `")
         .or_else(|| message.strip_prefix("unknown variant `"))?;
     let (unknown, known) = rest.split_once('`')?;
-    // The known ones stand between ticks: every second part.
+    // The known ones are between backticks: every second part.
     let mut known = known.split('`').skip(1).step_by(2);
     if let Some((_, other)) = OTHER_WORDS.iter().find(|(said, _)| *said == unknown) {
         return known.find(|known| known == other);
@@ -308,7 +255,7 @@ mod tests {
                 "[batch]\nbytes = \"4 megs\"",
                 "such as \"512KiB\" or \"4MiB\"",
             ),
-            ("[batch]\nrecords = -5", "without quotes, such as 100"),
+            ("[batch]\nrecords = -5", "expected a whole number from 0 on"),
             (
                 "[host]\nadmin = \"localhost:9090\"",
                 "such as \"127.0.0.1:9090\"",

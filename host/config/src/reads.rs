@@ -7,7 +7,7 @@ use serde::Deserialize;
 use shardmill_worker::ReadLimits;
 
 use super::problem::Problem;
-use super::settings::RetrievalMode;
+use super::retrieval::{RetrievalDefaults, RetrievalMode};
 
 /// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by
 /// default.
@@ -24,12 +24,21 @@ pub(super) struct ReadsFile {
     #[serde(default, with = "humantime_serde")]
     idle_max: Option<Duration>,
     #[serde(default)]
-    pub(super) retrieval: RetrievalMode,
+    retrieval: RetrievalMode,
     #[serde(default)]
-    pub(super) deregister_on_exit: bool,
+    deregister_on_exit: bool,
 }
 
 impl ReadsFile {
+    /// How records are read, unless a plugin has its own setting.
+    pub(super) fn retrieval(&self, is_fan_out_allowed: bool) -> RetrievalDefaults {
+        RetrievalDefaults {
+            mode: self.retrieval,
+            deregister_on_exit: self.deregister_on_exit,
+            is_fan_out_allowed,
+        }
+    }
+
     pub(super) fn check(self) -> Result<ReadLimits, Problem> {
         let defaults = ReadLimits::default();
         let idle_every = self.idle_every.unwrap_or(defaults.idle_every);

@@ -1,14 +1,28 @@
-//! How each plugin's records are read, as far as the configuration says.
+//! How the configuration has each plugin's records read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
 use shardmill_core::stream::FanOutConsumer;
 use shardmill_worker::{FanOut, Retrieval};
 
 use super::problem::{At, Problem};
-use super::settings::{PluginConfig, RetrievalMode};
+use super::settings::PluginConfig;
 
-/// What a plugin says of it.
+/// How records are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RetrievalMode {
+    /// By `GetRecords`.
+    #[default]
+    Polling,
+    /// By enhanced fan-out.
+    FanOut,
+    /// By enhanced fan-out if `host.fan-out-allowed` is set, else by `GetRecords`.
+    Auto,
+}
+
+/// A plugin's own setting.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnRetrieval<'a> {
     pub(super) mode: Option<RetrievalMode>,
@@ -16,20 +30,22 @@ pub(super) struct OwnRetrieval<'a> {
     pub(super) consumer: Option<&'a str>,
 }
 
-/// What holds for plugins that say nothing else.
+/// The defaults for plugins without their own settings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RetrievalDefaults {
-    pub(super) mode: RetrievalMode,
-    pub(super) deregister_on_exit: bool,
-    pub(super) is_fan_out_allowed: bool,
+pub(crate) struct RetrievalDefaults {
+    pub(crate) mode: RetrievalMode,
+    /// Whether the last host that leaves an application deregisters its fan-out consumer.
+    pub(crate) deregister_on_exit: bool,
+    /// Whether `auto` may use fan-out, which costs money.
+    pub(crate) is_fan_out_allowed: bool,
 }
 
-/// Refuses two plugins that would subscribe to one stream with one consumer. `plugins` by section.
+/// Refuses two plugins that would subscribe to one stream with one consumer.
 pub(super) fn refuse_shared_consumers(
     plugins: &BTreeMap<String, PluginConfig>,
 ) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
-    for (section, plugin) in plugins {
+    for (name, plugin) in plugins {
         for one in &plugin.streams {
             let Some(fan_out) = one.retrieval.fan_out() else {
                 continue;
@@ -41,7 +57,7 @@ pub(super) fn refuse_shared_consumers(
                 one.stream
             );
             if !seen.insert((&one.stream, consumer)) {
-                return Err(Problem::new(format!("{section}.consumer"), message));
+                return Err(Problem::new(format!("plugin.{name}.consumer"), message));
             }
         }
     }
@@ -59,7 +75,7 @@ impl OwnRetrieval<'_> {
     ) -> Result<Retrieval, Problem> {
         let mode = self.mode.unwrap_or(general.mode);
         if mode == RetrievalMode::Polling {
-            // Polling that a plugin asks for itself is meant, whatever consumer it once had.
+            // A plugin that asks for polling means it, even if a consumer is left from earlier.
             if self.consumer.is_some() && self.mode.is_none() {
                 let message = "is set, but the plugin is read by polling: set retrieval to \
                     \"fan-out\" or \"auto\", or remove it";
@@ -268,7 +284,7 @@ mod tests {
                 "[reads]\nretrieval = \"fan-out\"\n[plugin.one]\nconsumer = \"two\"\n[plugin.two]",
                 "two plugins would subscribe to orders with two",
             ),
-            ("[reads]\nretrieval = \"fanout\"", "unknown variant"),
+            ("[reads]\nretrieval = \"fanout\"", "unknown value"),
             (
                 "[plugin.billing]\nretrieval = \"fan-out\"\nstreams = [\"one\", \"two\"]\n\
                  consumer = \

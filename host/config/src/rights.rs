@@ -1,5 +1,5 @@
-//! What a host must be allowed to do at AWS, of its configuration: the operations that it calls,
-//! on the streams and tables that it names, and nothing else.
+//! The rights that a host with this configuration needs at AWS: the operations that it calls, on
+//! the streams and tables that it names, and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -18,35 +18,35 @@ use super::settings::{PluginConfig, StreamConfig};
 pub struct Statement {
     /// The purpose in one word, letters only, as AWS wants it.
     pub sid: &'static str,
-    /// What is called, and why.
+    /// The operations, and why each is called.
     pub needs: &'static [Need],
-    /// On what; one at least.
+    /// The resources; at least one.
     pub on: BTreeSet<Resource>,
 }
 
 /// An operation, and what a host calls it for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// What is called.
+    /// The operation's name, such as `GetRecords`.
     pub operation: Operation,
-    /// What for.
+    /// The reason, for people.
     pub why: &'static str,
 }
 
-/// What an operation is done to.
+/// What an operation is called on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// A stream, by its name or its ARN; of a name, the region if it is not the host's.
+    /// A stream, by name or ARN. With a name, the region if it is not the host's.
     Stream(StreamRef, Option<String>),
     /// The fan-out consumer of that name, whenever it is registered.
     Consumer(StreamRef, String),
     /// A table.
     Table(String),
-    /// Whatever has this ARN.
+    /// The resource with this ARN.
     Arn(String),
 }
 
-/// Where the resources are that are given by name: literal, or as a template language says it.
+/// Where resources are that are given by name: literal values, or those of a template language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AwsPlace {
     /// Such as `aws`.
@@ -115,7 +115,7 @@ const COORDINATION: [Need; 6] = [
     ),
     need(
         dynamodb::UPDATE_ITEM,
-        "for heartbeats and what hosts tell each other",
+        "for heartbeats and messages between hosts",
     ),
     need(
         dynamodb::DELETE_ITEM,
@@ -174,8 +174,8 @@ struct Collected {
 }
 
 impl Config {
-    /// What a host that runs this must be allowed to do. The plugins are those in the folder, and
-    /// those that have a section or a manifest.
+    /// The rights that a host with this configuration needs. Covers the plugins in the folder and
+    /// those with a section or a manifest.
     ///
     /// # Errors
     /// A plugin's settings cannot be used, or there is no plugin.
@@ -299,7 +299,7 @@ impl Collected {
 // === impl Resource ===
 
 impl Resource {
-    /// Its ARN, where what it does not say itself is of `place`.
+    /// Its ARN; `place` provides what the resource does not say itself.
     pub fn arn(&self, place: &AwsPlace) -> String {
         let AwsPlace {
             partition,
@@ -319,7 +319,7 @@ impl Resource {
         };
         match self {
             Self::Stream(stream, own) => stream_arn(stream, own.as_ref()),
-            // Behind the name comes the time of the registration.
+            // The time of the registration follows the name.
             Self::Consumer(stream, name) => {
                 format!("{}/consumer/{name}:*", stream_arn(stream, None))
             }

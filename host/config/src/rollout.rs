@@ -46,7 +46,7 @@ impl RolloutFile {
         }
     }
 
-    /// A plugin's own keys over the general ones. Problems are named by key, without the section.
+    /// A plugin's own keys over the general ones.
     pub(super) fn check(self, general: RolloutPolicy) -> Result<RolloutPolicy, Problem> {
         let policy = RolloutPolicy {
             enabled: self.enabled.unwrap_or(general.enabled),
@@ -64,7 +64,9 @@ impl RolloutFile {
             quarantine_for: self.quarantine_for.unwrap_or(general.quarantine_for),
         };
         match policy.problem() {
-            Some(RolloutProblem { key, problem }) => Err(Problem::new(key, problem)),
+            Some(RolloutProblem { key, problem }) => {
+                Err(Problem::new(format!("rollout.{key}"), problem))
+            }
             None => Ok(policy),
         }
     }

@@ -46,49 +46,47 @@ fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_allowed)
 }
 
-/// Whether a variable of the environment carries the host's own rights at AWS, or says where they
-/// are to be had. The region is harmless.
+/// Whether an environment variable holds the host's own AWS credentials, or says where to get them.
+/// The region is harmless.
 pub(super) fn is_of_aws(variable: &str) -> bool {
     variable.starts_with("AWS_") && !["AWS_REGION", "AWS_DEFAULT_REGION"].contains(&variable)
 }
 
 impl SecretFile {
     fn check(self, folder: &Path) -> Result<SecretConfig, Problem> {
-        let source = match (self.file, self.env) {
-            (Some(file), None) => SecretSource::File(folder.join(file)),
-            (None, Some(variable)) if is_of_aws(&variable) => {
-                let message =
-                    "no plugin may use the host's own AWS credentials; create separate ones for it";
-                return Err(Problem::new("env", message));
-            }
-            (None, Some(variable)) if !variable.is_empty() => SecretSource::Variable(variable),
-            (None, Some(_)) => {
-                return Err(Problem::new(
-                    "env",
-                    "must name a variable of the environment",
-                ));
-            }
-            (None, None) => {
-                return Err(Problem::new(
-                    "file",
-                    "is missing: say where the secret is with file or env",
-                ));
-            }
-            (Some(_), Some(_)) => {
-                return Err(Problem::new(
-                    "env",
-                    "contradicts file: a secret is kept in one place",
-                ));
-            }
-        };
         for name in &self.plugins {
             PluginName::new(name).at("plugins")?;
         }
         Ok(SecretConfig {
-            source,
+            source: source(self.file, self.env, folder)?,
             plugins: self.plugins.into_iter().collect(),
         })
     }
+}
+
+/// Where the secret is kept. Exactly one of `file` and `variable` must be set.
+fn source(
+    file: Option<PathBuf>,
+    variable: Option<String>,
+    folder: &Path,
+) -> Result<SecretSource, Problem> {
+    let (key, message) = match (file, variable) {
+        (Some(file), None) => return Ok(SecretSource::File(folder.join(file))),
+        (None, Some(variable)) if is_of_aws(&variable) => (
+            "env",
+            "no plugin may use the host's own AWS credentials; create separate ones for it",
+        ),
+        (None, Some(variable)) if variable.is_empty() => {
+            ("env", "must name a variable of the environment")
+        }
+        (None, Some(variable)) => return Ok(SecretSource::Variable(variable)),
+        (None, None) => (
+            "file",
+            "is missing: say where the secret is with file or env",
+        ),
+        (Some(_), Some(_)) => ("env", "contradicts file: a secret is kept in one place"),
+    };
+    Err(Problem::new(key, message))
 }
 
 #[cfg(test)]

@@ -9,24 +9,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use shardmill_aws::{AwsOptions, StaticCredentials, WireSetting};
-use shardmill_core::plugin::{AddressPolicy, HttpHost, HttpLimits, SecretSource};
+use shardmill_core::plugin::{AddressPolicy, HttpLimits, SecretSource};
 
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
 use super::cache::CachePlace;
-
-/// How records are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RetrievalMode {
-    /// By `GetRecords`.
-    #[default]
-    Polling,
-    /// By enhanced fan-out.
-    FanOut,
-    /// By enhanced fan-out if `host.fan-out-allowed` says so, by `GetRecords` if not.
-    Auto,
-}
 
 /// The process's own settings.
 #[derive(Debug, Clone)]
@@ -39,81 +26,69 @@ pub struct HostConfig {
     pub drain_limit: Duration,
     /// Where `/status` and `/metrics` are served, if anywhere.
     pub admin: Option<SocketAddr>,
-    /// What a request for these pages must show; required if others reach the address.
+    /// The token that requests for these pages must send. Required if the address is reachable from
+    /// outside.
     pub admin_token: Option<SecretSource>,
     /// Names that requests for these pages may be addressed to, besides addresses.
     pub admin_names: Vec<String>,
-    /// Whether enhanced fan-out, which costs money, may be used where `auto` leaves the choice.
-    pub is_fan_out_allowed: bool,
     /// Where compiled plugins are kept, if anywhere.
     pub cache: CachePlace,
     /// What happens when a plugin's file is removed.
     pub on_remove: OnRemove,
     /// Largest plugin file, in bytes.
     pub plugin_bytes_max: u64,
-    /// Plugins that are loaded at most.
+    /// Most plugins that are loaded.
     pub plugins_max: usize,
     /// How often the folder is looked through, even if the system reports no change.
     pub rescan_every: Duration,
 }
 
-/// What a removed file means.
+/// What a host does when a plugin's file is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnRemove {
-    /// Nothing but a message: a deploy that deletes and copies must not move leases.
+    /// Logs it and keeps the plugin running: a deploy that deletes and copies must not move leases.
     #[default]
     Keep,
-    /// Drain, checkpoint, release.
+    /// Drains, checkpoints and releases its leases.
     Stop,
 }
 
-/// Requests of plugins, to any host.
+/// Settings for all HTTP requests of plugins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// What a request may cost.
+    /// Limits on a request.
     pub limits: HttpLimits,
-    /// Which addresses may be connected to.
+    /// The addresses that plugins may connect to.
     pub addresses: AddressPolicy,
 }
 
 /// One secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretConfig {
+pub(crate) struct SecretConfig {
     /// Where its value is kept.
-    pub source: SecretSource,
+    pub(crate) source: SecretSource,
     /// The plugins whose manifests may ask for it.
-    pub plugins: BTreeSet<String>,
+    pub(crate) plugins: BTreeSet<String>,
 }
 
-/// What a manifest may ask for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PermissionCeilings {
-    /// Hosts that cover those it may ask for.
-    pub http: Vec<HttpHost>,
-    /// Variables of the environment.
-    pub env: BTreeSet<String>,
-    /// Whether it may have state.
-    pub state: bool,
-}
-
-/// How to reach AWS; what is absent comes from the ordinary chain.
+/// How to reach AWS. The SDK's usual sources provide what is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AwsConfig {
     /// The region.
     pub region: Option<String>,
-    /// Another address for Kinesis.
+    /// The URL for Kinesis, if not AWS's own.
     pub kinesis_endpoint: Option<String>,
-    /// Another address for DynamoDB.
+    /// The URL for DynamoDB, if not AWS's own.
     pub dynamodb_endpoint: Option<String>,
-    /// The format that Kinesis is spoken to in.
+    /// The wire format used with Kinesis.
     pub wire: WireSetting,
     /// Whether these endpoints are an embedded stack, which takes any credentials.
     pub is_local: bool,
 }
 
 impl AwsConfig {
-    /// What clients are made with.
+    /// The options for creating clients.
     pub fn options(&self) -> AwsOptions {
         AwsOptions {
             region: self.region.clone(),

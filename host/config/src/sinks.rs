@@ -17,20 +17,20 @@ use shardmill_sinks::{
 use super::problem::{At, Problem, Under};
 use super::units::to_usize;
 
-/// Smallest request or record that a sink may be limited to: a dead letter's part needs half of it
-/// for all but the data.
+/// Smallest limit that can be set for a request or a record: a part of a dead letter needs half of
+/// it for everything but the data.
 const LIMIT_MIN: ByteSize = ByteSize::kib(64);
 /// Largest record and largest request (AWS limit).
 const KINESIS_MAX: ByteSize = ByteSize::mib(10);
-/// What a stream takes unless `UpdateMaxRecordSize` raised it (AWS default).
+/// Largest record that a stream accepts unless `UpdateMaxRecordSize` raised it (AWS default).
 const RECORD_DEFAULT: ByteSize = ByteSize::mib(1);
-/// Emulators take no more; AWS takes twice that.
+/// Emulators accept no more; AWS accepts twice that.
 const KINESIS_REQUEST_DEFAULT: ByteSize = ByteSize::mib(5);
-/// What servers and gateways commonly take.
+/// What servers and gateways commonly accept.
 const HTTP_REQUEST_DEFAULT: ByteSize = ByteSize::mib(1);
-/// More in one request than anybody wants, and still far from a number that is a mistake.
+/// More than anybody wants in one request, yet small enough to catch a mistyped number.
 const HTTP_REQUEST_MAX: ByteSize = ByteSize::mib(256);
-/// As many as a `PutRecords` has.
+/// As many as `PutRecords` allows.
 const HTTP_RECORDS_DEFAULT: usize = 500;
 /// Longer than any healthy TCP and TLS handshake.
 const CONNECT_DEFAULT: Duration = Duration::from_secs(3);
@@ -39,7 +39,7 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// A call must come back long before the lease is given up for it (`leases.checkpoint-deadline`, 5
 /// min).
 const TIMEOUT_MAX: Duration = Duration::from_mins(2);
-/// What an ordinary endpoint serves at once.
+/// Concurrent requests that an ordinary endpoint handles.
 const CONCURRENCY_DEFAULT: usize = 32;
 
 #[derive(Debug, Deserialize)]
@@ -127,7 +127,7 @@ fn refuse_shared_files(sinks: &BTreeMap<String, SinkOptions>) -> Result<(), Prob
         let SinkOptions::File { path, .. } = sink else {
             continue;
         };
-        // Without `.` in it, which leads nowhere.
+        // Without `.`, which changes nothing.
         let path: PathBuf = path
             .components()
             .filter(|part| *part != Component::CurDir)
@@ -163,8 +163,8 @@ impl SinkFile {
     }
 }
 
-/// A mode in octal digits, as `chmod` takes it: the host can read and write the file, not every
-/// user can write it, and nobody can run it.
+/// A mode in octal digits, as `chmod` takes it: the host must be able to read and write the file;
+/// others may not write it, and nobody may run it.
 fn check_mode(text: &str) -> Result<u32, String> {
     const NEEDED: u32 = 0o600;
     const ALLOWED: u32 = 0o664;
@@ -265,7 +265,7 @@ fn within_reason(time: Duration) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// An address to send to. Never shown when it is wrong because of a secret in it.
+/// Checks a URL to send to. The error never shows a URL with a secret in it.
 pub(super) fn check_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text)
         .map_err(|error| format!("not a URL such as \"http://127.0.0.1:4566\": {error}"))?;
@@ -441,7 +441,7 @@ mod tests {
                 "a: name the variable",
             ),
             (format!("{http}retries = 3"), "unknown field `retries`"),
-            ("type = \"sqs\"".to_owned(), "unknown variant `sqs`"),
+            ("type = \"sqs\"".to_owned(), "unknown value `sqs`"),
         ] {
             let error = sink(&text).unwrap_err();
             assert!(

@@ -9,25 +9,26 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use shardmill_core::plugin::{PluginName, check_ending, tables_of};
 use shardmill_core::stream::{InitialPosition, StreamRef};
+use shardmill_worker::Retrieval;
 
 use super::problem::{At, Problem, Under};
 use super::retrieval::{OwnRetrieval, RetrievalDefaults};
 use super::settings::StreamConfig;
 
-/// Streams of one plugin. Each is a worker with two tables of its own.
+/// Most streams of one plugin. Each is a worker with its own two tables.
 const STREAMS_MAX: usize = 32;
 /// Longest application name: a DynamoDB table's name has 255 characters at most, and `-coordinator`
-/// is put behind it.
+/// is appended to it.
 const APPLICATION_MAX: usize = 243;
 
-/// An entry of `streams`: a name or an ARN, or one with settings of its own.
+/// An entry of `streams`: a name or an ARN, alone or with its own settings.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StreamFile {
     stream: String,
     initial_position: Option<String>,
 }
 
-/// An entry of `streams` with settings of its own.
+/// An entry of `streams` with its own settings.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct StreamTable {
@@ -35,19 +36,19 @@ struct StreamTable {
     initial_position: Option<String>,
 }
 
-/// Which streams a plugin says that it reads, and how.
+/// The streams that a plugin's settings name, and how it reads them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnStreams<'a> {
-    /// What stands under `stream`.
+    /// The value of `stream`.
     pub(super) stream: Option<&'a str>,
-    /// What stands under `streams`.
+    /// The value of `streams`.
     pub(super) streams: &'a [StreamFile],
-    /// Where it wants to start, on all that say nothing else.
+    /// Where to start on all entries that do not say so themselves.
     pub(super) initial_position: Option<&'a str>,
     pub(super) retrieval: OwnRetrieval<'a>,
 }
 
-/// What holds for plugins that say nothing else.
+/// The defaults for plugins without their own settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StreamDefaults<'a> {
     /// The stream of plugins that name none.
@@ -56,60 +57,98 @@ pub(super) struct StreamDefaults<'a> {
     pub(super) retrieval: RetrievalDefaults,
 }
 
+/// What all streams of a plugin have in common.
+struct Common<'a> {
+    plugin: &'a PluginName,
+    /// The plugin's application.
+    application: &'a str,
+    /// Where they start unless an entry says otherwise.
+    initial_position: InitialPosition,
+    own: OwnRetrieval<'a>,
+    general: RetrievalDefaults,
+    /// Whether the plugin reads only one stream.
+    is_only: bool,
+}
+
+// === impl OwnStreams ===
+
 impl OwnStreams<'_> {
-    /// The stream under `stream` has the application's own table, as it always had; each one under
-    /// `streams` has a table of its own, so that adding one changes nothing for the others.
     pub(super) fn check(
         self,
-        name: &PluginName,
+        plugin: &PluginName,
         application: &str,
         general: &StreamDefaults<'_>,
     ) -> Result<Vec<StreamConfig>, Problem> {
         if self.streams.len() > STREAMS_MAX {
-            return Err(Problem::new(
-                "streams",
-                format!("must be at most {STREAMS_MAX}: use another plugin for more"),
-            ));
+            let message = format!("must be at most {STREAMS_MAX}: use another plugin for more");
+            return Err(Problem::new("streams", message));
         }
-        let position = match self.initial_position {
+        let initial_position = match self.initial_position {
             Some(text) => initial_position(Some(text))?,
             None => general.initial_position,
         };
-        let single = match self.stream {
-            Some(text) => Some(stream(text)?),
-            None if self.streams.is_empty() => general.stream.cloned(),
-            None => None,
-        };
-        let is_only = self.streams.len() + usize::from(single.is_some()) == 1;
-        let retrieval = |application: &str| {
-            self.retrieval
-                .check(application, is_only, general.retrieval)
+        let single = self.single(general)?;
+        let common = Common {
+            plugin,
+            application,
+            initial_position,
+            own: self.retrieval,
+            general: general.retrieval,
+            is_only: self.streams.len() + usize::from(single.is_some()) == 1,
         };
         let mut streams = Vec::new();
         if let Some(stream) = single {
-            streams.push(StreamConfig {
-                stream,
-                application: application.to_owned(),
-                label: name.clone(),
-                initial_position: position,
-                retrieval: retrieval(application)?,
-            });
+            streams.push(common.single(stream)?);
         }
         for entry in self.streams {
-            let stream = StreamRef::parse(&entry.stream).at("streams")?;
-            let suffix = suffix_of(&stream);
-            let application = format!("{application}.{suffix}");
-            check_application("streams", &application)?;
-            streams.push(StreamConfig {
-                stream,
-                label: name.on_stream(&suffix),
-                initial_position: entry.position()?.unwrap_or(position),
-                retrieval: retrieval(&application)?,
-                application,
-            });
+            streams.push(common.listed(entry)?);
         }
         refuse_twins(&streams)?;
         Ok(streams)
+    }
+
+    /// The stream under `stream`. The general one counts only if the plugin names none.
+    fn single(&self, general: &StreamDefaults<'_>) -> Result<Option<StreamRef>, Problem> {
+        match self.stream {
+            Some(text) => stream(text).map(Some),
+            None if self.streams.is_empty() => Ok(general.stream.cloned()),
+            None => Ok(None),
+        }
+    }
+}
+
+// === impl Common ===
+
+impl Common<'_> {
+    /// The stream under `stream`. It has the application's own table, as it always had.
+    fn single(&self, stream: StreamRef) -> Result<StreamConfig, Problem> {
+        Ok(StreamConfig {
+            stream,
+            application: self.application.to_owned(),
+            label: self.plugin.clone(),
+            initial_position: self.initial_position,
+            retrieval: self.retrieval(self.application)?,
+        })
+    }
+
+    /// An entry of `streams`. Each has its own table, so that adding one changes nothing for the
+    /// others.
+    fn listed(&self, entry: &StreamFile) -> Result<StreamConfig, Problem> {
+        let stream = StreamRef::parse(&entry.stream).at("streams")?;
+        let suffix = suffix_of(&stream);
+        let application = format!("{}.{suffix}", self.application);
+        check_application("streams", &application)?;
+        Ok(StreamConfig {
+            stream,
+            label: self.plugin.on_stream(&suffix),
+            initial_position: entry.position()?.unwrap_or(self.initial_position),
+            retrieval: self.retrieval(&application)?,
+            application,
+        })
+    }
+
+    fn retrieval(&self, application: &str) -> Result<Retrieval, Problem> {
+        self.own.check(application, self.is_only, self.general)
     }
 }
 
@@ -135,7 +174,7 @@ pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
     StreamRef::parse(text).at("stream")
 }
 
-/// Of one plugin, no stream may be named twice, nor be kept in a table of another.
+/// Refuses a stream that a plugin names twice, or whose table is that of another stream.
 fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = streams.iter().find(|one| !seen.insert(&one.stream)) {
@@ -163,8 +202,8 @@ fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     }
 }
 
-/// What tells a stream's leases from those of the application's others. Depends on nothing but how
-/// the stream itself is written, so that it never moves.
+/// Distinguishes a stream's leases from those of the application's other streams. Depends only on
+/// how the stream itself is written, so that it never changes.
 fn suffix_of(stream: &StreamRef) -> String {
     match stream.account() {
         Some(account) => format!("{account}.{}", stream.name()),
@@ -172,8 +211,8 @@ fn suffix_of(stream: &StreamRef) -> String {
     }
 }
 
-/// What the operator or an author names. What ends as a stream's name does is held against the
-/// plugin's other streams instead.
+/// Checks an application that the operator or an author names. Endings that come from a stream's
+/// name are compared with the plugin's other streams instead.
 pub(super) fn check_own_application(key: &'static str, application: &str) -> Result<(), Problem> {
     check_application(key, application)?;
     check_ending(application)
@@ -199,7 +238,7 @@ impl StreamFile {
         &self.stream
     }
 
-    /// Where it says that its shards start.
+    /// Where its shards start, if the entry says so.
     fn position(&self) -> Result<Option<InitialPosition>, Problem> {
         let text = self.initial_position.as_deref();
         let position = text.map(|text| initial_position(Some(text)).under("streams"));
@@ -208,8 +247,8 @@ impl StreamFile {
 }
 
 impl<'de> Deserialize<'de> for StreamFile {
-    /// By hand, since the error of an untagged enum says neither what was wrong nor what would be
-    /// right.
+    /// Written by hand, since the error of an untagged enum would say neither what is wrong nor
+    /// what would be right.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entry;
 

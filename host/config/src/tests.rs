@@ -9,6 +9,8 @@ use shardmill_worker::{BatchLimits, ReadLimits};
 
 use super::*;
 
+mod wrong_types;
+
 fn config(text: &str) -> Config {
     Config::parse(text, Path::new("/etc/shardmill")).unwrap()
 }
@@ -455,7 +457,7 @@ fn ten_mistakes_in_a_file_are_told_at_once_in_its_order_with_what_was_meant() {
         "line 4: leases.duration: ",
         "such as \"500ms\", \"10s\" or \"5m\"",
         "line 5: leases.max: must be at least 1",
-        "line 7: reads.retrieval: unknown variant `pushing`; did you mean `polling`?",
+        "line 7: reads.retrieval: unknown value `pushing`; did you mean `polling`?",
         "line 10: sinks.out.paht: unknown field `paht`; did you mean `path`?",
         "line 13: sinks.web.url: ",
         "line 14: sinks.web.timeout: ",

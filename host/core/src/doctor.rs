@@ -1,5 +1,5 @@
-//! What a lease table holds, and whether and how a host may use it; decided before anything is
-//! touched.
+//! What a lease table holds, and whether and how a host may use it. Decided before anything is
+//! changed.
 //!
 //! ```text
 //!   facts (read by `aws`) ──> diagnose() ──> census, findings with their mends, the mode that fits

@@ -1,5 +1,5 @@
-//! Coming from another library, and going back: what its tables say, who of it lives, where each
-//! shard starts here, and which of our checkpoints its tables can hold.
+//! Migration from another library and back: what its tables say, which of its workers are alive,
+//! where each shard starts here, and which of our checkpoints its tables can hold.
 //!
 //! ```text
 //!   rows of its tables ──> read() ──> Found ──> plan_import() ──> a step for each shard, and why
@@ -7,7 +7,8 @@
 //!   our leases         ──> plan_export() ──> rows as the library writes them, or why it cannot hold them
 //! ```
 //!
-//! Nobody compares clocks: a worker lives if what it writes moves, whatever the time in it.
+//! Clocks are never compared: a worker is alive if what it writes changes, whatever time it
+//! contains.
 
 mod export;
 mod found;

@@ -33,7 +33,7 @@ pub use preview::{Preview, preview};
 pub use shard_sync::{MissingRow, missing_rows};
 pub use step::{Plan, Reason, Step};
 pub use unowned::{Unowned, unowned};
-pub use waits::ReadingOrder;
+pub(crate) use waits::ReadingOrder;
 
 #[cfg(test)]
 mod tests;

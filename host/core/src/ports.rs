@@ -1,5 +1,5 @@
-//! What the core needs of the world. `aws`, `wasm` and `app` implement these; `worker` calls them;
-//! nothing else does.
+//! What the core needs from outside. Adapters such as `aws`, `wasm` and `sinks` implement these
+//! ports; `worker` calls them.
 
 mod clock;
 mod coordinator;

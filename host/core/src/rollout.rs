@@ -24,12 +24,12 @@ mod version_row;
 
 pub use fault::Fault;
 pub use fleet_view::{live_versions, may_start};
-pub use judge::{Judgement, Passed, Regression};
+pub use judge::{Passed, Regression};
 pub use policy::{PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
 pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};
 pub use shard_trial::{Attempt, HeldAgainst, Report, ShardTrial};
 pub use site::Site;
 pub use state::{At, Blamed, Change, Role, Rollout, START_AGAIN_AFTER, StartFailure};
-pub use track::{Sample, Track};
+pub use track::Sample;
 pub use untaken::{Untaken, WhyNot, untaken};
 pub use version_row::{RolloutState, VersionRow};

@@ -18,11 +18,11 @@ use crate::seeded_bug::SeededBug;
 
 /// Somebody who takes units; counted from 0, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MemberId(u64);
+pub(crate) struct MemberId(u64);
 
 /// A place in the queue; counted from 0, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
+pub(crate) struct Ticket(u64);
 
 /// Whether a member has a guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Membership {
 
 /// Who has how much, and who waits. Decides; waits for nothing itself.
 #[derive(Debug)]
-pub struct Shares {
+pub(crate) struct Shares {
     total: usize,
     floor: usize,
     /// What each guaranteed member may always have, with as many as there are.
@@ -76,7 +76,7 @@ impl Shares {
     /// `total` units. Half of them are guaranteed in equal parts, and half are common; but a
     /// guarantee is `floor` units, as long as there are enough for all members, and beyond that
     /// nothing is common.
-    pub fn new(total: usize, floor: usize) -> Self {
+    pub(crate) fn new(total: usize, floor: usize) -> Self {
         Self {
             total,
             floor,
@@ -91,7 +91,7 @@ impl Shares {
 
     /// One more member; the guarantees of the others shrink, and what they hold beyond is borrowed
     /// from now on.
-    pub fn join(&mut self, membership: Membership) -> MemberId {
+    pub(crate) fn join(&mut self, membership: Membership) -> MemberId {
         let id = MemberId(self.members_made);
         self.members_made += 1;
         self.members.insert(
@@ -107,7 +107,7 @@ impl Shares {
     }
 
     /// The member asks for nothing any more. What it holds, it may give back later.
-    pub fn leave(&mut self, id: MemberId) {
+    pub(crate) fn leave(&mut self, id: MemberId) {
         if let Some(account) = self.members.get_mut(&id) {
             account.has_left = true;
         }
@@ -116,7 +116,7 @@ impl Shares {
     }
 
     /// What each guaranteed member may always have, in units, with as many members as there are.
-    pub fn guarantee(&self) -> usize {
+    pub(crate) fn guarantee(&self) -> usize {
         self.guarantee
     }
 
@@ -138,14 +138,14 @@ impl Shares {
     }
 
     /// The most that a member could hold if all others held nothing.
-    pub fn most(&self, id: MemberId) -> usize {
+    pub(crate) fn most(&self, id: MemberId) -> usize {
         let is_guaranteed = self.members.get(&id).is_some_and(Account::is_guaranteed);
         let others = self.guaranteed_members() - usize::from(is_guaranteed);
         self.total.saturating_sub(others * self.guarantee)
     }
 
     /// What a member holds.
-    pub fn held(&self, id: MemberId) -> usize {
+    pub(crate) fn held(&self, id: MemberId) -> usize {
         self.members.get(&id).map_or(0, |account| account.held)
     }
 
@@ -155,14 +155,14 @@ impl Shares {
     }
 
     /// Whether the member holds more than it is guaranteed.
-    pub fn borrows(&self, id: MemberId) -> bool {
+    pub(crate) fn borrows(&self, id: MemberId) -> bool {
         self.members
             .get(&id)
             .is_some_and(|account| account.held > self.guarantee_of(account))
     }
 
     /// What a member could take now, without passing anybody who waits.
-    pub fn free(&self, id: MemberId) -> usize {
+    pub(crate) fn free(&self, id: MemberId) -> usize {
         let Some(account) = self.members.get(&id) else {
             return 0;
         };
@@ -180,7 +180,7 @@ impl Shares {
     }
 
     /// Takes units now or not at all; passes nobody who waits.
-    pub fn take(&mut self, id: MemberId, units: usize) -> bool {
+    pub(crate) fn take(&mut self, id: MemberId, units: usize) -> bool {
         let is_free = units <= self.free(id);
         if is_free {
             self.give_out(id, units);
@@ -189,7 +189,7 @@ impl Shares {
     }
 
     /// Waits for units, behind all that the member waits for already; see [`Shares::admit`].
-    pub fn ask(&mut self, id: MemberId, units: usize) -> Ticket {
+    pub(crate) fn ask(&mut self, id: MemberId, units: usize) -> Ticket {
         let ticket = Ticket(self.tickets_made);
         self.tickets_made += 1;
         self.waiting.push_back(Waiting {
@@ -201,7 +201,7 @@ impl Shares {
     }
 
     /// Waits no more; `false` if the units were given out in the meantime.
-    pub fn cancel(&mut self, ticket: Ticket) -> bool {
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
         let at = self
             .waiting
             .iter()
@@ -210,7 +210,7 @@ impl Shares {
     }
 
     /// Gives units back.
-    pub fn give_back(&mut self, id: MemberId, units: usize) {
+    pub(crate) fn give_back(&mut self, id: MemberId, units: usize) {
         if let Some(account) = self.members.get_mut(&id) {
             let units = units.min(account.held);
             account.held -= units;
@@ -222,7 +222,7 @@ impl Shares {
     /// Gives out what can be given to those who wait. Each member's own turn comes in order of
     /// asking, and so does borrowing: a large wish is not passed by small ones, but for what others
     /// are guaranteed.
-    pub fn admit(&mut self) -> Vec<Ticket> {
+    pub(crate) fn admit(&mut self) -> Vec<Ticket> {
         let mut admitted = Vec::new();
         let mut passed_over = BTreeSet::new();
         let mut may_borrow = true;
@@ -247,7 +247,7 @@ impl Shares {
 
     /// Whether somebody waits whom `id` would help by giving back: one of its own, or anybody if it
     /// borrows.
-    pub fn is_asked_for(&self, id: MemberId) -> bool {
+    pub(crate) fn is_asked_for(&self, id: MemberId) -> bool {
         let borrows = self.borrows(id);
         self.waiting
             .iter()

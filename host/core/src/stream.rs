@@ -20,4 +20,5 @@ pub use record::{Batch, Emitted, Record};
 pub use sequence_number::{InvalidSequenceNumber, SequenceNumber};
 pub use shard::{HashKeyRange, InvalidHashKeyRange, Shard};
 pub use stream_ref::{InvalidStreamRef, StreamRef};
-pub use trimming::{Anchor, Gap, is_near_trimming, look_for, may_be_trimmed};
+pub(crate) use trimming::may_be_trimmed;
+pub use trimming::{Anchor, Gap, is_near_trimming, look_for};

@@ -35,19 +35,19 @@ pub(crate) struct Admin {
 /// Why the admin pages cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminError {
-    /// Others would read them.
+    /// The address is reachable from outside, and no token is set.
     #[error("{0}")]
     Open(String),
     /// There is a token that cannot be used.
     #[error("{0}")]
     Token(String),
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("{0}; free it, or choose another address: host.admin, or --admin of `dev`")]
     Bind(#[from] std::io::Error),
 }
 
 impl Admin {
-    /// Binds `address`, if nobody reaches it, or if there is a token to be shown.
+    /// Binds `address`. One that is reachable from outside needs a token.
     pub(crate) fn bind(
         address: SocketAddr,
         host: &HostConfig,
@@ -71,7 +71,7 @@ impl Admin {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`, on a thread of its own.
+    /// Serves until `stop`, on a separate thread.
     pub(crate) async fn serve(self, stop: CancellationToken) {
         let costly = Router::new()
             .route(
@@ -106,7 +106,7 @@ async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
     )
 }
 
-/// Of the first `plugin=`, wherever it stands. Names of plugins need no escapes.
+/// The value of the first `plugin=`. Names of plugins need no escapes.
 fn plugin_asked_for(query: &str) -> Option<&str> {
     let mut pairs = query.split('&');
     pairs.find_map(|pair| pair.strip_prefix("plugin="))

@@ -1,7 +1,6 @@
 //! Configuration in, a running host out: the only file that names the AWS and the Wasm adapters
 //! together.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +12,16 @@ use shardmill_core::ports::StreamReader;
 use shardmill_sinks::open_sinks;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{Marks, Metering, Runtime};
-use shardmill_worker::{ByteBudget, RingBudget};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
-use crate::clock::BootClock;
 use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
-use crate::kept::Kept;
 use crate::measurements::Measurements;
-use crate::metrics::BUFFER_LIMIT;
 use crate::parts::{Outputs, Parts, Sinks};
-use crate::supervisor::{FallBack, NothingLeft, Pins, Supervisor};
+use crate::supervisor::{NothingLeft, Supervisor};
 
 /// What a trial puts in the place of what a host has.
 pub struct Substitutes {
@@ -90,11 +85,6 @@ impl Host {
         metrics: Option<Measurements>,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
-        let Substitutes {
-            outputs,
-            reader,
-            metering,
-        } = substitutes;
         if !config.plugins.is_dir() {
             bail!("{}", config.no_plugins_folder());
         }
@@ -103,32 +93,11 @@ impl Host {
             .remembering(marks.clone())
             .speaking(clients.wire.clone());
         let admin = bind_admin(&mut config, &status, metrics)?;
-        let Some(budget) = ByteBudget::new(config.host.buffer_bytes) else {
-            bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
-        };
-        ::metrics::gauge!(BUFFER_LIMIT).set(config.host.buffer_bytes as f64);
-        let runtime = start_engine(&config, metering, &marks)?;
-        let (folder, events) = PluginFolder::new(runtime.clone(), folder_options(&config));
-        let cache = config.host.cache.folder().ok();
-        let kept = cache.map(|cache| Kept::beside(cache, config.host.plugin_bytes_max));
-        let pins = kept
-            .clone()
-            .map(|kept| Pins::new(kept, runtime.clone(), config.clone()));
-        let fall_back = kept.map(|kept| FallBack::new(kept, runtime.clone(), config.clone()));
-        let parts = Parts {
-            ring: RingBudget::of(&budget, config.host.buffer_bytes),
-            streams: HashMap::new(),
-            reader,
-            destinations: outputs.names,
-            sinks: outputs.sinks,
-            dead_letters: outputs.dead_letters,
-            clock: Arc::new(BootClock),
-            budget,
-            clients: clients.for_leases_of(config.leases.duration),
-            config,
-        };
+        let parts = Parts::new(config, clients, substitutes.outputs, substitutes.reader)?;
+        let runtime = start_engine(&parts.config, substitutes.metering, &marks)?;
+        let (folder, events) = PluginFolder::new(runtime.clone(), folder_options(&parts.config));
         Ok(Self {
-            supervisor: Supervisor::new(parts, status.clone(), fall_back, pins, marks),
+            supervisor: Supervisor::new(parts, status.clone(), &runtime, marks),
             status,
             folder,
             events,
@@ -166,13 +135,13 @@ impl Host {
         folder_task.spawn(self.folder.run(stop.clone()));
         let served = Box::pin(self.supervisor.run(self.events, &stop)).await;
         admin_stop.cancel();
-        // Its requests take microseconds; a client that never reads is cut off.
+        // Requests take microseconds. A client that never reads is cut off.
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
         served
     }
 }
 
-/// Plugins are kept from the port that it really has.
+/// Stores the bound port in `config`, so that plugins cannot reach it.
 fn bind_admin(
     config: &mut Config,
     status: &HostStatus,
@@ -205,8 +174,8 @@ fn folder_options(config: &Config) -> FolderOptions {
     }
 }
 
-/// What the host remembers of its deaths. That a folder was named, and it does not do, is for the
-/// operator to mend.
+/// What the host remembers of its deaths. If the operator named a folder that cannot be used, that
+/// is a warning: it needs a fix.
 fn marks_of(cache: &CachePlace) -> Marks {
     const LOST: &str = "if a plugin kills this host, its next run will not know about it";
     let marks = cache.folder().map_or_else(Marks::nothing, Marks::beside);

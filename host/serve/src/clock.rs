@@ -35,7 +35,7 @@ impl Clock for BootClock {
     }
 }
 
-/// What time people say that it is.
+/// The wall time.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the edge where wall time enters"

@@ -1,6 +1,6 @@
-//! Components out of files that commands are given: read within the host's bound, and held to its
-//! `[integrity]` before anything is made of them. Nothing else in this package loads a component
-//! that came from a file.
+//! Components from files that commands are given: read within the host's size limit, and checked
+//! against its `[integrity]` before anything is done with them. Nothing else in this package loads
+//! a component that came from a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use shardmill_config::{Config, ConfigError};
 /// Far more than a signature takes in any form.
 const SIGNATURE_BYTES_MAX: u64 = 1_024;
 
-/// The bytes of a component, and what lies beside it as its signature.
+/// The bytes of a component, and the signature file beside it.
 pub struct Found {
     /// As they were read.
     pub bytes: Bytes,
@@ -30,7 +30,7 @@ impl Found {
     pub fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Self> {
         let bytes = files::read(path, bytes_max)
             .with_context(|| format!("cannot read {}", path.display()))?;
-        // What cannot be read as a signature is told as one that is none.
+        // A signature that cannot be read is reported as malformed.
         let signature = read_signature(path).unwrap_or_else(|_| Some(Vec::new()));
         let digest = digest_of(&bytes);
         Ok(Self {
@@ -61,14 +61,14 @@ impl Found {
     }
 }
 
-/// Where the signature of a component lies.
+/// The path of a component's signature.
 pub(crate) fn signature_of(component: &Path) -> PathBuf {
     let mut path = component.as_os_str().to_owned();
     path.push(".sig");
     path.into()
 }
 
-/// What lies beside a component as its signature; `None` if nothing does.
+/// The signature file beside a component; `None` if there is none.
 pub fn read_signature(component: &Path) -> io::Result<Option<Vec<u8>>> {
     match files::read(&signature_of(component), SIGNATURE_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

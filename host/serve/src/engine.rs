@@ -1,5 +1,5 @@
-//! The Wasm engine as this binary runs it: everything is compiled by the binary itself, in a
-//! process of its own.
+//! The Wasm engine as this binary runs it: the binary compiles everything itself, in a separate
+//! process.
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,8 @@ pub fn runtime_options(config: &Config, metering: Metering) -> std::io::Result<R
     })
 }
 
-/// What holds for plugins' requests. What this host serves, and where its tables are, is for no
-/// plugin.
+/// The rules for plugins' requests. No plugin may reach what this host serves, or its tables'
+/// endpoints.
 fn http_options(config: &Config) -> HttpOptions {
     let endpoints = [&config.aws.kinesis_endpoint, &config.aws.dynamodb_endpoint];
     let endpoint = |url: &String| {

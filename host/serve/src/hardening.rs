@@ -3,13 +3,13 @@
 
 use std::sync::OnceLock;
 
-/// `off` leaves the second wall away, for helpers for credentials that need what it denies.
+/// `off` omits the second wall, for credential helpers that need what it denies.
 const WALL_VARIABLE: &str = "SHARDMILL_WALL";
 
 /// What the wall around this process lacks; not set while there is none.
 static LACKS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Whether the operator wants the second wall, which is everybody who does not say otherwise.
+/// Whether to raise the second wall: yes, unless the operator says otherwise.
 pub(crate) fn is_wall_wanted() -> bool {
     std::env::var_os(WALL_VARIABLE).is_none_or(|value| value != "off")
 }
@@ -22,7 +22,7 @@ pub fn raise_wall() {
     }
 }
 
-/// Logs what the wall lacks, if anything: the operator decides whether that will do.
+/// Logs what the wall lacks, if anything, so that the operator can decide whether that is enough.
 pub fn tell_wall() {
     for lack in wall_lacks() {
         tracing::warn!(
@@ -58,7 +58,7 @@ pub fn forbid_core_dumps() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Elsewhere there is only the limit, which is the user's to set.
+/// Other systems only have the limit, which the user sets.
 #[cfg(not(target_os = "linux"))]
 pub fn forbid_core_dumps() -> std::io::Result<()> {
     Ok(())

@@ -47,7 +47,7 @@ pub struct HostSnapshot {
     pub is_folder_read: bool,
     /// What the second wall around this process lacks, each with why; empty where it is whole.
     pub wall_lacks: Vec<String>,
-    /// Why this host could not tell, after it died, of which plugin, if it could not.
+    /// Why this host would not know, after a crash, which plugin caused it; `None` if it would.
     pub deaths_not_remembered: Option<String>,
     /// Who else than this user and root may write to the plugins folder, or to what is loaded from
     /// it, and what to do about it; `None` if nobody may.
@@ -67,8 +67,8 @@ pub struct PluginSnapshot {
     pub is_file_removed: bool,
     /// Why the file now in the folder was refused, if it was; the version before it runs on.
     pub refused_file: Option<String>,
-    /// The version that an operator pinned on this host, if one did: it runs whatever lies in the
-    /// folder.
+    /// The version that an operator pinned on this host, if one did: it runs, whatever file is in
+    /// the folder.
     pub pinned: Option<String>,
     /// Why its settings were refused, if they were; those before them stay in use, if there were
     /// any.
@@ -99,12 +99,12 @@ impl HostStatus {
         }
     }
 
-    /// The same, telling whether the host's deaths are remembered.
+    /// The same, showing whether the host's deaths are remembered.
     pub(crate) fn remembering(self, marks: Marks) -> Self {
         Self { marks, ..self }
     }
 
-    /// The same, telling how Kinesis is spoken to.
+    /// The same, showing the wire format used with Kinesis.
     pub(crate) fn speaking(self, wire: Wire) -> Self {
         let wire = Some(wire);
         Self { wire, ..self }
@@ -127,8 +127,8 @@ impl HostStatus {
         }
     }
 
-    /// A plugin has begun to serve a stream. What was told of the plugin alone, before it had one,
-    /// is told no more.
+    /// A plugin has begun to serve a stream. Drops the entry that was shown while the plugin had no
+    /// stream.
     pub(crate) fn started(&self, plugin: &PluginName, stream: &StreamConfig) {
         let mut plugins = self.lock();
         let pinned = plugins
@@ -155,7 +155,7 @@ impl HostStatus {
         }
     }
 
-    /// The worker for the stream labelled `label` fell: what it told of itself is over.
+    /// The worker for the stream labelled `label` fell: drops the status that it reported.
     pub(crate) fn not_served(&self, label: &str, reason: &str) {
         if let Some(entry) = self.lock().get_mut(label) {
             entry.board = StatusBoard::default();
@@ -177,8 +177,7 @@ impl HostStatus {
         });
     }
 
-    /// A file that was refused is gone, and with it what was told of it; a plugin that runs is told
-    /// of as before.
+    /// A refused file is gone, and so is its refusal. The entry of a running plugin stays.
     pub(crate) fn refused_file_gone(&self, plugin: &str) {
         let mut plugins = self.lock();
         plugins.retain(|label, entry| !is_label_of(label, plugin) || entry.stream.is_some());

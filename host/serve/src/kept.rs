@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use shardmill_config::files;
+use shardmill_config::{Config, files};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::{beside_cache, digest_of};
 
@@ -17,11 +17,11 @@ use crate::component::{read_signature, signature_of};
 
 /// Of the folder's name, behind that of compiled plugins.
 const ENDING: &str = ".kept";
-/// For the owner only: it is run without being looked at again.
+/// For the owner only, since its content is run without another check.
 const MODE: u32 = 0o700;
 /// Versions of a plugin that are kept: what runs, and two to go back to.
 const VERSIONS_MAX: usize = 3;
-/// Holds the digest of the version that is to run, whatever lies in the folder.
+/// Holds the digest of the version to run, whatever file is in the folder.
 const PINNED: &str = "pinned";
 /// A digest, and a line break.
 const PINNED_BYTES_MAX: u64 = 100;
@@ -46,6 +46,12 @@ pub struct KeptVersion {
 }
 
 impl Kept {
+    /// Where a host with this configuration keeps versions, if it has a folder for such things.
+    pub(crate) fn of_host(config: &Config) -> Option<Self> {
+        let cache = config.host.cache.folder().ok()?;
+        Some(Self::beside(cache, config.host.plugin_bytes_max))
+    }
+
     /// Beside the folder of compiled plugins.
     pub fn beside(cache: &Path, bytes_max: u64) -> Self {
         Self {
@@ -54,8 +60,8 @@ impl Kept {
         }
     }
 
-    /// Keeps what lies at `file`, if that is the version still, as the newest; false if it is
-    /// another by now, or is kept already.
+    /// Keeps `file` as the newest version, if it still has that digest. False if it is another
+    /// version by now, or is kept already.
     pub fn keep(&self, name: &PluginName, digest: &PluginDigest, file: &Path) -> io::Result<bool> {
         let own = self.of(name);
         let path = own.join(file_name(digest));
@@ -82,7 +88,7 @@ impl Kept {
             }
         }
         write_whole(&path, &bytes)?;
-        // In this order: there is one at any time.
+        // Last, so that at least one version is there at any time.
         self.forget_old(name)?;
         Ok(true)
     }
@@ -102,8 +108,8 @@ impl Kept {
         Ok(())
     }
 
-    /// What is kept of a plugin, the last that worked well first; whether the bytes are whole is
-    /// not looked at.
+    /// The kept versions of a plugin, the last that worked well first. Does not check whether their
+    /// bytes are whole.
     pub fn versions(&self, name: &PluginName) -> Vec<KeptVersion> {
         let entries = std::fs::read_dir(self.of(name))
             .into_iter()
@@ -133,7 +139,7 @@ impl Kept {
         Some((newest.digest, newest.path))
     }
 
-    /// Whether what lies there is that version.
+    /// Whether the file's bytes are that version.
     pub fn is_whole(&self, version: &KeptVersion) -> bool {
         files::read(&version.path, self.bytes_max)
             .is_ok_and(|bytes| digest_of(&bytes) == version.digest)
@@ -159,7 +165,7 @@ impl Kept {
         }
     }
 
-    /// Every plugin of which something is kept, or pinned.
+    /// Every plugin with a kept or pinned version.
     pub fn plugins(&self) -> Vec<PluginName> {
         let entries = std::fs::read_dir(&self.folder)
             .into_iter()
@@ -170,7 +176,7 @@ impl Kept {
             .collect()
     }
 
-    /// Has hosts with this cache run a version, which must be kept.
+    /// Makes hosts with this cache run a version, which must be kept.
     pub fn pin(&self, name: &PluginName, digest: &PluginDigest) -> io::Result<()> {
         write_whole(
             &self.of(name).join(PINNED),
@@ -186,7 +192,7 @@ impl Kept {
         }
     }
 
-    /// Where all of it lies.
+    /// The folder of all kept versions.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -196,7 +202,7 @@ impl Kept {
     }
 }
 
-/// Nobody sees a part of it.
+/// Replaces the file at once, so that nobody reads a part of it.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension("fresh");
     std::fs::write(&fresh, bytes)?;

@@ -1,5 +1,5 @@
 //! Metrics to be scraped. What is measured for a histogram is kept, value by value, until it is
-//! counted into its bucket: a thread of its own does that, whether anybody scrapes or not.
+//! counted into its bucket: a separate thread does that, whether anything scrapes or not.
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};

@@ -10,7 +10,7 @@ pub(crate) const BUFFER_LIMIT: &str = "shardmill_buffer_limit_bytes";
 /// Whether a plugin is ready: 1 or 0. Labels: plugin.
 pub(crate) const READY: &str = "shardmill_ready";
 
-/// The commit that was built, where whoever built it said so.
+/// The commit that was built, if the build named it.
 pub const COMMIT: &str = match option_env!("SHARDMILL_COMMIT") {
     Some(commit) => commit,
     None => "unknown",

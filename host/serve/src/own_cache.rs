@@ -1,14 +1,14 @@
-//! Where a host keeps what outlives it, if nobody said: in a folder of its own, as long as that can
-//! be used.
+//! Where a host keeps what outlives it unless the operator says so: in its own folder, as long as
+//! that can be used.
 
 use std::path::Path;
 
 use shardmill_config::{CachePlace, Config};
 use shardmill_wasm::try_cache;
 
-/// The place for a host whose configuration was read from `file`. One that the operator named is
-/// not tried: a host that cannot use it does not start. One that nobody named must not keep a host
-/// from starting.
+/// The place for a host whose configuration was read from `file`. A folder that the operator named
+/// is not tested here: a host that cannot use it does not start. A default folder must never
+/// prevent a start.
 pub fn own_cache(config: &Config, file: &Path) -> CachePlace {
     if config.host.cache != CachePlace::Unset {
         return config.host.cache.clone();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginName;
@@ -19,6 +20,9 @@ use tokio::sync::watch;
 use shardmill_config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
 use shardmill_sinks::{OwnSinks, Router};
 
+use crate::clock::BootClock;
+use crate::metrics::BUFFER_LIMIT;
+
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -33,6 +37,15 @@ pub(crate) struct Parts {
     pub(crate) streams: HashMap<StreamRef, SharedStream>,
     /// Reads instead of Kinesis, on trial.
     pub(crate) reader: Option<Arc<dyn StreamReader>>,
+}
+
+/// What the workers of one plugin share.
+#[derive(Clone)]
+pub(crate) struct PluginParts {
+    pub(crate) budget: ByteShare,
+    /// The newest version that is offered.
+    pub(crate) versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
+    pub(crate) rollout: SharedRollout,
 }
 
 /// A plugin's settings, and whether a manifest has a part in them.
@@ -71,7 +84,7 @@ pub enum Sinks {
 }
 
 impl Sinks {
-    /// For one worker, which waits for no sink that only others use.
+    /// The sinks for one worker. It does not wait for sinks that only others use.
     fn for_worker(&self) -> Arc<dyn Sink> {
         match self {
             Self::Configured(router) => Arc::new(OwnSinks::new(Arc::clone(router))),
@@ -81,8 +94,34 @@ impl Sinks {
 }
 
 impl Parts {
-    /// All settings of a plugin, its manifest read anew: a small file, read at most when it
-    /// changed. The error says what to mend, and where.
+    /// `reader` reads instead of Kinesis, if there is one.
+    pub(crate) fn new(
+        config: Config,
+        clients: &AwsClients,
+        outputs: Outputs,
+        reader: Option<Arc<dyn StreamReader>>,
+    ) -> anyhow::Result<Self> {
+        let buffer_bytes = config.host.buffer_bytes;
+        let Some(budget) = ByteBudget::new(buffer_bytes) else {
+            bail!("host.buffer is too small: one GetRecords reply may hold 10 MiB");
+        };
+        ::metrics::gauge!(BUFFER_LIMIT).set(buffer_bytes as f64);
+        Ok(Self {
+            ring: RingBudget::of(&budget, buffer_bytes),
+            budget,
+            streams: HashMap::new(),
+            reader,
+            destinations: outputs.names,
+            sinks: outputs.sinks,
+            dead_letters: outputs.dead_letters,
+            clock: Arc::new(BootClock),
+            clients: clients.for_leases_of(config.leases.duration),
+            config,
+        })
+    }
+
+    /// All settings of a plugin. Reads its manifest again: a small file, read only when it changed.
+    /// The error says what to fix, and where.
     pub(crate) fn settings(&self, name: &PluginName) -> Result<Settings, String> {
         let manifest = Manifest::read(&Manifest::path_in(&self.config.plugins, name));
         let manifest = manifest.map_err(|error| error.to_string())?;
@@ -124,43 +163,37 @@ impl Parts {
         Ok(share)
     }
 
-    /// Ports and settings of the worker for one stream of a plugin.
-    pub(crate) fn worker(
-        &mut self,
-        settings: &PluginConfig,
-        stream: &StreamConfig,
-        budget: ByteShare,
-        (versions, rollout): (watch::Receiver<Arc<dyn ProcessorFactory>>, SharedRollout),
-    ) -> (Ports, WorkerOptions) {
+    /// The ports of the worker for one stream of a plugin.
+    pub(crate) fn ports(&mut self, stream: &StreamConfig, plugin: PluginParts) -> Ports {
         let application = stream.application.as_str();
-        let ports = Ports {
+        let dynamodb = &self.clients.dynamodb;
+        let fan_out = KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream)
+            .speaking(self.clients.wire.clone());
+        Ports {
+            subscriptions: Some(Arc::new(fan_out)),
+            store: Arc::new(LeaseTable::new(dynamodb.clone(), application)),
+            coordinator: Arc::new(CoordinatorTable::new(dynamodb.clone(), application)),
             reader: self.reader(&stream.stream),
-            subscriptions: Some(Arc::new(
-                KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream)
-                    .speaking(self.clients.wire.clone()),
-            )),
-            store: Arc::new(LeaseTable::new(self.clients.dynamodb.clone(), application)),
-            coordinator: Arc::new(CoordinatorTable::new(
-                self.clients.dynamodb.clone(),
-                application,
-            )),
             sink: self.sinks.for_worker(),
             dead_letters: Arc::clone(&self.dead_letters),
             clock: Arc::clone(&self.clock),
-            budget,
-            versions,
-            rollout,
+            budget: plugin.budget,
+            versions: plugin.versions,
+            rollout: plugin.rollout,
             freezer: Freezer::never(),
-        };
-        let config = &self.config;
-        let options = WorkerOptions {
+        }
+    }
+
+    /// The settings of the worker for one stream of a plugin.
+    pub(crate) fn options(&self, settings: &PluginConfig, stream: &StreamConfig) -> WorkerOptions {
+        WorkerOptions {
             plugin: stream.label.clone(),
-            application: application.to_owned(),
+            application: stream.application.clone(),
             stream: stream.stream.name().clone(),
-            worker: config.worker_id.clone(),
+            worker: self.config.worker_id.clone(),
             initial_position: stream.initial_position,
-            leases: config.leases,
-            reads: config.reads,
+            leases: self.config.leases,
+            reads: self.config.reads,
             retrieval: stream.retrieval.clone(),
             batches: settings.batches,
             checkpoints: settings.checkpoints,
@@ -172,11 +205,10 @@ impl Parts {
             keeps_state: settings.permissions.state,
             permissions: Arc::new(settings.permissions.clone()),
             rollout: settings.rollout,
-        };
-        (ports, options)
+        }
     }
 
-    /// What decides which versions of a plugin its shards run, on all its streams.
+    /// The rollout that decides which version each shard of a plugin runs, on all its streams.
     pub(crate) fn rollout(&self, name: &PluginName, settings: &PluginConfig) -> SharedRollout {
         SharedRollout::new(
             name.clone(),
@@ -205,7 +237,7 @@ impl Parts {
         Arc::new(shared.reader())
     }
 
-    /// Where the fleets of a plugin's streams are told of its versions.
+    /// The tables through which the fleets of a plugin's streams learn about its versions.
     pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<Arc<dyn Coordinator>> {
         let table = |stream: &StreamConfig| -> Arc<dyn Coordinator> {
             Arc::new(CoordinatorTable::new(

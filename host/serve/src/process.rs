@@ -1,5 +1,5 @@
-//! What this process uses, under the names that everybody knows. Each is asked for when the page is
-//! written; what the system does not tell is left out.
+//! What this process uses, under the usual metric names. Each value is read when the page is
+//! written; those that the system does not provide are left out.
 
 use std::fmt::{Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};

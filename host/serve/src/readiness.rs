@@ -4,23 +4,23 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use shardmill_core::plugin::is_label_of;
-use shardmill_worker::{ShardState, ShardStatus, Why, WorkerStatus};
+use shardmill_worker::{ShardState, ShardStatus, StageStatus, Why, WorkerStatus};
 
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::metrics::READY;
 
-/// Failures in a row that are no hiccup any more.
+/// Failures in a row that are more than a hiccup.
 const FAILURES_MIN: u32 = 3;
-/// What nothing is known to fail of, but takes long, is shown much sooner; from here on it counts
-/// as not getting on.
+/// How long something may take without a known failure before it counts as a lack of progress. The
+/// status page shows it much sooner.
 const LONG: Duration = Duration::from_secs(15);
 
 /// Why the host is not ready, or why `plugin` is not if one is named; nothing if it is.
 ///
 /// Ready is a host that has read its folder, and whose every plugin is served by a worker that
-/// writes its heartbeat, sees its leases, can take them, and gets on with a shard if it holds any.
-/// A version that was refused beside one that runs is no reason, nor is one shard that stands while
-/// others move.
+/// writes its heartbeat, sees its leases, can take them, and makes progress on a shard if it holds
+/// any. A refused version beside a running one is not a reason, nor is one shard that is stuck
+/// while others progress.
 pub(crate) fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
     if !host.is_folder_read {
@@ -42,8 +42,8 @@ pub(crate) fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> 
     reasons
 }
 
-/// The same as series, for whoever alerts by metrics. Made of what is there at this moment, so none
-/// is left of a plugin that is gone.
+/// The same as series, for alerts by metrics. Made from the current snapshot, so none is left of a
+/// plugin that is gone.
 pub(crate) fn as_metrics(host: &HostSnapshot) -> String {
     let mut text = format!(
         "# HELP {READY} 1 while the plugin is served as it should be; /ready says why not\n"
@@ -73,56 +73,67 @@ fn not_served(plugin: &PluginSnapshot) -> Option<String> {
         return Some(format!("not served: {why}"));
     }
     if plugin.stream.is_none() {
-        let refusal = plugin
-            .refused_settings
-            .as_ref()
-            .or(plugin.refused_file.as_ref());
-        return Some(refusal.map_or_else(
-            || "not started yet".to_owned(),
-            |why| format!("refused: {why}"),
-        ));
+        return Some(not_started(plugin));
     }
     let worker = &plugin.worker;
     if let Some(why) = worker.cannot_write.as_ref().or(worker.pass_error.as_ref()) {
         return Some(why.clone());
     }
-    let waits_on = worker
-        .waits_on
-        .as_ref()
-        .map(|stage| (&stage.what, stage.since.elapsed()));
     if worker.passes == 0 {
-        let seconds = |waited: Duration| Duration::from_secs(waited.as_secs());
-        let told = waits_on
-            .map(|(what, waited)| format!(": {what}, for {:?}", seconds(waited)))
-            .unwrap_or_default();
-        return Some(format!("has not read its leases yet{told}"));
+        return Some(no_pass_yet(worker));
     }
-    if let Some((what, waited)) = waits_on.filter(|(_, waited)| *waited >= LONG) {
-        return Some(format!(
-            "{what} has taken more than {:?}",
-            Duration::from_secs(waited.as_secs())
-        ));
+    slow(worker)
+        .or_else(|| silent(worker))
+        .or_else(|| standing(worker))
+}
+
+fn not_started(plugin: &PluginSnapshot) -> String {
+    let refusal = plugin.refused_settings.as_ref();
+    match refusal.or(plugin.refused_file.as_ref()) {
+        Some(why) => format!("refused: {why}"),
+        None => "not started yet".to_owned(),
     }
-    silent(worker).or_else(|| standing(worker))
+}
+
+fn no_pass_yet(worker: &WorkerStatus) -> String {
+    match &worker.waits_on {
+        Some(StageStatus { what, since }) => format!(
+            "has not read its leases yet: {what}, for {:?}",
+            in_seconds(since.elapsed())
+        ),
+        None => "has not read its leases yet".to_owned(),
+    }
+}
+
+/// Why its pass takes long.
+fn slow(worker: &WorkerStatus) -> Option<String> {
+    let StageStatus { what, since } = worker.waits_on.as_ref()?;
+    let waited = since.elapsed();
+    (waited >= LONG).then(|| format!("{what} has taken more than {:?}", in_seconds(waited)))
 }
 
 fn silent(worker: &WorkerStatus) -> Option<String> {
-    let age = worker
-        .heartbeat_age()
-        .filter(|age| *age > worker.lease_duration)?;
-    let why = worker
-        .heartbeat_error
-        .as_ref()
-        .map(|error| format!(": {error}"))
-        .unwrap_or_default();
+    let age = worker.heartbeat_age()?;
+    if age <= worker.lease_duration {
+        return None;
+    }
+    let why = match &worker.heartbeat_error {
+        Some(error) => format!(": {error}"),
+        None => String::new(),
+    };
     Some(format!(
         "no heartbeat was written for {:?}{why}",
-        Duration::from_secs(age.as_secs())
+        in_seconds(age)
     ))
 }
 
-/// Why none of the shards that are held gets on; or why one does not whose children the table keeps
-/// back, so that nobody reads them.
+/// Without fractions of a second.
+fn in_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs())
+}
+
+/// Why no held shard makes progress; or why one is stuck whose children have no rows yet, so that
+/// nobody reads them.
 fn standing(worker: &WorkerStatus) -> Option<String> {
     let held: Vec<_> = worker
         .shards
@@ -166,7 +177,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use shardmill_core::lease::Checkpoint;
-    use shardmill_worker::{BlockedStatus, StageStatus};
+    use shardmill_worker::BlockedStatus;
     use tokio::time::Instant;
 
     use super::*;

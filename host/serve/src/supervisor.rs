@@ -4,18 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_config::{OnRemove, StreamConfig};
+use shardmill_config::{OnRemove, PluginConfig, StreamConfig};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_wasm::folder::FolderEvent;
-use shardmill_wasm::{Marks, Plugin};
+use shardmill_wasm::folder::{FolderEvent, Refusal};
+use shardmill_wasm::{Marks, Plugin, Runtime};
 use shardmill_worker::{Ports, SharedRollout, StatusBoard, Worker, WorkerError, WorkerOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::host_status::HostStatus;
-use crate::parts::{Parts, Settings};
+use crate::kept::Kept;
+use crate::parts::{Parts, PluginParts, Settings};
 
 mod deadly;
 mod fall_back;
@@ -24,9 +25,9 @@ mod pins;
 mod refused;
 
 use deadly::Deadly;
-pub(crate) use fall_back::FallBack;
+use fall_back::FallBack;
 use keep_serving::{End, Told, keep_serving};
-pub(crate) use pins::Pins;
+use pins::Pins;
 use refused::RefusedFiles;
 
 type Version = Arc<dyn ProcessorFactory>;
@@ -40,7 +41,7 @@ pub(crate) struct Supervisor {
     parts: Parts,
     status: HostStatus,
     running: HashMap<PluginName, Running>,
-    /// Versions that could not be started, for when their settings are mended.
+    /// Versions that could not be started. They start once their settings are fixed.
     waiting: HashMap<PluginName, Version>,
     workers: JoinSet<Ended>,
     /// Where there is a place to keep versions.
@@ -52,7 +53,7 @@ pub(crate) struct Supervisor {
     pins: Option<Pins>,
 }
 
-/// No plugin is served any more, and none may be started again by this process.
+/// No plugin is served any longer, and this process may not start one again.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no plugin is left to serve: {last} was the last, and the log says why it is no longer served"
@@ -64,8 +65,7 @@ pub struct NothingLeft {
 /// A plugin at work.
 struct Running {
     versions: watch::Sender<Version>,
-    /// Outlives workers that are started anew with other settings: a version under trial stays
-    /// under trial.
+    /// Outlives workers that are restarted with new settings: a version on trial stays on trial.
     rollout: SharedRollout,
     settings: Settings,
     stop: CancellationToken,
@@ -77,7 +77,7 @@ struct Running {
 
 /// A stream of a plugin, and what each worker for it is made of.
 struct Served {
-    label: PluginName,
+    stream: StreamConfig,
     ports: Ports,
     options: WorkerOptions,
     status: HostStatus,
@@ -88,10 +88,10 @@ struct Served {
 /// A plugin that is about to start.
 struct Made {
     running: Running,
-    served: Vec<(StreamConfig, Served)>,
+    served: Vec<Served>,
 }
 
-/// A stream that is served no more.
+/// A stream that is no longer served.
 struct Ended {
     name: PluginName,
     label: PluginName,
@@ -99,23 +99,21 @@ struct Ended {
 }
 
 impl Supervisor {
-    pub(crate) fn new(
-        parts: Parts,
-        status: HostStatus,
-        fall_back: Option<FallBack>,
-        pins: Option<Pins>,
-        marks: Marks,
-    ) -> Self {
-        let (running, waiting) = (HashMap::new(), HashMap::new());
-        let deadly = Deadly::new(marks);
+    pub(crate) fn new(parts: Parts, status: HostStatus, runtime: &Runtime, marks: Marks) -> Self {
+        let config = &parts.config;
+        let kept = Kept::of_host(config);
+        let fall_back = kept
+            .clone()
+            .map(|kept| FallBack::new(kept, runtime.clone(), config.clone()));
+        let pins = kept.map(|kept| Pins::new(kept, runtime.clone(), config.clone()));
         Self {
             parts,
             status,
-            running,
-            waiting,
+            running: HashMap::new(),
+            waiting: HashMap::new(),
             workers: JoinSet::new(),
             fall_back,
-            deadly,
+            deadly: Deadly::new(marks),
             refused: RefusedFiles::default(),
             pins,
         }
@@ -184,16 +182,7 @@ impl Supervisor {
                 file,
                 reason,
                 keeps,
-            } => {
-                // What the folder loaded last may have been rolled back since, or never started.
-                if let Some(kept) = self.runs(&file).or(keeps) {
-                    tracing::warn!(file, %reason, %kept, "plugin file refused, the previous \
-                        version keeps running");
-                } else {
-                    tracing::warn!(file, %reason, "plugin file refused");
-                }
-                self.file_refused(&file, &reason);
-            }
+            } => self.refused(&file, &reason, keeps),
             FolderEvent::ManifestChanged { name } => self.manifest_changed(&name),
             FolderEvent::Writers { told } => {
                 if let Some(who) = &told {
@@ -203,6 +192,18 @@ impl Supervisor {
             }
             FolderEvent::FirstScanDone => self.status.folder_read(),
         }
+    }
+
+    /// A file was refused. `keeps` is the version that the folder loaded before it.
+    fn refused(&mut self, file: &str, reason: &Refusal, keeps: Option<PluginDigest>) {
+        // What the folder loaded last may have been rolled back since, or never started.
+        if let Some(kept) = self.runs(file).or(keeps) {
+            tracing::warn!(file, %reason, %kept, "plugin file refused, the previous \
+                version keeps running");
+        } else {
+            tracing::warn!(file, %reason, "plugin file refused");
+        }
+        self.file_refused(file, reason);
     }
 
     /// The version that runs of the plugin whose file this is.
@@ -255,9 +256,9 @@ impl Supervisor {
         };
         self.waiting.remove(name);
         self.status.settings_accepted(name.as_str());
-        for (stream, served) in served {
-            self.status.started(name, &stream);
-            let (name, label) = (name.clone(), stream.label);
+        for served in served {
+            self.status.started(name, &served.stream);
+            let (name, label) = (name.clone(), served.stream.label.clone());
             let serving = Box::pin(served.run());
             self.workers.spawn(async move {
                 Ended {
@@ -283,23 +284,15 @@ impl Supervisor {
         let (versions, offered) = watch::channel(Arc::clone(version));
         let rollout = rollout.unwrap_or_else(|| self.parts.rollout(name, &settings.plugin));
         rollout.set_policy(self.policy(name, settings.plugin.rollout));
-        let (share, stop) = (self.parts.share(name)?, CancellationToken::new());
+        let shared = PluginParts {
+            budget: self.parts.share(name)?,
+            versions: offered,
+            rollout: rollout.clone(),
+        };
+        let stop = CancellationToken::new();
         let mut served = Vec::new();
         for stream in &settings.plugin.streams {
-            let versions = (offered.clone(), rollout.clone());
-            let (ports, options) =
-                self.parts
-                    .worker(&settings.plugin, stream, share.clone(), versions);
-            Worker::check(&ports, &options).map_err(|error| error.to_string())?;
-            let of_stream = Served {
-                label: stream.label.clone(),
-                ports,
-                options,
-                status: self.status.clone(),
-                stop: stop.clone(),
-                drain_limit: self.parts.drain_limit(),
-            };
-            served.push((stream.clone(), of_stream));
+            served.push(self.served(&settings.plugin, stream, shared.clone(), &stop)?);
         }
         let running = Running {
             versions,
@@ -312,8 +305,28 @@ impl Supervisor {
         Ok(Made { running, served })
     }
 
-    /// The plugin's settings as they stand now, unless what they name is another plugin's: two
-    /// would fence each other.
+    fn served(
+        &mut self,
+        settings: &PluginConfig,
+        stream: &StreamConfig,
+        shared: PluginParts,
+        stop: &CancellationToken,
+    ) -> Result<Served, String> {
+        let ports = self.parts.ports(stream, shared);
+        let options = self.parts.options(settings, stream);
+        Worker::check(&ports, &options).map_err(|error| error.to_string())?;
+        Ok(Served {
+            stream: stream.clone(),
+            ports,
+            options,
+            status: self.status.clone(),
+            stop: stop.clone(),
+            drain_limit: self.parts.drain_limit(),
+        })
+    }
+
+    /// The plugin's current settings. Refused if they name an application of another plugin: the
+    /// two would fence each other.
     fn settings(&self, name: &PluginName) -> Result<Settings, String> {
         let settings = self.parts.settings(name)?;
         for (other, running) in self.running.iter().filter(|(other, _)| *other != name) {
@@ -329,7 +342,7 @@ impl Supervisor {
         Ok(settings)
     }
 
-    /// Harms no other plugin, and is told on the status page.
+    /// Reports the problem on the status page. Other plugins are not affected.
     fn refuse(&self, name: &PluginName, problem: &str) {
         tracing::error!(plugin = %name, problem, "the plugin's settings are invalid, not starting it");
         self.status.settings_refused(name.as_str(), problem);
@@ -345,15 +358,11 @@ impl Supervisor {
         let Some(running) = self.running.get_mut(name) else {
             return;
         };
-        let settings = settings.and_then(|settings| {
-            settings.refuse_other_contract(running.versions.borrow().as_ref())?;
-            Ok(settings)
-        });
         if running.stop.is_cancelled() {
             // It stops for good, or is about to start with what the manifest says by then.
             return;
         }
-        match settings {
+        match settings.and_then(|settings| running.accept(settings)) {
             Ok(settings) if settings == running.settings => {
                 self.status.settings_accepted(name.as_str());
             }
@@ -369,9 +378,7 @@ impl Supervisor {
             Ok(_) => {
                 tracing::info!(plugin = %name, "manifest changed, draining to restart with the \
                     new settings");
-                let version = Arc::clone(&running.versions.borrow());
-                running.next = Some(version);
-                running.stop.cancel();
+                running.restart();
             }
             Err(problem) => {
                 tracing::warn!(plugin = %name, problem, "manifest refused, the previous settings stay in use");
@@ -388,7 +395,7 @@ impl Supervisor {
             self.parts.on_remove()
         };
         let Some(running) = self.running.get_mut(name) else {
-            // It was loaded and never started, for its settings.
+            // It was loaded but never started, because of its settings.
             return self.status.refused_file_gone(name.as_str());
         };
         running.next = None;
@@ -411,7 +418,7 @@ impl Supervisor {
         ended: Result<Ended, tokio::task::JoinError>,
     ) -> Result<(), NothingLeft> {
         let Ok(Ended { name, label, end }) = ended else {
-            // Each worker has a task of its own below the one that ended.
+            // A worker that panics ends only its own task, below this one.
             tracing::error!("a task that serves a plugin panicked; restart the host");
             return Ok(());
         };
@@ -432,8 +439,8 @@ impl Supervisor {
                 self.start(&name, version, Some(rollout));
             }
         }
-        // One that fell for good was the last: a process that lives on would only look as if it
-        // served something.
+        // The last stream fell for good. A process that lives on would only look as if it served
+        // something.
         let is_over = end == End::Fallen && self.workers.is_empty();
         if is_over {
             Err(NothingLeft {
@@ -462,7 +469,7 @@ impl Supervisor {
 async fn next_load(
     fall_back: &mut Option<FallBack>,
 ) -> Option<(PluginName, anyhow::Result<Plugin>)> {
-    // A load that panicked says nothing, and the plugin stays as it is.
+    // If the load panicked, the plugin stays as it is.
     fall_back.as_mut()?.loads.join_next().await?.ok()
 }
 
@@ -473,19 +480,41 @@ async fn next_pinned(
     pins.as_mut()?.loads.join_next().await?.ok()
 }
 
+// === impl Running ===
+
+impl Running {
+    /// Refuses new settings that the running version does not fit.
+    fn accept(&self, settings: Settings) -> Result<Settings, String> {
+        settings.refuse_other_contract(self.versions.borrow().as_ref())?;
+        Ok(settings)
+    }
+
+    /// Drains its workers, to start the same version again once they have ended.
+    fn restart(&mut self) {
+        self.next = Some(Arc::clone(&self.versions.borrow()));
+        self.stop.cancel();
+    }
+}
+
+// === impl Served ===
+
 impl Served {
     async fn run(self) -> End {
         let stop = self.stop.clone();
-        Box::pin(keep_serving(self.label.as_str(), &self, &stop, || {
-            self.worker()
-        }))
+        Box::pin(keep_serving(
+            self.stream.label.as_str(),
+            &self,
+            &stop,
+            || self.worker(),
+        ))
         .await
     }
 
     /// A worker that has not run yet.
     fn worker(&self) -> impl Future<Output = Result<(), WorkerError>> + Send + use<> {
         let board = StatusBoard::default();
-        self.status.serving(self.label.as_str(), board.clone());
+        self.status
+            .serving(self.stream.label.as_str(), board.clone());
         let worker = Worker::new(self.ports.clone(), self.options.clone(), board);
         let (stop, drain_limit) = (self.stop.clone(), self.drain_limit);
         async move { worker?.run(stop, drain_limit).await }
@@ -494,6 +523,6 @@ impl Served {
 
 impl Told for Served {
     fn not_served(&self, reason: &str) {
-        self.status.not_served(self.label.as_str(), reason);
+        self.status.not_served(self.stream.label.as_str(), reason);
     }
 }

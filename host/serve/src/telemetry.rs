@@ -1,4 +1,4 @@
-//! Logs to standard error. Nothing in this process waits for who reads it.
+//! Logs to standard error. Nothing in this process waits for a reader of it.
 
 use std::io::{IsTerminal, Write};
 use std::sync::OnceLock;
@@ -17,11 +17,11 @@ pub(crate) mod metrics;
 use fields::write_field;
 use log_queue::LogQueue;
 
-/// How long the end of the process waits for the last lines to be read. 1 s: who reads at all has
-/// read them by then.
+/// How long the process waits at its end for the last lines to be read. A reader that is alive has
+/// read them within 1 s.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
 
-/// The way to standard error, of which the process has one.
+/// The process's one queue to standard error.
 static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 /// How logs look.
@@ -34,16 +34,15 @@ pub enum LogFormat {
 }
 
 /// What is logged unless `SHARDMILL_LOG` or `RUST_LOG` says otherwise: our own state changes,
-/// others' warnings. Not those of wasmtime-wasi-http: it warns of whatever nonsense a guest passes
-/// to it, as often as that does. A name stands for all that begin so: `shardmill` for each crate of
-/// ours.
+/// others' warnings. But not those of wasmtime-wasi-http, which warns whenever a guest passes
+/// nonsense to it. A name covers all that begin with it: `shardmill` covers each of our crates.
 const DEFAULT_FILTER: &str =
     "warn,aws_config=error,dynoxide=error,wasmtime_wasi_http=off,ferrokinesis=error,shardmill=info";
 
-/// The same for commands in which the host is a means: only what a plugin logs, and errors.
+/// The same for commands that run a host for another purpose: only what a plugin logs, and errors.
 const QUIET_FILTER: &str = "error,wasmtime_wasi_http=off,shardmill::guest=info";
 
-/// What is to be logged, by the operator's word, which cannot be used.
+/// A log filter that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{VARIABLE}={said:?} is not a log filter: {problem}; write it like {VARIABLE}=debug or \
@@ -60,7 +59,8 @@ const VARIABLE: &str = "SHARDMILL_LOG";
 /// Starts logging; standard output is left to records. Called once, by `main`.
 ///
 /// # Errors
-/// The variable for it makes no sense: whoever set it would look for lines that never come.
+/// The variable that filters the log cannot be used. Its author would wait for lines that never
+/// come.
 pub fn start_logging(format: LogFormat, is_quiet: bool) -> Result<(), BadLogFilter> {
     let filter = match said(VARIABLE) {
         Some(said) => Some(filter_of(&said)?),
@@ -89,13 +89,13 @@ pub fn start_logging(format: LogFormat, is_quiet: bool) -> Result<(), BadLogFilt
     Ok(())
 }
 
-/// What a variable says; one that is empty says nothing.
+/// The value of a variable, unless it is empty.
 fn said(variable: &str) -> Option<String> {
     let said = std::env::var_os(variable)?.to_string_lossy().into_owned();
     (!said.is_empty()).then_some(said)
 }
 
-/// On a terminal, unless whoever sits there said otherwise (no-color.org).
+/// On a terminal, unless its user opted out (no-color.org).
 fn has_colors() -> bool {
     std::io::stderr().is_terminal() && said("NO_COLOR").is_none()
 }
@@ -124,7 +124,7 @@ fn is_known(word: &str) -> bool {
     word.starts_with("shardmill") || word.parse::<tracing::level_filters::LevelFilter>().is_ok()
 }
 
-/// Without a thread to write for it, logging waits for who reads, as everywhere.
+/// Without a writer thread, logging waits for the reader, as it does in most programs.
 fn writer() -> BoxMakeWriter {
     let Ok(queue) = LogQueue::start(std::io::stderr(), tell_dropped) else {
         return BoxMakeWriter::new(std::io::stderr);
@@ -145,8 +145,8 @@ fn tell_dropped(lines: u64) {
     );
 }
 
-/// Says something to people on standard error, beside the log and in its order, with nothing in it
-/// that steers a terminal. What nobody reads within a moment is cut.
+/// Says something to people on standard error, beside the log and in its order, without characters
+/// that control a terminal. What is not read within a moment is cut.
 pub fn tell(text: &str) {
     let text = format!("{}\n", printable(text));
     let Some(queue) = QUEUE.get() else {

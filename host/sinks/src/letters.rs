@@ -8,7 +8,7 @@ mod seen;
 mod source;
 mod storing;
 
-pub use envelope::{Fragment, LETTER_VERSION, LetterError, Piece, encode};
+pub use envelope::{Fragment, LETTER_VERSION, LetterError, encode};
 pub use input::{InputError, Item, LetterInput};
 #[cfg(test)]
 pub(crate) use join::Joiner;

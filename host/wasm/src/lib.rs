@@ -52,7 +52,7 @@ pub use engine::{EngineError, Metering};
 pub use http::{Endpoint, HttpOptions};
 pub use load::{
     BytesKind, Integrity, IntegrityError, IntegrityRules, InvalidKey, LoadError, PublicKey,
-    SignedVersions, digest_of,
+    digest_of,
 };
 pub use marks::Marks;
 pub use plugin::Plugin;

@@ -11,7 +11,5 @@ pub(crate) mod world;
 
 pub use bytes_kind::BytesKind;
 pub use digest::digest_of;
-pub use integrity::{
-    Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey, SignedVersions,
-};
+pub use integrity::{Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey};
 pub use load_error::LoadError;

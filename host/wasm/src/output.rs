@@ -1,5 +1,5 @@
-//! What a guest writes, held within bounds until the host passes it on: output, log lines and
-//! measurements.
+//! What a guest writes (output, log lines and measurements), kept within limits until the host
+//! passes it on.
 
 mod emit_buffer;
 mod guest_log;

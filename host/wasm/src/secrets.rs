@@ -1,5 +1,5 @@
-//! The secrets of one instance. Read when it is made, so that a new instance has the value that is
-//! valid now; never shown.
+//! The secrets of one instance. Read when the instance is made, so that each new one has the
+//! current values. Never shown.
 
 pub(crate) mod redactor;
 
@@ -13,8 +13,8 @@ use shardmill_core::plugin::{ProcessorError, SecretSource};
 
 /// Largest value. A key with its chain of certificates has some 10 KB.
 const BYTES_MAX: u64 = 64 << 10;
-/// Shortest value, in characters. A shorter one could not be told from ordinary text where it must
-/// not be shown.
+/// Shortest value, in characters. A shorter one could not be distinguished from ordinary text, from
+/// which it must be removed.
 const CHARS_MIN: usize = 4;
 
 /// Values by name.
@@ -22,8 +22,8 @@ const CHARS_MIN: usize = 4;
 pub(crate) struct Secrets(BTreeMap<String, String>);
 
 impl Secrets {
-    /// Reads all of them; blocks for as long as reading small files takes. The error names the one
-    /// that cannot be had.
+    /// Reads all of them. Blocks for as long as reading small files takes. The error names the one
+    /// that cannot be read.
     pub(crate) fn read(sources: &BTreeMap<String, SecretSource>) -> Result<Self, ProcessorError> {
         let read_one = |(name, source): (&String, &SecretSource)| match read(source) {
             Ok(value) => Ok((name.clone(), value)),

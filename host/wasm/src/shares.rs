@@ -1,5 +1,5 @@
-//! What plugins share of a host's engine: memory, and threads to run on. Each has its share of
-//! both, whatever the others do.
+//! What plugins share of a host's engine: memory, and threads to run on. Each plugin has its own
+//! share of both, which others cannot take.
 
 pub(crate) mod memory_budget;
 pub(crate) mod needs;
@@ -13,8 +13,8 @@ use shardmill_core::shares::pool::{Member, Pool};
 
 use self::memory_budget::{MemoryBudget, MemoryMember};
 
-/// Calls that each plugin may have at work, whoever else has: as many as there are, on hosts with
-/// more plugins than this allows.
+/// Concurrent calls that each plugin is guaranteed. On hosts with more plugins than this allows,
+/// they share what there is.
 const CALLS_FLOOR: usize = 16;
 
 /// The shares of all plugins.
@@ -41,7 +41,7 @@ impl Shares {
         }
     }
 
-    /// The shares of the plugin of that name.
+    /// The shares of the plugin `name`.
     pub(crate) fn of(&self, name: &PluginName) -> Arc<PluginShares> {
         let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         plugins.retain(|_, shares| shares.strong_count() > 0);
@@ -58,16 +58,16 @@ impl Shares {
 }
 
 impl PluginShares {
-    /// Runs guest code on a blocking thread, in its turn: async threads renew leases, and of the
-    /// blocking threads some are left for the host's own work, which look up names and write files,
-    /// and some for each other plugin.
+    /// Runs guest code on a blocking thread, in its turn. Async threads renew leases; some blocking
+    /// threads are left for the host's own work, such as looking up names and writing files, and
+    /// some for each other plugin.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> Result<T, ProcessorError> + Send + 'static,
     ) -> Result<T, ProcessorError> {
         let turn = self.threads.take(1).await;
         let call = move || {
-            // Until the call is over, though nobody may wait for it any more.
+            // Held until the call is over, even if its caller no longer waits.
             let _turn = turn;
             call()
         };

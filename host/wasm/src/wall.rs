@@ -1,13 +1,13 @@
-//! The second wall: what the process asks the system to deny it for good, so that a hole in the
-//! first one, which is WebAssembly and its compiler, does not open the machine.
+//! The second wall: rights that the process gives up for good, so that a hole in the first wall,
+//! which is WebAssembly and its compiler, does not open the machine.
 //!
 //! ```text
 //!   the host         no new privileges · no system calls that no host needs
 //!   its compiler     no new privileges · only the system calls that a compiler needs · no file but the cache
 //! ```
 //!
-//! Where a system or a container does not give one of these, the process goes on and says what is
-//! lacking.
+//! If a system or a container lacks one of these, the process continues and reports what is
+//! missing.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ mod files;
 #[cfg(target_os = "linux")]
 mod system_calls;
 
-/// How the compiling process begins to tell its host what its wall lacks.
+/// The beginning of the line in which the compiling process reports what its wall lacks.
 pub(crate) const LACKS: &str = "the wall around the compiler lacks ";
 
-/// Raises the host's wall, around all threads there are and will be, and around the processes that
-/// it starts; gives what it lacks.
+/// Raises the host's wall, around all current and future threads, and around the processes that it
+/// starts. Returns what the wall lacks.
 #[cfg(target_os = "linux")]
 pub fn raise_for_host() -> Vec<String> {
     lack(
@@ -31,11 +31,11 @@ pub fn raise_for_host() -> Vec<String> {
     .collect()
 }
 
-/// Raises the wall of a process that only compiles, into the directory `cache`; gives what it
-/// lacks. Called while there is one thread.
+/// Raises the wall of a process that only compiles into the directory `cache`. Returns what the
+/// wall lacks. Call it while there is only one thread.
 #[cfg(target_os = "linux")]
 pub(crate) fn raise_for_compiler(cache: &Path) -> Vec<String> {
-    // In this order: the filter denies the calls that bring the rules.
+    // In this order, since the filter denies the calls that set the rules.
     let files = lack("rules for files", files::allow_only(cache));
     let calls = lack(
         "a filter of system calls",
@@ -49,7 +49,7 @@ fn lack(part: &str, raised: Result<(), String>) -> Option<String> {
     raised.err().map(|why| format!("{part}: {why}"))
 }
 
-/// Other systems have no such thing that a process can ask for itself.
+/// On other systems a process cannot restrict itself like this.
 #[cfg(not(target_os = "linux"))]
 pub fn raise_for_host() -> Vec<String> {
     vec!["everything: only Linux has such a wall".to_owned()]

@@ -1,5 +1,4 @@
-//! Whose application is whose: no plugin has a table in common with another, whatever their files
-//! are called.
+//! Which application belongs to which plugin: no two plugins share a table.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +7,8 @@ use shardmill_core::plugin::{PluginName, tables_of};
 use super::plugin::PluginConfig;
 use crate::problem::Problem;
 
-/// The tables that sections of the configuration name for their plugins, whether those lie in the
-/// folder or not: a host elsewhere may serve them.
+/// The tables that sections of the configuration reserve for their plugins, whether these are in
+/// the folder or not: another host may serve them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Applications {
     by_table: BTreeMap<String, PluginName>,

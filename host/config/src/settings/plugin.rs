@@ -12,7 +12,7 @@ use shardmill_worker::{BatchLimits, Retrieval};
 /// One plugin's settings, all of them, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginConfig {
-    /// The streams it reads; one at least.
+    /// The streams it reads; at least one, unless a function says otherwise.
     pub streams: Vec<StreamConfig>,
     /// Batches.
     pub batches: BatchLimits,
@@ -20,7 +20,7 @@ pub struct PluginConfig {
     pub checkpoints: CheckpointPolicy,
     /// Waits between tries.
     pub retry: Backoff,
-    /// What is done about records that fail.
+    /// What happens to records that fail.
     pub failure: FailurePolicy,
     /// What an instance may use.
     pub limits: GuestLimits,
@@ -32,20 +32,20 @@ pub struct PluginConfig {
     pub sinks: Option<BTreeSet<String>>,
     /// The version of the contract that its component must be built for.
     pub world: Option<WantedContract>,
-    /// What it is given beyond computing.
+    /// What it may use beyond its records, its configuration and the sinks.
     pub permissions: Permissions,
 }
 
 /// One stream of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// Which.
+    /// The stream, by name or ARN.
     pub stream: StreamRef,
-    /// What its leases and checkpoints are kept under: the lease table's name.
+    /// The name of the lease table, which holds its leases and checkpoints.
     pub application: String,
-    /// What the plugin is called where it serves this stream, in metrics and on the status page.
+    /// The plugin's name in metrics and on the status page for this stream.
     pub label: PluginName,
-    /// Where shards start that were never checkpointed.
+    /// Where shards without a checkpoint start.
     pub initial_position: InitialPosition,
     /// How its records are read.
     pub retrieval: Retrieval,

@@ -1,4 +1,4 @@
-//! Who holds what, and who lives.
+//! Which workers hold which leases, and which of them are alive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::time::Moment;
 pub struct Census {
     /// Lease rows that can be read.
     pub leases: usize,
-    /// Those at `SHARD_END`.
+    /// Leases at `SHARD_END`.
     pub finished: usize,
-    /// Unfinished ones without an owner.
+    /// Unfinished leases without an owner.
     pub unowned: usize,
     /// Every owner of a row, by name.
     pub owners: Vec<OwnerCensus>,
-    /// Whom the KCL 2.x rule makes leader; `None` if no row has an owner.
+    /// The worker that is leader by the KCL 2.x rule; `None` if no row has an owner.
     pub kcl2_leader: Option<WorkerId>,
 }
 
@@ -30,11 +30,11 @@ pub struct OwnerCensus {
     pub worker: WorkerId,
     /// Unfinished leases it owns.
     pub leases: usize,
-    /// Whether it lives, as far as its leases and its heart show.
+    /// Whether it is alive, judged by its leases and its heartbeat.
     pub pulse: Pulse,
     /// Whether it is a host of shardmill: registered in the coordinator table, or, if it is dead,
-    /// the owner of a row with attributes that shardmill adds. Those alone prove nothing of one
-    /// that may live: a KCL that took the lease keeps them.
+    /// the owner of a row with attributes that shardmill adds. For an owner that may be alive these
+    /// attributes prove nothing: a KCL that takes the lease keeps them.
     pub is_shardmill: bool,
 }
 
@@ -98,8 +98,8 @@ fn has_marks(lease: &Lease) -> bool {
         || lease.held_since_ms.is_some()
 }
 
-/// What the two looks show of each owner of a row, by the rule that hosts go by. An owner shows its
-/// life by any of its leases.
+/// Whether each owner of a row is alive, judged from the two looks by the rule that hosts use. A
+/// change of any of its leases counts.
 fn pulses(table: &LeaseTableFacts, failover_time: Duration) -> BTreeMap<WorkerId, Pulse> {
     let first: Vec<Lease> = table
         .leases
@@ -126,7 +126,7 @@ fn pulses(table: &LeaseTableFacts, failover_time: Duration) -> BTreeMap<WorkerId
             *known = known.or_livelier(pulse);
         }
     }
-    // One that lost all its leases between the looks may still live.
+    // A worker that lost all its leases between the looks may still be alive.
     let unseen = Pulse::Unwatched {
         expires_in: failover_time,
     };

@@ -17,14 +17,15 @@ use crate::stream::LeaseKey;
 /// defaults).
 const HAND_OFF_MAX: Duration = Duration::from_secs(40);
 
-/// What to make of the facts.
+/// The conclusions from the facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
     /// How a host may use the table, once what must be fixed first is fixed.
     pub mode: Mode,
     /// The leases in numbers; all zero without a lease table.
     pub census: Census,
-    /// Whose rows they are, and of which versions, as far as rows tell; empty if there are none.
+    /// Which library and which of its versions wrote the rows, as far as rows show; empty if there
+    /// are none.
     pub writer: String,
     /// The worst first.
     pub findings: Vec<Finding>,
@@ -41,7 +42,7 @@ impl Diagnosis {
     }
 }
 
-/// Judges what was read.
+/// Draws the conclusions from what was read.
 pub fn diagnose(facts: &Facts) -> Diagnosis {
     let mut findings = Findings::default();
     let (mode, census) = match &facts.table {
@@ -194,7 +195,7 @@ fn judge_kcl3(
     judge_hand_offs(table, findings);
 }
 
-/// A hand-off that ended between the looks was one.
+/// A hand-off that ended between the looks does not count.
 fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
     let ended: BTreeSet<&LeaseKey> = match &table.second_look {
         Some(look) => look
@@ -228,8 +229,8 @@ fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
     );
 }
 
-/// Where the application began is written down by its first host; before that, `LATEST` in a row is
-/// a moment to come.
+/// The first host writes down where the application begins. Until then, `LATEST` in a row means a
+/// moment in the future.
 fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
     if let Some(start) = &table.fleet.start {
         findings.add(
@@ -259,7 +260,7 @@ fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
     }
 }
 
-/// Versions that were given to hosts and are not run: the records wait for another, or an older one
+/// Versions that hosts have and do not run: the records wait for another version, or an older one
 /// handles them.
 fn judge_versions(facts: &Facts, table: &LeaseTableFacts, findings: &mut Findings) {
     for version in untaken(&table.fleet) {

@@ -22,30 +22,30 @@ pub struct Facts {
     pub stream: Option<StreamFacts>,
     /// What another library keeps under this name, if it does.
     pub predecessor: Option<PredecessorFacts>,
-    /// The KCL's failover time, if somebody said what it is: no row tells, so that without it no
-    /// worker of a KCL counts as dead.
+    /// The KCL's failover time, if the caller knows it. No row shows it, and without it no worker
+    /// of a KCL counts as dead.
     pub failover_time: Option<Duration>,
 }
 
 /// What another library keeps under the application's name.
 #[derive(Debug, Clone)]
 pub struct PredecessorFacts {
-    /// Which.
+    /// The library.
     pub library: Library,
-    /// Its places, as they were last seen: one for each application and stream.
+    /// Its places, as last seen: one for each application and stream.
     pub places: Vec<Found>,
     /// Its workers, place by place, as far as they were watched.
     pub workers: Vec<Vec<WorkerLife>>,
 }
 
-/// What lies under the application's name.
+/// What exists under the application's name.
 #[derive(Debug, Clone)]
 pub enum TableFacts {
-    /// Nothing.
+    /// No table.
     Missing,
     /// A table that cannot hold leases.
     OtherKey {
-        /// Why, and how to fix it.
+        /// The reason, and how to fix it.
         problem: String,
     },
     /// A table with a lease table's key.
@@ -66,7 +66,7 @@ pub struct LeaseTableFacts {
     /// How many rows of each other kind there are, by `entityType` (KCL 3.5).
     pub other_rows: BTreeMap<String, usize>,
     /// `cv` of the row `Migration3.0`, here or in the coordinator state table: which KCL's rules
-    /// the fleet goes by.
+    /// the fleet follows.
     pub client_version: Option<String>,
     /// `tm` of the row `TableMigration3.5`: how far KCL 3.5 is with moving its other tables into
     /// this one.
@@ -78,7 +78,7 @@ pub struct LeaseTableFacts {
     pub second_look: Option<SecondLook>,
 }
 
-/// A lease, and what else its row tells of who wrote it.
+/// A lease, and what its row shows about its writer.
 #[derive(Debug, Clone)]
 pub struct LeaseFacts {
     /// The lease.
@@ -89,7 +89,7 @@ pub struct LeaseFacts {
     pub has_entity_type: bool,
 }
 
-/// The leases as they were some time later: who lives has moved a counter.
+/// The leases some time later: a live worker has moved a counter.
 #[derive(Debug, Clone)]
 pub struct SecondLook {
     /// How long after the first look.
@@ -119,7 +119,7 @@ pub struct StreamFacts {
     /// Kinesis' word: `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`; `None` if there is no such
     /// stream.
     pub status: Option<String>,
-    /// What tells it from an earlier stream of the same name, if Kinesis says.
+    /// What distinguishes it from an earlier stream of the same name, if Kinesis says.
     pub identity: Option<StreamIdentity>,
     /// All its shards, open and closed.
     pub shards: Vec<Shard>,

@@ -23,7 +23,7 @@ pub enum Severity {
     FixFirst,
     /// A host may use the table; somebody should know this.
     Warning,
-    /// As it should be.
+    /// For information; nothing is wrong.
     Note,
 }
 
@@ -55,7 +55,7 @@ topics! {
     OtherKey = "other-key",
     /// The table cannot be used at this moment.
     TableNotActive = "table-not-active",
-    /// The stream is not there, or cannot be read at this moment.
+    /// The stream does not exist, or cannot be read at this moment.
     StreamNotActive = "stream-not-active",
     /// The rows are of another stream than the one named.
     OtherStream = "other-stream",
@@ -63,13 +63,13 @@ topics! {
     BadRows = "bad-rows",
     /// Keys of the KCL's multi-stream mode.
     MultiStreamKeys = "multi-stream-keys",
-    /// Two rows stand for one shard.
+    /// Two rows are for one shard.
     SameShardTwice = "same-shard-twice",
     /// Workers without shardmill's marks write to the table.
     OtherWorkers = "other-workers",
     /// Owners that were not seen to write.
     SilentOwners = "silent-owners",
-    /// Nobody waited to see who lives.
+    /// The table was read only once, so it is unknown which workers are alive.
     NotWatched = "not-watched",
     /// What only KCL 3.x leaves behind.
     Kcl3Traces = "kcl3-traces",
@@ -93,7 +93,7 @@ topics! {
     UnknownHashKeys = "unknown-hash-keys",
     /// Leases whose shard is gone.
     ShardsGone = "shards-gone",
-    /// Open shards that nobody will read before a host makes a row.
+    /// Open shards that are not read until a host makes a row.
     ShardsWithoutLease = "shards-without-lease",
 }
 
@@ -128,7 +128,7 @@ impl Findings {
     }
 }
 
-/// `7 rows (a, b, c and 4 more)`: enough to find them, never a page of them.
+/// Such as `7 rows (a, b, c and 4 more)`: enough to find them, in one line.
 pub(super) fn some_of<T: fmt::Display>(noun: &str, all: impl IntoIterator<Item = T>) -> String {
     const SHOWN: usize = 3;
     let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();

@@ -1,4 +1,4 @@
-//! Which rows stand for which shard.
+//! Which row is for which shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! In which way a host fits a table.
+//! How a host can use a table.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ pub enum Mode {
     NoTable,
     /// Not at all.
     NotALeaseTable,
-    /// Only shardmill uses it. Rows that a stopped KCL 2.x left are continued where they stand.
+    /// Only shardmill uses it. Rows that a stopped KCL 2.x left are continued at their checkpoints.
     Own,
-    /// Beside a live fleet that goes by KCL 2.x rules.
+    /// Beside a live fleet that follows KCL 2.x rules.
     Kcl2Shared,
     /// Instead of a KCL 3.x fleet, which must be stopped: its leader would not give us leases.
     Kcl3Takeover,
@@ -70,7 +70,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Whose rules the writers of a table go by.
+/// Whose rules the writers of a table follow.
 enum Rules {
     Kcl2,
     /// KCL 3.x during an upgrade or after a roll-back: takes and elects as KCL 2.x does.

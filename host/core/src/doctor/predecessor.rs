@@ -5,8 +5,8 @@ use super::{PredecessorFacts, Severity, Topic};
 use crate::lease::Checkpoint;
 use crate::migration::{Found, WorkerLife};
 
-/// Says whose place it is, who of its fleet lives, and what cannot be read. Nobody is told to
-/// delete anything: it is the only copy of what was done.
+/// Reports which library the place belongs to, which of its workers are alive, and what cannot be
+/// read. Never advises to delete anything: it is the only record of what was done.
 pub(super) fn judge(facts: &PredecessorFacts, application: &str, findings: &mut Findings) {
     let library = facts.library;
     findings.add(

@@ -1,4 +1,4 @@
-//! Whose rows a table holds, and of which versions, as far as rows tell.
+//! Which library and which of its versions wrote the rows of a table, as far as rows show.
 
 use super::mode::traces_of_kcl3;
 use super::{Facts, LeaseTableFacts, TableFacts};

@@ -1,4 +1,4 @@
-//! Leases against hash keys and shards: what nobody reads, and what is not there any more.
+//! Compares leases with hash keys and shards: what nobody reads, and what no longer exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::time::Moment;
 const OTHER_STREAM: &str = "name the stream that the application reads; if the stream was deleted \
     and created again, name another application, which starts at initial-position";
 
-/// Where rows would start, and how leases would be shared out, is not asked here.
+/// Limits for a plan in which only the created rows matter, not where they start or how leases are
+/// shared out.
 const ANY_LIMITS: PlanLimits = PlanLimits {
     initial_position: InitialPosition::TrimHorizon,
     max_leases: usize::MAX,
@@ -140,7 +141,7 @@ fn stands_for(lease: &Lease, shard: &Shard) -> bool {
     !has_other_keys && !is_past_end
 }
 
-/// One listing proves nothing: what is gone is for the leader to find out
+/// One listing does not prove that a shard is gone; the leader finds that out
 /// ([`crate::plan::MissingShards`]).
 fn judge_unlisted(
     table: &LeaseTableFacts,

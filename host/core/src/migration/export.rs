@@ -9,12 +9,12 @@ use super::schema;
 use crate::lease::{Checkpoint, Lease};
 use crate::stream::{Shard, ShardId};
 
-/// What an export is decided from.
+/// The input for deciding an export.
 #[derive(Debug, Clone, Copy)]
 pub struct ExportRequest<'a> {
     /// The library whose rows are to be made.
     pub library: Library,
-    /// Where they go.
+    /// The place that they are for.
     pub target: Target<'a>,
     /// The application's lease rows.
     pub leases: &'a [Lease],
@@ -24,7 +24,7 @@ pub struct ExportRequest<'a> {
     pub inside_aggregate: &'a BTreeSet<ShardId>,
 }
 
-/// What becomes of one shard.
+/// What happens to one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardExport {
     /// The shard's id.
@@ -38,9 +38,9 @@ pub struct ShardExport {
 /// Why a library's rows cannot say what our row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CannotHold {
-    /// It has no words for this start; what it would do instead.
+    /// It cannot express this start; the text says what it would do instead.
     Start(&'static str),
-    /// It would go on behind the whole aggregate, and skip the rest of it.
+    /// It would continue after the whole aggregate, and skip the rest of it.
     InsideAggregate,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for CannotHold {
     }
 }
 
-/// The rows to write, and what becomes of each shard, by id.
+/// The rows to write, and what happens to each shard, by id.
 pub fn plan_export(request: &ExportRequest<'_>) -> (Vec<RowChange>, Vec<ShardExport>) {
     let mut changes = Vec::new();
     let mut shards = Vec::new();
@@ -64,7 +64,7 @@ pub fn plan_export(request: &ExportRequest<'_>) -> (Vec<RowChange>, Vec<ShardExp
     leases.sort_by(|a, b| a.key.cmp(&b.key));
     for lease in leases {
         let id = lease.key.shard_id();
-        // The row of a shard that is gone is of no use to the library.
+        // The library cannot use the row of a shard that is gone.
         let Some(shard) = request.shards.iter().find(|shard| shard.id == id) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! What a library wrote of one application on one stream.
+//! What a library wrote about one application on one stream.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Found {
     pub group: Option<String>,
     /// The stream as the library names it: a name or an ARN; `None` if its table does not say.
     pub stream: Option<String>,
-    /// What tells the stream from another of its name, as the library writes it down.
+    /// What distinguishes the stream from another of its name, as the library writes it.
     pub stream_created: Option<StreamCreated>,
     /// The shards that have rows, by id.
     pub shards: Vec<FoundShard>,
@@ -24,7 +24,7 @@ pub struct Found {
     pub bad_rows: Vec<BadRow>,
     /// Every worker that owns a shard or is registered, and what it keeps writing.
     pub(super) signs: BTreeMap<String, String>,
-    /// What keeps this place from being imported, whatever the stream says.
+    /// Why this place cannot be imported, independently of the stream.
     pub obstacle: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub enum StreamCreated {
 }
 
 impl StreamCreated {
-    /// The time as JavaScript writes it: always with three digits behind the second.
+    /// The time as JavaScript writes it: always with three decimal places.
     pub(super) fn iso(created_at_ms: u64) -> String {
         const MILLIS: u64 = 1_000;
         let text = Utc(created_at_ms).to_string();
@@ -50,7 +50,7 @@ impl StreamCreated {
     }
 
     /// Whether it is the time at which the stream was created, in milliseconds since the Unix
-    /// epoch. Kinesis tells it to some clients in whole seconds, so those count.
+    /// epoch. Some clients get it from Kinesis in whole seconds, so only these count.
     pub(super) fn is(&self, created_at_ms: u64) -> bool {
         const MILLIS: u64 = 1_000;
         match self {

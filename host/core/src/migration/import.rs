@@ -74,7 +74,7 @@ impl ImportStep {
         }
     }
 
-    /// Whether something is written.
+    /// Whether a row is written.
     pub fn writes(&self) -> bool {
         matches!(self, Self::Create(_) | Self::Move { .. })
     }
@@ -100,7 +100,7 @@ pub enum ImportReason {
     Finished,
     /// The library has no row of it, and removes the row of a shard at its end.
     ClosedWithoutRow,
-    /// The library says that it ended, and Kinesis that it takes records.
+    /// The library says that it ended, but Kinesis says that it is open.
     FinishedButOpen,
     /// The library wrote no checkpoint, and all its parents are finished.
     ParentsFinished,
@@ -264,7 +264,7 @@ impl<'a> Planner<'a> {
         (Some(self.fresh_start(shard)), why)
     }
 
-    /// A shard with parents continues where they ended, whatever is configured.
+    /// A shard with parents continues where they ended; the configuration does not matter.
     fn fresh_start(&self, shard: &Shard) -> Checkpoint {
         if shard.parents.is_empty() {
             Checkpoint::initial(self.request.initial)
@@ -324,7 +324,7 @@ fn was_held(row: &Lease) -> bool {
     row.owner.is_some() || row.held_since_ms.is_some() || row.plugin_digest.is_some()
 }
 
-/// Why nothing may be imported, whatever the shards say.
+/// Why nothing may be imported, independently of the shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportBlock {
     /// Rows of the library that cannot be read: their shards would start over.
@@ -333,7 +333,7 @@ pub enum ImportBlock {
     Empty,
     /// None of the library's shards is one of the stream's.
     OtherShards,
-    /// The stream was created again since.
+    /// The stream was recreated since then.
     OtherStream,
     /// The place is not one that a fleet has in common.
     Obstacle(String),
@@ -387,10 +387,10 @@ pub fn blocks(found: &Found, identity: StreamIdentity, shards: &[Shard]) -> Vec<
     blocks
 }
 
-/// The one of several places that is meant.
+/// Chooses the place that is meant.
 ///
 /// # Errors
-/// Nothing, or more than one, fits; the text names what there is.
+/// No place fits, or more than one; the text lists them.
 pub fn choose<'a>(
     all: &'a [Found],
     stream: &StreamName,

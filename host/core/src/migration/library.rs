@@ -1,4 +1,4 @@
-//! The libraries whose tables we know, and what is known of each.
+//! The libraries whose tables we know, and what we know about each.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum Library {
     KclMultiStream,
 }
 
-/// What becomes of the row of a shard that a library has finished, while the stream still knows it.
+/// What a library does with the row of a finished shard while the stream still lists the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FinishedRows {
     /// It stays and says so.
@@ -88,8 +88,7 @@ impl Library {
         }
     }
 
-    /// The library whose table has this key. A KCL's needs a look at the rows, so it is never the
-    /// answer.
+    /// The library whose table has this key. Never a KCL, which only its rows reveal.
     pub fn of_key(key: &[String]) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -132,8 +131,9 @@ impl Library {
         }
     }
 
-    /// How often a live worker writes at least, by default, so that whoever watches for longer sees
-    /// it: kinsumer's clients register each `shardCheckFrequency`, lifion's each 20 s.
+    /// The longest time between two writes of a live worker, by default. An observer that watches
+    /// for longer sees one: kinsumer's clients register each `shardCheckFrequency`, lifion's each
+    /// 20 s.
     pub fn writes_at_least_every(self) -> Duration {
         match self {
             Self::Kinsumer => Duration::from_mins(1),
@@ -146,8 +146,8 @@ impl Library {
         }
     }
 
-    /// Whether a checkpoint can stand between two user records of an aggregate. If not, a library
-    /// resumes behind the whole Kinesis record.
+    /// Whether a checkpoint can be between two user records of an aggregate. If not, the library
+    /// resumes after the whole Kinesis record.
     pub fn opens_aggregates(self) -> bool {
         self == Self::KclMultiStream
     }

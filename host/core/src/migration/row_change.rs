@@ -1,4 +1,4 @@
-//! A row to be written in somebody else's layout, and what such a row can say.
+//! A row to write in another library's layout, and what such a row can express.
 
 use super::value::{Row, Value};
 use crate::lease::Checkpoint;
@@ -19,7 +19,7 @@ pub struct Target<'a> {
     pub wall_ms: u64,
 }
 
-/// A row to be written: its key, what is set, and which attributes go.
+/// A row to write: its key, what to set, and which attributes to remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowChange {
     /// Names and values of the key.
@@ -30,7 +30,7 @@ pub struct RowChange {
     pub remove: Vec<&'static str>,
 }
 
-/// What a library's row can say of a checkpoint.
+/// The checkpoints that a library's row can express.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Held<'a> {
     /// Everything up to this sequence number is done.

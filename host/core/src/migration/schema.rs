@@ -20,9 +20,9 @@ use crate::stream::Shard;
 /// The rows of a library's tables.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
-    /// Of its table of checkpoints.
+    /// Rows of its table of checkpoints.
     pub checkpoints: Vec<Row>,
-    /// Of the table in which its workers register, if it has one.
+    /// Rows of the table in which its workers register, if it has one.
     pub workers: Vec<Row>,
 }
 
@@ -45,7 +45,7 @@ pub fn read(library: Library, tables: &Tables) -> Vec<Found> {
 /// having no row.
 ///
 /// # Errors
-/// The library has no words for it; the text says what it would do instead.
+/// The library cannot express it; the text says what it would do instead.
 pub(super) fn write(
     library: Library,
     target: &Target<'_>,

@@ -1,4 +1,4 @@
-//! An item of a table that somebody else laid out, without its database's own types.
+//! An item of another library's table, without types of the database client.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub(super) fn required<'a>(row: &'a Row, name: &str) -> Result<&'a str, String> 
     text(row, name)?.ok_or_else(|| format!("{name} is missing"))
 }
 
-/// A number or text as it stands, for comparison only; empty if there is none.
+/// A number or text unchanged, for comparison only; empty if there is none.
 pub(super) fn shown(row: &Row, name: &str) -> String {
     match row.get(name) {
         Some(Value::Text(text) | Value::Number(text)) => text.clone(),

@@ -1,4 +1,4 @@
-//! Who of an old fleet lives: by what moves, from look to look.
+//! Which workers of an old fleet are alive, judged by what changes from look to look.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use super::Found;
 use crate::lease::{Pulse, Watched};
 use crate::time::Moment;
 
-/// What was seen of a fleet's workers so far.
+/// What the looks so far have shown of a fleet's workers.
 #[derive(Debug, Clone, Default)]
 pub struct FleetWatch {
     workers: BTreeMap<String, Sighting>,
     first_look: Option<Moment>,
-    /// When a worker came, left or was seen to write, last.
+    /// When a worker last came, left or was seen to write.
     moved_at: Option<Moment>,
 }
 
@@ -31,7 +31,7 @@ pub struct WorkerLife {
     pub worker: String,
     /// Unfinished shards that it owns.
     pub shards: usize,
-    /// Whether it lives.
+    /// Whether it is alive.
     pub pulse: Pulse,
 }
 
@@ -75,7 +75,7 @@ impl FleetWatch {
         self.workers.iter().map(life).collect()
     }
 
-    /// For how long nobody came, left or wrote.
+    /// How long ago a worker last came, left or wrote.
     pub fn quiet_for(&self, now: Moment) -> Duration {
         self.moved_at
             .map_or(Duration::ZERO, |moved| now.since(moved))

@@ -138,7 +138,7 @@ impl Tried {
     }
 
     /// The same with nothing counted, for another version of the plugin.
-    pub fn forgiven(self) -> Self {
+    pub(crate) fn forgiven(self) -> Self {
         Self {
             deliveries: self.deliveries,
             ..Self::default()

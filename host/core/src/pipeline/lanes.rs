@@ -80,7 +80,7 @@ impl Turns {
     }
 
     /// Until when a failing key that is due lets others go first, if there are any.
-    pub fn lanes_rest_until(&self) -> Moment {
+    pub(crate) fn lanes_rest_until(&self) -> Moment {
         self.lanes_rest_until
     }
 }

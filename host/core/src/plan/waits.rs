@@ -9,7 +9,7 @@ use crate::seeded_bug::SeededBug;
 use crate::stream::{HashKeyRange, ShardId};
 
 /// The order of shards by their rows; made once for all of them.
-pub struct ReadingOrder<'a> {
+pub(crate) struct ReadingOrder<'a> {
     /// Whether each shard's row is finished.
     is_finished: BTreeMap<ShardId, bool>,
     /// All unfinished leases if any two of them hold the same hash keys, which happens only while
@@ -20,7 +20,10 @@ pub struct ReadingOrder<'a> {
 
 impl<'a> ReadingOrder<'a> {
     /// From all rows of an application. `is_bootstrapped` is whether the first sync was complete.
-    pub fn of(leases: impl Iterator<Item = &'a Lease> + Clone, is_bootstrapped: bool) -> Self {
+    pub(crate) fn of(
+        leases: impl Iterator<Item = &'a Lease> + Clone,
+        is_bootstrapped: bool,
+    ) -> Self {
         let is_finished = leases
             .clone()
             .map(|lease| (lease.key.shard_id(), lease.is_finished()))
@@ -34,7 +37,7 @@ impl<'a> ReadingOrder<'a> {
 
     /// What must come before `lease` may be read: mostly the end of its parents, or of an older
     /// ancestor.
-    pub fn waits_for(&self, lease: &Lease) -> Option<Reason> {
+    pub(crate) fn waits_for(&self, lease: &Lease) -> Option<Reason> {
         let waited_for = if SeededBug::OneParentIsEnough.is_on() {
             1
         } else {

@@ -1,12 +1,12 @@
-//! Which addresses a plugin's requests may be sent to. Names are granted, but it is addresses that
-//! are connected to, and whoever owns a name decides what it resolves to: the host's neighbours,
-//! its metadata service, the host itself.
+//! Which addresses a plugin's requests may be sent to. Permissions name hosts, but connections go
+//! to addresses, and the owner of a name decides what it resolves to: the host's neighbours, its
+//! metadata service, the host itself.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Metadata and credential services, which hand the host's own rights to whoever asks: EC2, ECS,
-/// EKS; and those of other clouds, with addresses of their own. Never allowed, by no setting.
+/// Metadata and credential services, which give the host's own rights to anybody who asks: those of
+/// EC2, ECS and EKS, and those of other clouds with different addresses. No setting allows them.
 const METADATA: [IpAddr; 10] = [
     // Azure (WireServer), Alibaba, Oracle; Google and Oracle over IPv6.
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -26,7 +26,7 @@ const METADATA_SERVICE: &str = "a metadata service";
 /// Which addresses may be connected to: public ones, and those that the operator allows besides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressPolicy {
-    /// Networks that are not public and may be connected to all the same.
+    /// Networks that are not public and may still be connected to.
     pub allowed: Vec<Network>,
 }
 
@@ -37,12 +37,12 @@ pub struct Network {
     prefix: u32,
 }
 
-/// Text that is no range of addresses.
+/// Text that is not a range of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a network; write one such as \"10.1.0.0/16\", \"127.0.0.1\" or \"fd00::/8\"")]
 pub struct InvalidNetwork(String);
 
-/// Why an address is not connected to.
+/// Why no connection is made to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is {kind}")]
 pub struct AddressRefusal {
@@ -134,8 +134,8 @@ fn not_public_v6(v6: Ipv6Addr) -> Option<&'static str> {
         0xfe80..=0xfebf => "a link-local address",
         0xfec0..=0xfeff => "a site-local address",
         0xff00..=0xffff => "a multicast address",
-        // NAT64 of a local network (RFC 8215): an IPv4 address is inside, at a place that only the
-        // network knows.
+        // NAT64 of a local network (RFC 8215): an IPv4 address is inside, at a position that only
+        // the network knows.
         0x64 if b == 0xff9b => "a translated address",
         // Teredo, benchmarks, ORCHID, documentation.
         0x2001 if b < 0x200 || b == 0xdb8 => "reserved",

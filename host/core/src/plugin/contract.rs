@@ -4,7 +4,8 @@
 /// below 1.0.
 pub const CONTRACT: &str = "0.1";
 
-/// A version of the contract that somebody wants: `0.1`, or `0.1.2` for that one only.
+/// A version of the contract that a manifest or an operator wants: `0.1`, or `0.1.2` for that one
+/// only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedContract(String);
 

@@ -35,7 +35,7 @@ enum HostName {
     Exactly(String),
 }
 
-/// An entry that names no host.
+/// An entry that does not name a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{entry:?} {problem}; write a host such as \"api.example.org\", \"*.example.org:8443\" or \
@@ -93,12 +93,13 @@ impl HttpHost {
         })
     }
 
-    /// The only port that the entry admits.
+    /// The only port that the entry covers.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether a request to this place is meant. `host` is lower case, an IPv6 address in brackets.
+    /// Whether the entry covers a request to this place. `host` is lower case, an IPv6 address in
+    /// brackets.
     pub fn admits(&self, scheme: HttpScheme, host: &str, port: u16) -> bool {
         let is_named = match &self.name {
             HostName::Any => true,
@@ -108,7 +109,7 @@ impl HttpHost {
         self.scheme == scheme && self.port == port && is_named
     }
 
-    /// Whether all that `other` admits is admitted by this.
+    /// Whether this entry covers everything that `other` covers.
     pub fn covers(&self, other: &Self) -> bool {
         let is_named = match (&self.name, &other.name) {
             (HostName::Any, _) => true,
@@ -123,7 +124,7 @@ impl HttpHost {
     }
 }
 
-/// An IPv6 address has colons of its own, and brackets for that.
+/// An IPv6 address contains colons, and is in brackets for that reason.
 fn split_port(host: &str) -> (&str, Option<&str>) {
     let end_of_address = host.rfind(']').map_or(0, |end| end + 1);
     match host[end_of_address..].split_once(':') {

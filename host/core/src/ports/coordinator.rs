@@ -8,7 +8,7 @@ use crate::rollout::Quarantined;
 use crate::stream::Shard;
 
 /// The coordinator table of one application: everything that hosts share apart from leases, in a
-/// table of its own, since a KCL fleet may read the lease table and fails on rows that are not
+/// separate table, since a KCL fleet may read the lease table and fails on rows that are not
 /// leases.
 ///
 /// Every write that matters is conditional on what the writer last saw. Implementations decide
@@ -28,8 +28,8 @@ pub trait Coordinator: Send + Sync {
     /// consistent.
     fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>>;
 
-    /// Leaves `mail` for a worker, in the place of what was there. Unconditional: mail is a hint,
-    /// and of two leaders' either will do. `None` leaves nothing.
+    /// Leaves `mail` for a worker, in place of earlier mail. Unconditional: mail is a hint, and
+    /// either of two leaders' will do. `None` leaves nothing.
     fn leave_mail<'a>(
         &'a self,
         id: &'a WorkerId,
@@ -45,8 +45,8 @@ pub trait Coordinator: Send + Sync {
     /// Writes a worker's row if the table shows the incarnation and beat of `seen`, or none if that
     /// is `None`.
     ///
-    /// A new run of a worker so replaces the one before, and a registration of an earlier run that
-    /// was on its way for long replaces nobody.
+    /// So a new run of a worker replaces the one before, and a late registration of an earlier run
+    /// replaces nothing.
     fn register<'a>(
         &'a self,
         seen: Option<&'a WorkerRow>,
@@ -75,14 +75,14 @@ pub trait Coordinator: Send + Sync {
         next: &'a StreamRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>>;
 
-    /// Writes down where the application began, if nobody did. Never changes after that; a row of
-    /// its own, so that hosts that know nothing of it leave it alone.
+    /// Writes down where the application began, unless that is done already. It never changes after
+    /// that. It has its own row, so that hosts that do not know it leave it alone.
     fn write_start<'a>(
         &'a self,
         start: &'a ApplicationStart,
     ) -> PortFuture<'a, Result<Raced, StoreError>>;
 
-    /// Writes down that a version is bad. Unconditional: whichever host's reason stands is as good.
+    /// Writes down that a version is bad. Unconditional: any host's reason is as good as another's.
     fn quarantine<'a>(&'a self, entry: &'a Quarantined) -> PortFuture<'a, Result<(), StoreError>>;
 
     /// Removes the row that says that a version is bad, if there is one.
@@ -110,7 +110,7 @@ pub trait Coordinator: Send + Sync {
 pub enum Raced {
     /// It was applied.
     Applied,
-    /// Somebody else was faster: the condition did not hold, and nothing changed.
+    /// Another writer was faster: the condition did not hold, and nothing changed.
     Lost,
 }
 

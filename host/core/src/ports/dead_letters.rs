@@ -4,7 +4,7 @@ use super::{PortFuture, SinkError};
 use crate::plugin::{PluginDigest, PluginName};
 use crate::stream::{Record, ShardId, StreamName};
 
-/// Where records go that a failure policy gave up.
+/// Where records go that a failure policy gives up.
 pub trait DeadLetters: Send + Sync {
     /// Stores all of `letters` in the sink named `target`, in order; returns once they are stored,
     /// so that they may be settled. After an error some of them may be stored: they are sent again,

@@ -8,8 +8,8 @@ use crate::stream::{LeaseKey, Position, ShardId};
 /// The lease table of one application.
 ///
 /// **Every write is conditional** on what the writer last saw, and raises the counter by one (but
-/// for a claim); a lost race comes back as [`Written::Conflict`] with the row as it now stands,
-/// never as an error. Implementations decide nothing.
+/// for a claim); a lost race comes back as [`Written::Conflict`] with the current row, never as an
+/// error. Implementations decide nothing.
 pub trait LeaseStore: Send + Sync {
     /// Makes sure that the table exists, with the right key, and can be used.
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
@@ -41,7 +41,7 @@ pub trait LeaseStore: Send + Sync {
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult>;
 
     /// Removes the row, if owner and counter still are what `seen` shows. A row that is gone
-    /// already is no conflict.
+    /// already is not a conflict.
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>>;
 
     /// Raises the counter.
@@ -85,7 +85,7 @@ pub trait LeaseStore: Send + Sync {
     ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>>;
 }
 
-/// What a plugin saved of itself.
+/// The state that a plugin saved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedState {
     /// As the plugin made it, opaque.
@@ -97,7 +97,7 @@ pub struct SavedState {
     pub plugin_digest: Option<PluginDigest>,
 }
 
-/// What a conditional write answers.
+/// The answer to a conditional write.
 pub type WriteResult = Result<Written, StoreError>;
 
 /// A conditional write that reached the table.
@@ -136,8 +136,8 @@ pub struct LeaseListing {
     pub bad_rows: Vec<BadRow>,
     /// Rows that are not leases at all (KCL 3.5 keeps some in the same table); skipped.
     pub foreign_rows: usize,
-    /// Bytes of all rows, whoever wrote them: what DynamoDB charges a scan by. 0 if it is not
-    /// known.
+    /// Bytes of all rows, including those of other writers: DynamoDB charges a scan by them. 0 if
+    /// unknown.
     pub bytes: usize,
 }
 
@@ -150,7 +150,7 @@ pub struct BadRow {
     pub problem: String,
 }
 
-/// Facts about a held shard that ride along with a write, for people.
+/// Facts about a held shard that are written along, for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The plugin version at work.
@@ -161,19 +161,19 @@ pub struct Progress {
     pub settled_arrival_ms: Option<u64>,
     /// Bytes of record data a second, a moving average.
     pub bytes_per_second: Option<u64>,
-    /// Why the shard does not get on; `None` clears what was noted before.
+    /// Why the shard makes no progress; `None` clears the earlier note.
     pub stuck: Option<String>,
     /// The last record that the failure policy gave up, and why; `None` leaves what was noted
     /// before.
     pub given_up: Option<String>,
 }
 
-/// A checkpoint to be written.
+/// A checkpoint to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointWrite {
     /// Everything up to and including this is settled.
     pub position: Position,
-    /// By which version, and how far behind.
+    /// Facts to write along, such as the plugin's version and the lag.
     pub progress: Progress,
     /// The plugin's state at `position`, if it keeps one.
     pub state: Option<Bytes>,
@@ -186,12 +186,12 @@ impl CheckpointWrite {
     }
 }
 
-/// The end of a shard to be written.
+/// The end of a shard, to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardEndWrite {
     /// The shards that follow; their rows exist already.
     pub children: Vec<ShardId>,
-    /// By which version.
+    /// Facts to write along, such as the plugin's version.
     pub progress: Progress,
     /// Whether the plugin keeps state, which ends with the shard.
     pub keeps_state: bool,
@@ -203,7 +203,7 @@ pub enum StoreError {
     /// Too many requests; nothing was applied.
     #[error("throttled: {message}")]
     Throttled {
-        /// What DynamoDB said.
+        /// DynamoDB's message.
         message: String,
     },
     /// The request may or may not have been applied: a timeout, a cut connection, a 5xx.
@@ -217,13 +217,13 @@ pub enum StoreError {
     WrongTable {
         /// Its name.
         table: String,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: String,
     },
-    /// Refused in a way that trying again will not change soon (rights, validation).
+    /// Refused for a reason that a retry will not change soon (rights, validation).
     #[error("refused: {message}")]
     Refused {
-        /// What DynamoDB said.
+        /// DynamoDB's message.
         message: String,
     },
 }

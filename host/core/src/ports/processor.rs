@@ -39,7 +39,7 @@ pub trait RecordProcessor: Send {
     /// Not cancel-safe: dropping the future before it is ready leaves the instance unusable.
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>>;
 
-    /// What the instance wants the next one to start from; only asked for between deliveries, of a
+    /// The state that the next instance is to start from. Only called between deliveries, for a
     /// version that saves its state. After an error whose fate is dead, the instance must be
     /// dropped.
     ///
@@ -56,26 +56,26 @@ pub trait RecordProcessor: Send {
         Box::pin(std::future::pending())
     }
 
-    /// Whether this instance is to be closed now, to be made again when it is needed. Asked between
-    /// batches; a yes counts on it being done.
+    /// Whether to close this instance now and make another when it is needed. Asked between
+    /// batches; after `true` the caller must close it.
     fn gives_room(&mut self) -> bool {
         false
     }
 
-    /// Memory that the instance holds now, in bytes; what it was given it never gives back, so this
-    /// is the most so far too. 0 if that is not known, and once the instance is dead.
+    /// Memory that the instance holds now, in bytes. An instance never returns memory, so this is
+    /// also the most so far. 0 if that is not known, and once the instance is dead.
     fn memory_bytes(&self) -> usize {
         0
     }
 
-    /// Tells the instance that it is over; returns what it emitted last.
+    /// Closes the instance; returns what it emitted last.
     fn close(
         self: Box<Self>,
         reason: CloseReason,
     ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;
 }
 
-/// Who an instance is, for the imports `context` and `wasi:config/store`.
+/// The identity of an instance, for the imports `context` and `wasi:config/store`.
 #[derive(Debug, Clone)]
 pub struct InstanceContext {
     /// The plugin.
@@ -88,19 +88,19 @@ pub struct InstanceContext {
     pub shard: ShardId,
     /// This host.
     pub worker: WorkerId,
-    /// The epoch of the holding: the lease counter at the take. Rises with every change of hands.
+    /// The epoch of the holding: the lease counter at the take. Rises whenever the owner changes.
     pub epoch: LeaseCounter,
     /// Names of the sinks that `emit` may use.
     pub destinations: Vec<String>,
     /// The plugin's own configuration values.
     pub config: Vec<(String, String)>,
-    /// What the instance may use; `None` is what the engine gives any.
+    /// Limits of the instance; `None` for the engine's own.
     pub limits: Option<GuestLimits>,
-    /// What it is given beyond that.
+    /// What it may use beyond computing.
     pub permissions: Arc<Permissions>,
 }
 
-/// What a successful call of `process` gives back.
+/// The result of a successful call of `process`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Processed {
     /// What the guest reported.
@@ -109,7 +109,7 @@ pub struct Processed {
     pub emitted: Vec<Emitted>,
 }
 
-/// What the guest reports of a batch; to be checked, since it comes from untrusted code.
+/// What the guest reports about a batch. It comes from untrusted code and must be checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Records that failed; normally empty. Indexes must rise strictly.
@@ -136,7 +136,7 @@ pub enum Commit {
 pub struct RecordFailure {
     /// Its index in the batch, from 0.
     pub index: u32,
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub kind: FailureKind,
     /// Why it failed.
     pub message: String,
@@ -149,7 +149,7 @@ pub enum FailureKind {
     Retry,
     /// It will never work.
     Reject,
-    /// Not the record's fault: the plugin's configuration is wrong. Only the host says so.
+    /// Not the record's fault: the plugin's configuration is wrong. Only the host reports this.
     Misconfigured,
 }
 

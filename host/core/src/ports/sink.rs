@@ -7,11 +7,10 @@ use crate::stream::{Emitted, Position, ShardId};
 /// Where emitted data goes.
 ///
 /// The pipeline writes a batch's output only after the whole batch was processed, and checkpoints
-/// only after `flush` returned: so output is stored at least once, and repeated only where records
-/// are.
+/// only after `flush` returned: so output is stored at least once, and repeats only if records do.
 pub trait Sink: Send + Sync {
-    /// Accepts output, in order, all of it or none; may buffer, but within a bound of its own,
-    /// waiting when full.
+    /// Accepts output, in order, all of it or none; may buffer up to its own limit, and waits when
+    /// full.
     fn write(
         &self,
         origin: Arc<Origin>,
@@ -33,11 +32,11 @@ pub struct Origin {
     pub through: Option<Position>,
 }
 
-/// Output that could not be stored; the pipeline tries again until it can.
+/// Output that could not be stored. The pipeline tries again until it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("sink {sink} cannot store output: {message}")]
 pub struct SinkError {
-    /// Which sink.
+    /// The sink's name.
     pub sink: String,
     /// What went wrong.
     pub message: String,

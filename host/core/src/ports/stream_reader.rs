@@ -7,7 +7,8 @@ pub const REPLY_BYTES_MAX: usize = 10 << 20;
 
 /// One stream: its shards and their records.
 pub trait StreamReader: Send + Sync {
-    /// What tells this stream from another one of its name; `None` if there is no such stream.
+    /// What distinguishes this stream from another one of its name; `None` if there is no such
+    /// stream.
     fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>>;
 
     /// Every shard, open and closed, all pages. Never a partial list: a page that fails fails the
@@ -16,8 +17,8 @@ pub trait StreamReader: Send + Sync {
 
     /// Shards that may hold records that arrived at `since_ms` or later, in milliseconds since the
     /// Unix epoch: all that are open, and those that were closed since. It may name more, and never
-    /// less. `None` if the stream does not tell: the time is not one that it takes, or it knows no
-    /// such listing. A permission that is missing is an error.
+    /// less. `None` if the stream cannot say: it does not accept the time, or does not support such
+    /// a listing. A missing permission is an error.
     fn list_shards_since(
         &self,
         _since_ms: u64,
@@ -26,8 +27,8 @@ pub trait StreamReader: Send + Sync {
     }
 
     /// The stream's own time in milliseconds since the Unix epoch, the clock of arrival times:
-    /// whatever is put from now on arrives at this time or later. May be some seconds late. `None`
-    /// if the stream does not tell its time.
+    /// records that are put from now on arrive at this time or later. May be some seconds late.
+    /// `None` if the stream does not provide its time.
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>>;
 
     /// A fresh iterator.
@@ -37,7 +38,7 @@ pub trait StreamReader: Send + Sync {
         from: &'a ReadFrom,
     ) -> PortFuture<'a, Result<ShardIterator, ReadError>>;
 
-    /// Whether Kinesis knows `shard`, by its own word: an answer from memory would keep a shard
+    /// Whether Kinesis knows `shard`. Always asks Kinesis: a remembered answer would keep a shard
     /// that is gone.
     fn knows<'a>(&'a self, shard: &'a ShardId) -> PortFuture<'a, Result<bool, ReadError>> {
         Box::pin(async move {
@@ -49,7 +50,7 @@ pub trait StreamReader: Send + Sync {
         })
     }
 
-    /// One `GetRecords` call, at most `limit` records. Pacing is the caller's, unless
+    /// One `GetRecords` call, at most `limit` records. Pacing is up to the caller, unless
     /// [`StreamReader::turn`] says otherwise.
     fn fetch<'a>(
         &'a self,
@@ -57,9 +58,9 @@ pub trait StreamReader: Send + Sync {
         limit: u32,
     ) -> PortFuture<'a, Result<Fetched, ReadError>>;
 
-    /// Waits until a `fetch` is worth making, and tells who keeps the shard's rates. Called before
-    /// memory is reserved for a reply, so that a shard that waits for its turn holds none. `next`
-    /// is where it would read, if that is known.
+    /// Waits until a `fetch` is worth making, and returns who keeps the shard's rates. Called
+    /// before memory is reserved for a reply, so that a shard that waits for its turn holds none.
+    /// `next` is where it would read, if that is known.
     fn turn<'a>(
         &'a self,
         _shard: &'a ShardId,
@@ -72,13 +73,13 @@ pub trait StreamReader: Send + Sync {
 /// Who keeps calls and bytes within a shard's rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacedBy {
-    /// Each caller, for itself.
+    /// Each caller for itself.
     Caller,
-    /// The reader, for all its callers: a shard's rates are shared by whoever reads it.
+    /// The reader, for all its callers, which share the shard's rates.
     Reader,
 }
 
-/// An opaque place to read on from; expires after five minutes (AWS limit).
+/// An opaque position to continue from; expires after five minutes (AWS limit).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardIterator(pub String);
 
@@ -87,7 +88,7 @@ pub struct ShardIterator(pub String);
 pub struct Fetched {
     /// The records, in the order of the reply.
     pub records: Vec<Record>,
-    /// Where to read on; `None` is Kinesis' word that the shard has ended.
+    /// Where to continue; `None` means that Kinesis says the shard has ended.
     pub next: Option<ShardIterator>,
     /// How far the tip is ahead, in milliseconds, if Kinesis said.
     pub millis_behind_latest: Option<u64>,
@@ -95,8 +96,8 @@ pub struct Fetched {
     pub children: Vec<Shard>,
 }
 
-/// Why a read failed. What is not [`ReadError::ExpiredIterator`] is tried again with back-off, for
-/// ever: a read error is never the end of a shard.
+/// Why a read failed. All but [`ReadError::ExpiredIterator`] are retried with back-off, forever: a
+/// read error is never the end of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The iterator is older than five minutes; ask for a new one after the last record held.
@@ -105,26 +106,26 @@ pub enum ReadError {
     /// The shard's or the account's rate was exceeded.
     #[error("kinesis throttled the request: {message}")]
     Throttled {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
     /// Stream or shard is unknown; possibly only for a moment.
     #[error("kinesis does not know the stream or shard: {message}")]
     NotFound {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
     /// Rights or keys are missing; an operator must act.
     #[error("kinesis refused the request: {message}")]
     Refused {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
     /// The key that the stream is encrypted with cannot be used: no right to it, disabled, deleted.
     /// An operator must act.
     #[error("the stream's encryption key cannot be used: {message}")]
     KeyUnusable {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
     /// Anything else: timeouts, 5xx, replies that cannot be read.

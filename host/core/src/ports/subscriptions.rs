@@ -13,7 +13,7 @@ pub trait Subscriptions: Send + Sync {
         consumer: &'a FanOutConsumer,
     ) -> PortFuture<'a, Result<ConsumerState, SubscribeError>>;
 
-    /// Deregisters a consumer; one that is not there is no error.
+    /// Deregisters a consumer; a missing one is not an error.
     fn remove_consumer<'a>(
         &'a self,
         name: &'a ConsumerName,
@@ -32,7 +32,7 @@ pub trait Subscriptions: Send + Sync {
 /// A subscription to one shard. Dropping it ends it.
 pub trait Subscription: Send {
     /// The next event; `None` once Kinesis has ended the subscription, as it does after five
-    /// minutes. Nothing is taken off the wire but by this call. After an error there are no more
+    /// minutes. Only this call takes anything off the wire. After an error there are no more
     /// events.
     fn next(&mut self) -> PortFuture<'_, Result<Option<ShardEvent>, SubscribeError>>;
 }
@@ -42,8 +42,8 @@ pub trait Subscription: Send {
 pub struct ShardEvent {
     /// The records, in the order of the event.
     pub records: Vec<Record>,
-    /// Where to subscribe again: a sequence number, not always a record's. `None` is Kinesis' word
-    /// that the shard has ended.
+    /// Where to subscribe again: a sequence number, not always a record's. `None` means that
+    /// Kinesis says the shard has ended.
     pub continuation: Option<SequenceNumber>,
     /// How far the tip is ahead, in milliseconds.
     pub millis_behind_latest: u64,
@@ -62,20 +62,20 @@ pub enum ConsumerState {
     Deleting,
 }
 
-/// Why there is no subscription, or no more of it. None of these is ever the end of a shard.
+/// Why there is no subscription, or no longer one. None of these is ever the end of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubscribeError {
     /// Another subscription with this consumer was made less than 5 s ago, or has taken this one
     /// over.
     #[error("the shard is subscribed to elsewhere with the same consumer: {message}")]
     InUse {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
-    /// The consumer is not registered, or is on its way out.
+    /// The consumer is not registered, or is being deleted.
     #[error("the fan-out consumer is not registered: {message}")]
     ConsumerNotFound {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
     /// The stream has as many consumers as it may have, or too many are being made.
@@ -85,25 +85,25 @@ pub enum SubscribeError {
             or ask AWS for more"
     )]
     ConsumerLimit {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
     /// A rate was exceeded.
     #[error("kinesis throttled the request: {message}")]
     Throttled {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
     /// Stream or shard is unknown; possibly only for a moment.
     #[error("kinesis does not know the stream or shard: {message}")]
     NotFound {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
-    /// Rights or keys are missing, or the request makes no sense to Kinesis; an operator must act.
+    /// Rights or keys are missing, or Kinesis rejects the request; an operator must act.
     #[error("kinesis refused the request: {message}")]
     Refused {
-        /// What Kinesis said.
+        /// Kinesis' message.
         message: String,
     },
     /// Anything else: timeouts, cut connections, 5xx, events that cannot be read.

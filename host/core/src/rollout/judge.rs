@@ -19,7 +19,7 @@ const PATIENCE: u32 = 3;
 
 /// What follows from a trial so far.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Judgement {
+pub(crate) enum Judgement {
     /// Too little is known yet.
     Continue,
     /// The version takes over.

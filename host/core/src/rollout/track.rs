@@ -18,7 +18,7 @@ pub struct Sample {
 
 /// What is known of a version on a host.
 #[derive(Debug, Clone, Default)]
-pub struct Track {
+pub(crate) struct Track {
     /// Records handled.
     pub records: u64,
     /// Batches handled.
@@ -30,7 +30,7 @@ pub struct Track {
 
 impl Track {
     /// Takes in a batch that was handled.
-    pub fn handled(&mut self, sample: Sample) {
+    pub(crate) fn handled(&mut self, sample: Sample) {
         self.records += sample.records;
         self.batches += 1;
         if self.recent.len() >= RECENT_MAX {
@@ -40,7 +40,7 @@ impl Track {
     }
 
     /// Takes in a failed call.
-    pub fn failed(&mut self, kind: &'static str) {
+    pub(crate) fn failed(&mut self, kind: &'static str) {
         *self.failures.entry(kind).or_default() += 1;
     }
 

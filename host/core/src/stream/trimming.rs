@@ -51,7 +51,7 @@ impl Gap {
 
 /// Whether what follows the last record read may be trimmed, unread: it may, unless all was read
 /// less than a day ago.
-pub fn may_be_trimmed(was_at_tip: bool, silent_for: Duration) -> bool {
+pub(crate) fn may_be_trimmed(was_at_tip: bool, silent_for: Duration) -> bool {
     !was_at_tip || silent_for >= RETENTION_MIN
 }
 

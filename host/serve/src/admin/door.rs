@@ -1,5 +1,6 @@
-//! Who is let in to the admin pages: no web page, nobody who was led here by a name that somebody
-//! else owns, and to what tells something of the streams only who has the token, if there is one.
+//! Which requests for the admin pages are answered: none from web pages, and none under a name that
+//! belongs to somebody else. Pages that reveal something about the streams need the token, if there
+//! is one.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,17 +12,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use shardmill_core::plugin::SecretSource;
 
-/// Shortest token: one that is shorter can be guessed.
+/// Shortest token; a shorter one can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 /// Longest: a header has to hold it.
 const TOKEN_BYTES_MAX: usize = 1_024;
-/// What says nothing of streams, plugins or rows, and is asked by what need not know a token.
+/// Pages that reveal nothing about streams, plugins or rows. Probes ask for them without a token.
 const FOR_EVERYBODY: [&str; 2] = ["/live", "/ready"];
 
 /// What a request must show.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Door {
-    /// Asked for by all pages but those for everybody; `None` asks nobody.
+    /// Required for all pages except the public ones; `None` requires nothing.
     token: Option<Arc<str>>,
     /// Names that requests may be addressed to, besides addresses and `localhost`.
     names: Arc<[String]>,
@@ -55,7 +56,7 @@ impl Door {
         })
     }
 
-    /// Why a request is turned away, if it is.
+    /// Why a request is refused, if it is.
     fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
         let host = headers
             .get(header::HOST)
@@ -83,8 +84,8 @@ impl Door {
         }
     }
 
-    /// A web page reaches a name of its own here by letting it resolve to this address; addresses
-    /// it cannot name.
+    /// Whether requests may be addressed to `host`. A web page can make its own domain name resolve
+    /// to this address, but it cannot address the host by an address.
     fn knows(&self, host: &str) -> bool {
         let name = name_of(host);
         let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
@@ -136,7 +137,7 @@ fn shows(headers: &HeaderMap, token: &str) -> bool {
         .is_some_and(|shown| is_same(shown, token.as_bytes()))
 }
 
-/// In a time that tells nothing of where the two differ.
+/// Compares in a time that does not depend on where the two differ.
 fn is_same(shown: &[u8], token: &[u8]) -> bool {
     let difference = shown
         .iter()

@@ -1,5 +1,5 @@
-//! Serves the admin pages on a thread of its own, so that `/live` is answered whatever the host's
-//! other threads do; and within limits, since whoever connects may mean harm.
+//! Serves the admin pages on a separate thread, so that `/live` is answered even if the host's
+//! other threads are busy. Clients may be hostile, so everything has a limit.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -33,14 +33,16 @@ const HEADER_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// For a request's head to arrive, and for an idle connection to be used again.
 const HEADER_WITHIN: Duration = Duration::from_secs(10);
-/// The longest life of a connection: who reads slowly, or asks without end, connects anew.
+/// The longest life of a connection. A client that reads slowly, or never stops asking, has to
+/// reconnect.
 const CONNECTION_WITHIN: Duration = Duration::from_mins(2);
 /// For the answer that is under way then.
 const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Wait after an accept that failed, as for want of descriptors: at once it would fail again.
+/// Wait after an accept that failed, for example for lack of descriptors: it would fail again at
+/// once.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`, on a thread of its own. The receiver ends when that thread has.
+/// Serves until `stop`, on a separate thread. The receiver ends when that thread has ended.
 pub(super) fn start(
     listener: std::net::TcpListener,
     router: Router,
@@ -56,7 +58,7 @@ pub(super) fn start(
         .spawn(move || {
             runtime.block_on(serve(listener, router, stop));
             runtime.shutdown_background();
-            // Nobody may wait any more.
+            // The receiver may be gone.
             let _ = ended.send(());
         })?;
     Ok(Ended(end))
@@ -84,7 +86,7 @@ async fn serve(listener: std::net::TcpListener, router: Router, stop: Cancellati
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    // Who finds no place is closed at once.
+                    // A connection without a place is closed at once.
                     if let Some(place) = visitors.take_place(peer.ip()) {
                         connections.spawn(visit(stream, router.clone(), place));
                     }
@@ -116,7 +118,7 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router)
         .max_headers(HEADERS_MAX);
     let service = TowerToHyperService::new(router);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    // However it ends, there is nobody to tell but the client.
+    // However it ends, only the client needs to know.
     if tokio::time::timeout(CONNECTION_WITHIN, served.as_mut())
         .await
         .is_err()
@@ -132,9 +134,9 @@ struct Visitors(Arc<Mutex<Book>>);
 
 #[derive(Default)]
 struct Book {
-    /// Every arrival has another number, rising.
+    /// Numbers of arrivals rise.
     arrivals: u64,
-    // At most `CONNECTIONS_MAX`: gone through for every question.
+    // At most `CONNECTIONS_MAX`, so that every question may go through all of them.
     visits: BTreeMap<u64, Visit>,
 }
 
@@ -147,14 +149,14 @@ struct Visit {
 struct Place {
     visitors: Visitors,
     arrival: u64,
-    /// Cancelled once somebody else has the place.
+    /// Cancelled once another connection has the place.
     leave: CancellationToken,
 }
 
 impl Visitors {
-    /// A place for a connection from `address`. If there is none, whoever has the most gives one
-    /// up, the oldest first: a probe comes from an address that has few, and is gone again within
-    /// milliseconds. None if nobody has more than this client.
+    /// A place for a connection from `address`. If there is none, the client with the most
+    /// connections loses its oldest: a probe comes from an address that has few, and ends within
+    /// milliseconds. `None` if no client has more than this one.
     fn take_place(&self, address: IpAddr) -> Option<Place> {
         let client = client_of(address);
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,7 +190,7 @@ impl Book {
         self.visits.values().filter(of_client).count()
     }
 
-    /// The client with the most connections; of several, who came first.
+    /// The client with the most connections; of several, the one that came first.
     fn crowd(&self) -> Option<IpAddr> {
         let clients = self.visits.values().map(|visit| visit.client);
         // Of equals, the last one is found.
@@ -207,7 +209,8 @@ impl Book {
     }
 }
 
-/// Who counts as one: of IPv6, whoever has an address has the whole network of 64 bits.
+/// What counts as one client. Under IPv6 that is a network of 64 bits, since a client that has one
+/// address of it usually has all.
 fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

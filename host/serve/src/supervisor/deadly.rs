@@ -1,6 +1,6 @@
-//! Versions that this host died of: tells their fleets, so that no other host starts one by itself,
-//! and hears when somebody releases one. In this host they are not loaded, so that no worker could
-//! do it.
+//! Versions that killed this host: reports them to their fleets, so that no other host starts one
+//! by itself, and notices when somebody releases one. This host does not load them, so no worker of
+//! theirs could do it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use super::refused::wall_ms;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Looks in a row that must miss a row before its version counts as released: a look may be stale.
 const MISSING_LOOKS: u32 = 3;
-/// How old a row may become before it is written anew: rows expire after days, and what kills a
-/// host does not get better.
+/// How old a row may become before it is rewritten: rows expire after days, and a version that
+/// kills hosts stays one.
 const WRITE_AGAIN: Duration = Duration::from_hours(24);
 
-/// What this host died of, and who is told of it.
+/// The versions that killed this host, and which fleets know.
 pub(super) struct Deadly {
     marks: Marks,
-    /// Versions of which nobody is told yet, and why they are quarantined.
+    /// Versions that are not reported yet, and why they are quarantined.
     untold: HashMap<PluginName, (PluginDigest, String)>,
-    /// Who looks after a version that was told of.
+    /// The tasks that look after reported versions.
     telling: HashMap<PluginDigest, AbortHandle>,
     tasks: JoinSet<()>,
 }
 
-/// One version, and where it is told of.
+/// One version, and where it is reported.
 struct Telling {
     tables: Vec<Arc<dyn Coordinator>>,
     digest: PluginDigest,
@@ -53,14 +53,14 @@ impl Deadly {
         }
     }
 
-    /// Lets time have its say.
+    /// Updates the marks, and drops tasks that have ended.
     pub(super) fn look(&mut self) {
         self.marks.look();
         while self.tasks.try_join_next().is_some() {}
         self.telling.retain(|_, task| !task.is_finished());
     }
 
-    /// The host ends on purpose.
+    /// The host is shutting down as planned.
     pub(super) fn end(&mut self) {
         self.marks.end();
         self.tasks.abort_all();
@@ -73,8 +73,7 @@ impl Supervisor {
         self.tell_of_deadly();
     }
 
-    /// Tells the fleets of what they were not told of, as soon as the plugin's settings say which
-    /// fleets these are.
+    /// Reports what is not reported yet, as soon as the plugin's settings say to which fleets.
     pub(super) fn tell_of_deadly(&mut self) {
         if self.deadly.untold.is_empty() {
             return;
@@ -112,7 +111,7 @@ impl Telling {
                 Ok(false) => missing += 1,
                 Err(error) => {
                     let digest = &self.digest;
-                    tracing::debug!(%digest, %error, "cannot tell the fleet about a version that \
+                    tracing::debug!(%digest, %error, "cannot report to the fleet a version that \
                         killed this host, trying again");
                 }
             }
@@ -122,7 +121,7 @@ impl Telling {
         tracing::info!(digest = %self.digest, "version released from quarantine, trying it again");
     }
 
-    /// Whether the fleets know of it. Tells them, once.
+    /// Reports it once; true if the fleets know.
     async fn look(&self) -> Result<bool, StoreError> {
         if !self.marks.is_told(&self.digest) {
             for table in &self.tables {

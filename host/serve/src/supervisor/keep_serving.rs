@@ -1,4 +1,4 @@
-//! Keeps a stream of a plugin served: a worker that panics or ends by itself is started again.
+//! Keeps a stream of a plugin served: restarts a worker that panics or ends by itself.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The first wait: what ended it may be over at once, and its leases wait.
+/// The first wait. Short, since the cause may be over at once and the leases are waiting.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest: what ends a worker at each start needs somebody to mend it, who does not want to
-/// wait for long.
+/// The longest wait. A worker that ends at each start needs somebody to fix the cause, who should
+/// not have to wait for long afterwards.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// A worker that served for so long did not end for the reason that ended the one before it.
 const SERVED_WELL: Duration = Duration::from_mins(10);
 
-/// Is told while a stream is kept served.
+/// Hears what happens to a stream that is kept served.
 pub(super) trait Told {
     /// Its worker fell.
     fn not_served(&self, reason: &str);
 }
 
-/// Why a stream is served no more.
+/// Why a stream is no longer served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was told to stop.
+    /// It was asked to stop.
     Stopped,
     /// Starting it again would do harm.
     Fallen,
@@ -81,14 +81,14 @@ where
     }
 }
 
-/// Why a worker ended that was not told to.
+/// Why a worker ended without being asked to.
 struct Fall {
     reason: String,
     /// Whether it would do harm to start it again.
     is_final: bool,
 }
 
-/// A task of its own, so that a panic ends nothing else.
+/// Runs it as a separate task, so that a panic ends nothing else.
 async fn run(
     worker: impl Future<Output = Result<(), WorkerError>> + Send + 'static,
 ) -> Result<(), Fall> {

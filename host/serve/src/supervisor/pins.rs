@@ -1,7 +1,7 @@
-//! Versions that an operator pinned on this host: they run whatever lies in the folder, until they
-//! are unpinned.
+//! Versions that an operator pinned on this host: they run, whatever file is in the folder, until
+//! they are unpinned.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::refused::wall_ms;
 use super::{Running, Supervisor, Version};
 use crate::component;
-use crate::kept::{Kept, KeptVersion};
+use crate::kept::Kept;
 
 /// What is pinned, and what waits for the end of that.
 pub(crate) struct Pins {
@@ -40,12 +40,32 @@ impl Pins {
         }
     }
 
-    fn load(&mut self, name: &PluginName, version: KeptVersion) {
+    /// Notes that a version is pinned. What was held back until now, or else the version that
+    /// `runs`, waits for the end of that.
+    fn pin(&mut self, name: &PluginName, digest: &PluginDigest, runs: Option<Version>) {
+        let before = self.pinned.remove(name).and_then(|pin| pin.held_back);
+        let held_back = before
+            .or(runs)
+            .filter(|version| *version.digest() != *digest);
+        let pin = Pin {
+            digest: digest.clone(),
+            held_back,
+        };
+        self.pinned.insert(name.clone(), pin);
+    }
+
+    /// Starts to load a version; false if it is not kept.
+    fn load(&mut self, name: &PluginName, digest: &PluginDigest) -> bool {
+        let mut versions = self.kept.versions(name).into_iter();
+        let Some(version) = versions.find(|version| version.digest == *digest) else {
+            return false;
+        };
         let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
         self.loads.spawn(async move {
             let loaded = component::load(&runtime, &config, &name, &version.path).await;
             (name, version.digest, loaded)
         });
+        true
     }
 }
 
@@ -53,14 +73,8 @@ impl Supervisor {
     /// Takes in what was pinned and unpinned since the last look.
     pub(super) fn look_at_pins(&mut self) {
         let Some(pins) = &mut self.pins else { return };
-        let mut names = pins.kept.plugins();
-        names.extend(
-            pins.pinned
-                .keys()
-                .filter(|name| !names.contains(name))
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
+        let mut names: BTreeSet<PluginName> = pins.kept.plugins().into_iter().collect();
+        names.extend(pins.pinned.keys().cloned());
         for name in names {
             let Some(pins) = &self.pins else { return };
             let was = pins.pinned.get(&name).map(|pin| pin.digest.clone());
@@ -68,7 +82,7 @@ impl Supervisor {
                 Ok(Some(digest)) if was.as_ref() != Some(&digest) => self.pin(&name, &digest),
                 Ok(None) if was.is_some() => self.unpin(&name),
                 Ok(_) => {}
-                // What cannot be read says nothing: what runs runs on.
+                // As long as the pin cannot be read, the running version keeps running.
                 Err(error) => tracing::debug!(plugin = %name, %error, "the pin cannot be read"),
             }
         }
@@ -76,39 +90,18 @@ impl Supervisor {
 
     fn pin(&mut self, name: &PluginName, digest: &PluginDigest) {
         let Some(pins) = &mut self.pins else { return };
-        tracing::warn!(plugin = %name, %digest, "version pinned: it runs whatever file is in the folder");
-        let running = self
-            .running
-            .get(name)
-            .map(|running| running.versions.borrow().clone());
-        let before = pins
-            .pinned
-            .remove(name)
-            .and_then(|pin| pin.held_back)
-            .or_else(|| running.clone());
-        let held_back = before.filter(|version| *version.digest() != *digest);
-        pins.pinned.insert(
-            name.clone(),
-            Pin {
-                digest: digest.clone(),
-                held_back,
-            },
-        );
+        tracing::warn!(plugin = %name, %digest, "version pinned: it runs, whatever file is in the folder");
+        let running = self.running.get(name);
+        let runs = running.map(|running| running.versions.borrow().clone());
+        pins.pin(name, digest, runs.clone());
         self.status.pinned(name.as_str(), Some(digest.as_str()));
-        if running.is_some_and(|version| *version.digest() == *digest) {
+        if runs.is_some_and(|version| *version.digest() == *digest) {
             if let Some(running) = self.running.get(name) {
                 self.set_policy(name, running);
             }
-            return self.tell_held_back(name);
-        }
-        let kept = pins
-            .kept
-            .versions(name)
-            .into_iter()
-            .find(|version| version.digest == *digest);
-        match kept {
-            Some(version) => pins.load(name, version),
-            None => self.cannot_run_pinned(name, digest, "it is not kept on this host"),
+            self.tell_held_back(name);
+        } else if !pins.load(name, digest) {
+            self.cannot_run_pinned(name, digest, "it is not kept on this host");
         }
     }
 
@@ -128,7 +121,7 @@ impl Supervisor {
                 self.status.file_accepted(name.as_str());
                 self.offer_version(name, version);
             }
-            // The file was refused, or is the pinned version: it is told of as before.
+            // The file was refused, or is the pinned version: its status stays the same.
             None => self.tell_fleet_of_refused(name),
         }
     }
@@ -174,8 +167,8 @@ impl Supervisor {
         self.tell_held_back(name);
     }
 
-    /// What runs, runs on: it was good enough until now. A plugin that does not run is not started
-    /// with what the operator did not mean.
+    /// The running version keeps running: it was good enough until now. A plugin that does not run
+    /// is not started with a version that the operator did not choose.
     fn cannot_run_pinned(&self, name: &PluginName, digest: &PluginDigest, why: &str) {
         tracing::error!(plugin = %name, %digest, why, "the pinned version cannot run");
         let reason = format!(
@@ -184,7 +177,7 @@ impl Supervisor {
         self.status.file_refused(name.as_str(), &reason);
     }
 
-    /// Tells what does not run for the sake of a pinned version.
+    /// Reports the version that does not run because another is pinned.
     fn tell_held_back(&self, name: &PluginName) {
         let Some(Pin {
             digest,

@@ -1,5 +1,5 @@
-//! Files in the folder that are not loaded: told on the status page, and to the fleet by what runs
-//! of the plugin.
+//! Files in the folder that are not loaded. The status page shows them, and the plugin's running
+//! version reports them to the fleet.
 
 use std::collections::HashMap;
 

@@ -7,7 +7,7 @@ use shardmill_core::text::{one_line, printable};
 use tracing::field::Field;
 use tracing_subscriber::fmt::format::Writer;
 
-/// Writes one field; the message is what stands without a name.
+/// Writes one field; the message has no name.
 pub(super) fn write_field(
     writer: &mut Writer<'_>,
     field: &Field,

@@ -1,5 +1,5 @@
-//! What is logged waits here for the thread that writes it. Whoever logs never waits: a stream that
-//! nobody reads, such as a pipe to a collector that hangs, costs log lines and nothing else.
+//! Log lines wait here for the thread that writes them. Code that logs never waits: if standard
+//! error is not read, for example because a collector hangs, lines are lost and nothing else.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,13 +29,13 @@ struct Shared {
 struct State {
     waiting: Vec<u8>,
     is_writing: bool,
-    /// Lines that found no room since it was last told.
+    /// Lines that found no room since the last report.
     dropped: u64,
 }
 
 impl LogQueue {
-    /// Starts the thread, which lives as long as the process. It calls `told` with how many lines
-    /// were dropped when there is room again.
+    /// Starts the thread, which lives as long as the process. When there is room again, it calls
+    /// `told` with the number of dropped lines.
     pub(super) fn start(
         stream: impl Write + Send + 'static,
         told: impl Fn(u64) + Send + 'static,
@@ -66,7 +66,7 @@ impl LogQueue {
         metrics::counter!(super::metrics::DROPPED).increment(1);
     }
 
-    /// Waits until everything is written, but no longer than `within`; gives whether it is.
+    /// Waits until everything is written, but no longer than `within`. True if it is.
     pub(super) fn flush(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         let mut state = self.lock();
@@ -83,7 +83,7 @@ impl LogQueue {
     fn write_all_to(&self, mut stream: impl Write, told: impl Fn(u64)) {
         loop {
             let (lines, dropped) = self.take();
-            // Whoever closed the stream wants no log.
+            // A closed stream means that no log is wanted.
             let _ = stream.write_all(&lines).and_then(|()| stream.flush());
             if dropped > 0 {
                 told(dropped);

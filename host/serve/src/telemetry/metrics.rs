@@ -2,7 +2,7 @@
 
 use metrics::{Unit, describe_counter};
 
-/// Lines that were dropped since nobody read standard error.
+/// Lines that were dropped because standard error was not read.
 pub(crate) const DROPPED: &str = "shardmill_log_lines_dropped_total";
 
 /// Gives each metric its unit and help text.

@@ -38,18 +38,18 @@ pub struct Fragment {
     /// The letter; if the line is a part, with the part's data only.
     pub letter: DeadLetter,
     /// Which part it is; `None` if it is the whole letter.
-    pub piece: Option<Piece>,
+    pub(crate) piece: Option<Piece>,
 }
 
 /// Which part of a letter a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// Counted from 1.
-    pub part: u32,
+    pub(crate) part: u32,
     /// How many there are.
-    pub parts: u32,
+    pub(crate) parts: u32,
     /// Bytes of all parts' data together.
-    pub data_bytes: u64,
+    pub(crate) data_bytes: u64,
 }
 
 /// Why a line cannot be read as a dead letter.

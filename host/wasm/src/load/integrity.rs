@@ -34,13 +34,13 @@ pub struct Integrity {
     /// By plugin name; in place of the general ones.
     pub of_plugins: BTreeMap<String, IntegrityRules>,
     /// The newest versions seen, which later ones must not be older than.
-    pub versions: SignedVersions,
+    versions: SignedVersions,
 }
 
 /// The newest signed version of each plugin that was let in. Shared by clones, and so kept for as
 /// long as a host runs.
 #[derive(Debug, Clone, Default)]
-pub struct SignedVersions(Arc<Mutex<BTreeMap<String, u64>>>);
+struct SignedVersions(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl PartialEq for SignedVersions {
     /// What was seen is no rule.
@@ -167,6 +167,15 @@ pub enum IntegrityError {
 }
 
 impl Integrity {
+    /// The `general` rules, and in their place those of some plugins, by name.
+    pub fn new(general: IntegrityRules, of_plugins: BTreeMap<String, IntegrityRules>) -> Self {
+        Self {
+            general,
+            of_plugins,
+            versions: SignedVersions::default(),
+        }
+    }
+
     /// Checks the bytes of a component, and what lies beside it as its signature, before anything
     /// is made of them.
     pub fn check(

@@ -6,7 +6,7 @@ use shardmill_core::stream::Emitted;
 
 use crate::bindings::shardmill::processor::emit::EmitError;
 
-/// Bytes that the host needs for a piece beside its key and its data.
+/// Bytes that the host needs for a piece besides its key and its data.
 pub(crate) const PIECE_BYTES: usize = 160;
 /// Bytes of a key. 2,048 is DynamoDB's limit and more than Kinesis' 256 characters.
 const KEY_BYTES_MAX: usize = 2_048;
@@ -19,7 +19,7 @@ pub(crate) struct EmitBuffer {
     bytes_max: usize,
     count_max: usize,
     is_open: bool,
-    /// The first destination of the call that does not exist.
+    /// The first destination that the call emitted to and that does not exist.
     pub(crate) unknown: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl EmitBuffer {
         std::mem::take(&mut self.pieces)
     }
 
-    /// Whether the piece may be kept, and if so how many bytes there will be of all.
+    /// Checks whether the piece may be kept. Returns the bytes of all pieces with it.
     pub(crate) fn check(&self, piece: &Emitted) -> Result<usize, EmitError> {
         if !self.is_open {
             return Err(EmitError::Other(
@@ -103,12 +103,12 @@ impl EmitBuffer {
 }
 
 impl UnknownDestination {
-    /// The call's failure, in the light of that.
+    /// Turns the call's failure into one about that destination.
     pub(crate) fn explains_error(self, error: ProcessorError) -> ProcessorError {
         error.after_unknown_destination(self.name, self.known)
     }
 
-    /// What a plugin said of a record's failure, in the light of that.
+    /// Turns what a plugin said about a record's failure into a failure about that destination.
     pub(crate) fn explains(&self, said: &str) -> String {
         let Self { name, known } = self;
         let (name, known, said) = (name.clone(), known.clone(), said.to_owned());

@@ -1,4 +1,4 @@
-//! The one way by which any text of a guest becomes a log line.
+//! The only way for a guest's text to become a log line.
 
 use std::sync::Arc;
 
@@ -49,8 +49,7 @@ impl GuestLog {
         let (plugin, shard) = (&self.plugin, &self.shard);
         macro_rules! line {
             ($level:ident) => {
-                // The name in front: no line of the host's begins so, whatever the guest goes on to
-                // say.
+                // Begins with the name, as no line of the host's does, whatever text follows.
                 tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, source, "[{plugin}] {message}")
             };
         }
@@ -63,12 +62,12 @@ impl GuestLog {
         }
     }
 
-    /// Knows what must not be in any text of this instance.
+    /// Removes what no text of this instance may contain.
     pub(crate) fn redactor(&self) -> &Redactor {
         &self.redactor
     }
 
-    /// Says how many lines were dropped, at most once a second.
+    /// Logs how many lines were dropped, at most once a second.
     pub(crate) fn report_dropped(&self) {
         let dropped = self.output.take_dropped_lines();
         if dropped > 0 {

@@ -13,8 +13,8 @@ use super::GuestLog;
 use crate::bindings::wasi::logging::logging::Level;
 use crate::text::clean;
 
-/// Bytes that a guest may write at once; what WASI streams commonly give. No deadline holds while
-/// they are cut into lines: that takes some milliseconds, whatever they are.
+/// Bytes that a guest may write at once, as WASI streams usually allow. No deadline applies while
+/// they are cut into lines, which always takes some milliseconds.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 /// Last lines kept to explain a trap. A Rust panic takes three.
 const KEPT_LINES: usize = 4;
@@ -56,7 +56,7 @@ impl LineStream {
         }
     }
 
-    /// Writes out a line that was begun and not ended.
+    /// Writes a line that has no end yet.
     pub(crate) fn end_line(&self) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if !lines.open.is_empty() {
@@ -64,7 +64,7 @@ impl LineStream {
         }
     }
 
-    /// The last lines, and forgets them.
+    /// Takes the last lines.
     pub(crate) fn take_last_lines(&self) -> Option<String> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let last = std::mem::take(&mut lines.last);
@@ -90,7 +90,7 @@ impl LineStream {
     fn end(&self, lines: &mut Lines) {
         let redactor = self.log.redactor();
         if lines.open.len() > self.log.line_bytes_max {
-            // Cut, and perhaps in the middle of what must not be shown.
+            // The cut may be in the middle of something that must not be shown.
             let kept = lines.open.len() - redactor.begun_at_end(&lines.open);
             lines.open.truncate(kept);
         }
@@ -132,7 +132,7 @@ impl Pollable for LineStream {
 impl OutputStream for LineStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         if bytes.len() > WRITE_BYTES_MAX {
-            // By WASI, who writes more than `check_write` allowed is in error.
+            // Under WASI, writing more than `check_write` allowed is an error.
             let (written, allowed) = (bytes.len(), WRITE_BYTES_MAX);
             return Err(StreamError::trap(&format!(
                 "{written} bytes written to {} at once; at most {allowed} are allowed",

@@ -8,7 +8,7 @@ use shardmill_core::token_bucket::TokenBucket;
 /// How often drops are reported while a flood lasts.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A token bucket that remembers what it turned away. Time is an argument.
+/// A token bucket that counts what it rejects. Time is an argument.
 #[derive(Debug)]
 pub(crate) struct LogBudget {
     lines: TokenBucket,

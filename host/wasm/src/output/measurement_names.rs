@@ -1,15 +1,13 @@
-//! Names that plugins measure under, over all of them: on one page a name has one kind, whoever
-//! uses it, or those who read the page refuse all of it. The host's own names never begin as these
-//! do.
+//! The names of all plugins' measurements. On one page a name must have one kind, even across
+//! plugins, or scrapers refuse the whole page. The host's own names never begin with this prefix.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// How every measurement of a plugin is called, before the name that the plugin gives it. No
-/// measurement of the host's is.
+/// The prefix of every measurement of a plugin. No measurement of the host has it.
 pub(crate) const PREFIX: &str = "shardmill_guest_";
 
-/// What a histogram `x` is shown as, besides `x`.
+/// The endings of the series of a histogram, besides its name.
 const PARTS_OF_HISTOGRAM: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 /// How a name is used. A name has one kind: two would be a broken exposition.
@@ -20,8 +18,8 @@ pub(crate) enum MeasurementKind {
     Histogram,
 }
 
-/// The kind of every name in use, and whose part it is. No more than the plugins may have among
-/// them, four times over.
+/// The kind of every name in use, and the name that it belongs to. At most four entries for each
+/// name that the plugins may have.
 #[derive(Debug, Default)]
 pub(crate) struct MeasurementNames(Mutex<HashMap<String, Use>>);
 
@@ -33,7 +31,7 @@ struct Use {
 }
 
 impl MeasurementNames {
-    /// Whether the name may be used for this kind. The first who uses it decides.
+    /// Whether the name may be used for this kind. The first use decides.
     pub(crate) fn admit(&self, name: &str, kind: MeasurementKind) -> bool {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let used = Use {

@@ -1,5 +1,5 @@
-//! What all instances of a plugin share, whatever their version: its log budget and the names of
-//! its measurements.
+//! What all instances of a plugin share across versions: its log budget and the names of its
+//! measurements.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,14 +12,14 @@ use shardmill_core::token_bucket::TokenBucket;
 use super::log_budget::{Admission, LogBudget};
 use super::measurement_names::{MeasurementKind, MeasurementNames};
 
-/// Names that one plugin may measure under. Each is a time series in the monitoring system, which
-/// someone pays for.
+/// Most names that one plugin may measure under. Each is a time series that costs money in the
+/// monitoring system.
 const NAMES_MAX: usize = 64;
-/// Bytes of one name.
+/// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Values for histograms that one plugin may measure in a second, and at once. Each is kept until
-/// it is counted into its bucket, once a second: some hundred kibibytes.
+/// Values for histograms that one plugin may measure each second, and in a burst. Each is kept
+/// until it is counted into its bucket, once a second: some hundred KiB.
 const VALUES_PER_SECOND: u32 = 10_000;
 const VALUES_BURST: u32 = 20_000;
 
@@ -29,7 +29,7 @@ pub(crate) struct PluginOutput {
     // Locked for some nanoseconds by instances on several threads; never across a call into a
     // guest.
     names: Mutex<HashMap<String, MeasurementKind>>,
-    /// Those of all plugins.
+    /// The names of all plugins.
     all_names: Arc<MeasurementNames>,
     log: Mutex<LogBudget>,
     values: Mutex<TokenBucket>,
@@ -98,7 +98,7 @@ impl PluginOutput {
     }
 }
 
-/// Whether a measurement may have this name; of a long one, no more is looked at than its length.
+/// Whether a measurement may have this name. Rejects a long one by its length alone.
 pub(crate) fn is_measurement_name(name: &str) -> bool {
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     name.len() <= NAME_BYTES_MAX

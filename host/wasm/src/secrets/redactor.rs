@@ -1,17 +1,19 @@
-//! Keeps the values of secrets out of whatever a guest's text ends in: log lines, errors, dead
-//! letters, the status page. It is a guard against accidents. A plugin that means to tell can spell
-//! a value backwards.
+//! Keeps the values of secrets out of every place that a guest's text may reach: log lines, errors,
+//! dead letters, the status page. It guards against accidents: a plugin that wants to reveal a
+//! value can spell it backwards.
 
 use std::borrow::Cow;
 
 use crate::secrets::Secrets;
 use crate::text::clean;
 
-/// What stands in a value's place.
+/// Replaces a value.
 const REDACTED: &str = "[secret]";
-/// Bytes of a line of a value of several lines that are told from ordinary text.
+/// Shortest line, in bytes, that is redacted of a value with several lines: a shorter one could be
+/// ordinary text.
 const LINE_BYTES_MIN: usize = 8;
-/// Bytes of the beginning of a value, where a text was cut, that are told from ordinary text.
+/// Shortest beginning of a value, in bytes, that is redacted where a text was cut: a shorter one
+/// could be ordinary text.
 const BEGINNING_BYTES_MIN: usize = 4;
 
 /// Knows the values of one instance's secrets.
@@ -51,8 +53,8 @@ impl Redactor {
         text
     }
 
-    /// What people are shown of a guest's text: without any of the values, clean, and cut before
-    /// any work is done on it, since a guest's text may be as large as a call allows.
+    /// A guest's text as people may see it: without any of the values, and without control
+    /// characters. Cuts it before any other work, since it may be as large as a call allows.
     pub(crate) fn shown(&self, text: &str, bytes_max: usize) -> String {
         let beginning = &text[..text.floor_char_boundary(bytes_max)];
         if beginning.len() == text.len() {
@@ -74,7 +76,7 @@ impl Redactor {
             .any(|value| text.contains(value.as_str()))
     }
 
-    /// How many bytes at the end of a text that was cut may be the beginning of a value.
+    /// How many bytes at the end of a cut text may be the beginning of a value.
     pub(crate) fn begun_at_end(&self, text: &[u8]) -> usize {
         let begun = |value: &String| {
             let most = value.len().saturating_sub(1).min(text.len());

@@ -1,14 +1,14 @@
-//! One budget of linear memory for all instances of a host, so that many shards cannot together
-//! take what none may alone; of it each plugin has a share that no other can take.
+//! One budget of linear memory for all instances of a host, so that many shards together cannot
+//! exhaust the host's memory. Each plugin has a share of it that no other can take.
 //!
 //! ```text
 //!   admit ──(waits in turn)──> share ──(grows, or is denied: the instance dies and gives all back)──> dropped
 //! ```
 //!
-//! Nobody waits while holding memory (but a swap, for two seconds, while the old version is at
-//! work): an instance that needs more than there is dies, and the next one for its shard waits for
-//! all that it will need before it starts. So those who have memory finish, and those who wait get
-//! theirs in turn. Meanwhile instances that are between batches are asked to make room.
+//! No instance waits while it holds memory, with one exception: a swap waits up to two seconds for
+//! the old version. An instance that is denied memory is dropped, and the next one for its shard
+//! reserves everything it needs before it starts. So instances with memory finish, and waiting ones
+//! are served in turn. Meanwhile instances between batches are asked to make room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,9 +50,9 @@ struct Shared {
 /// What is waited for, in pages.
 #[derive(Debug, Clone, Copy, Default)]
 struct Demand {
-    /// What those who wait do not find.
+    /// What waiting instances lack.
     missing: usize,
-    /// What those who have some will give back.
+    /// What others have promised to give back.
     promised: usize,
 }
 
@@ -72,9 +72,9 @@ pub(crate) struct MemoryShare {
 }
 
 impl MemoryBudget {
-    /// A budget of `bytes`, rounded up to a page. Half of it is guaranteed, in equal parts, however
-    /// small: on a small host with many plugins, one that needs a large instance must find the
-    /// other half to be lent.
+    /// A budget of `bytes`, rounded up to a page. Half of it is guaranteed, in equal parts, even if
+    /// these are small: on a small host with many plugins, one that needs a large instance must be
+    /// able to borrow from the other half.
     pub(crate) fn new(bytes: usize) -> Self {
         let pages_max = pages(bytes).max(1);
         metrics::gauge!(names::MEMORY_LIMIT).set((pages_max * PAGE_BYTES) as f64);
@@ -88,7 +88,7 @@ impl MemoryBudget {
         }
     }
 
-    /// One more plugin.
+    /// Adds a plugin.
     pub(crate) fn join(&self) -> MemoryMember {
         MemoryMember {
             budget: self.clone(),
@@ -117,7 +117,7 @@ impl MemoryMember {
         let taken = if let Some(taken) = at_once {
             taken
         } else {
-            // Asked only now that it stands in the queue, where those who are asked look for it.
+            // Asks only now that it is in the queue, where the others look for it.
             let _asked = Asked::new(&self.budget.shared, missing.max(1));
             tokio::time::timeout(WAIT_MAX, taking)
                 .await
@@ -133,15 +133,15 @@ impl MemoryMember {
         })
     }
 
-    /// What a guest's failure is called when it was this budget's doing.
+    /// The failure of a guest that this budget denied memory.
     pub(crate) fn denial(&self) -> ProcessorError {
         ProcessorError::HostMemory {
             limit: (self.member.most() * PAGE_BYTES) as u64,
         }
     }
 
-    /// Ready when somebody waits for memory that nobody has promised yet, and that this plugin
-    /// should give: one of its own, or anybody if it has more than its share.
+    /// Ready when an instance waits for memory that is not promised yet and that this plugin should
+    /// give: an instance of the plugin itself, or any if the plugin has more than its share.
     pub(crate) async fn is_short(&self) {
         let mut demand = self.budget.shared.demand.subscribe();
         // Only a dropped sender fails, and this value holds it.
@@ -157,7 +157,7 @@ impl Demand {
     }
 }
 
-/// Somebody waits; taken back when dropped.
+/// An instance that waits; withdrawn when dropped.
 struct Asked<'a> {
     shared: &'a Shared,
     pages: usize,
@@ -175,7 +175,7 @@ impl<'a> Asked<'a> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if self.pages > 0 {
-            // What was promised was promised to it.
+            // The promises were made to it.
             self.shared.demand.send_modify(|demand| {
                 demand.missing = demand.missing.saturating_sub(self.pages);
                 demand.promised = demand.promised.saturating_sub(self.pages);
@@ -185,8 +185,8 @@ impl Drop for Asked<'_> {
 }
 
 impl MemoryShare {
-    /// Takes more. If there is no more, the instance is lost, and the next one gets twice as much
-    /// from the start: guests grow in small steps, and to fail once a step would take for ever.
+    /// Takes more. If there is none, the instance is lost, and the next one gets twice as much from
+    /// the start: guests grow in small steps, and failing once at each step would take forever.
     /// `bytes_max` is the instance's own limit.
     pub(crate) fn grow(&mut self, more: usize, bytes_max: usize) -> bool {
         let used = self.used_bytes.saturating_add(more);
@@ -211,7 +211,7 @@ impl MemoryShare {
         self.used_bytes = self.used_bytes.saturating_sub(bytes);
     }
 
-    /// A call has shown what is needed: gives back what was taken beyond that.
+    /// A call has shown what is needed: gives back the rest.
     pub(crate) fn settle(&mut self) {
         let excess = self.taken.units().saturating_sub(pages(self.used_bytes));
         if excess > 0 {
@@ -224,7 +224,7 @@ impl MemoryShare {
         self.used_bytes
     }
 
-    /// What a failure of the guest is called if the budget denied it anything.
+    /// The failure of the guest, if the budget denied it anything.
     pub(crate) fn denial(&self) -> ProcessorError {
         self.plugin.denial()
     }

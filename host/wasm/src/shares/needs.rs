@@ -1,5 +1,4 @@
-//! What instances of a version need, by shard: an instance that is made anew asks for it before it
-//! starts.
+//! What instances of a version need, by shard: a replacement asks for it before it starts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +16,7 @@ const SHARDS_MAX: usize = 4_096;
 /// The needs of a version's instances.
 #[derive(Default)]
 pub(crate) struct Needs {
-    // Locked for a moment when an instance is made.
+    // Locked briefly when an instance is made.
     of_shards: Mutex<HashMap<(String, ShardId), Need>>,
     /// Bytes that an instance had after `init`.
     at_first: AtomicUsize,
@@ -38,7 +37,7 @@ impl Needs {
         Arc::clone(of_shards.entry(key).or_insert_with(first))
     }
 
-    /// An instance had so much after `init`.
+    /// Notes how much an instance had after `init`.
     pub(crate) fn started_with(&self, bytes: usize) {
         self.at_first.store(bytes, Ordering::Relaxed);
     }

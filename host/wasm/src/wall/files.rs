@@ -1,4 +1,4 @@
-//! Rules for files, by Landlock: of the calling thread and the threads it starts.
+//! Rules for files, by Landlock. They apply to the calling thread and the threads it starts.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
 
-/// What is denied in general: all that a kernel can deny that knows this version of Landlock, and
-/// less on older ones.
+/// The denied operations: everything that this version of Landlock knows, and less on older
+/// kernels.
 const NEWEST: ABI = ABI::V6;
 
-/// Denies every file but those below `folder`, where regular ones may be made, read, written and
-/// removed; and every address and every other process.
+/// Denies all files except those below `folder`, where regular files may be created, read, written
+/// and removed. Also denies all network addresses and all other processes.
 pub(super) fn allow_only(folder: &Path) -> Result<(), String> {
     match restrict(folder) {
         Ok(RulesetStatus::NotEnforced) => {
@@ -29,8 +29,8 @@ fn restrict(folder: &Path) -> Result<RulesetStatus, RulesetError> {
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
-    // A folder that cannot be opened gets no rule, and then nothing can be written to it: that is
-    // told when it is tried.
+    // A folder that cannot be opened gets no rule, and then nothing can be written to it: the
+    // attempt reports that.
     let Ok(folder) = PathFd::new(folder) else {
         return Ok(ruleset.restrict_self()?.ruleset);
     };

@@ -7,12 +7,12 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch, apply_filter, apply_filter_all_threads,
 };
 
-/// By number: when a rule applies. Always if there is no condition.
+/// By the number of a system call: when a rule applies. Without a condition it always does.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// What no host needs, nor what helps it to credentials: to look into other processes, to change
-/// what the machine is, to enter or make namespaces, and parts of the kernel where holes have been
-/// found again and again.
+/// Calls that neither a host nor its credential helpers need: those that inspect other processes,
+/// change the machine, or enter or create namespaces, and parts of the kernel where vulnerabilities
+/// have been found again and again.
 const DENIED_TO_HOST: &[i64] = &[
     // Other processes.
     libc::SYS_ptrace,
@@ -81,15 +81,15 @@ const DENIED_TO_HOST_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const DENIED_TO_HOST_HERE: &[i64] = &[];
 
-/// With this bit a kernel that knows x32 takes the same numbers for the same calls,
+/// With this bit, a kernel that knows x32 takes the same numbers for the same calls,
 #[cfg(target_arch = "x86_64")]
 const X32: i64 = 0x4000_0000;
 /// but for these, of the calls above: ptrace, kexec_load, process_vm_readv and process_vm_writev.
 #[cfg(target_arch = "x86_64")]
 const DENIED_TO_HOST_X32: &[i64] = &[X32 + 521, X32 + 528, X32 + 539, X32 + 540];
 
-/// What a compiler needs that has its input on a pipe: memory, threads, files in its cache, the
-/// time, and its own end.
+/// What a compiler with its input on a pipe needs: memory, threads, files in its cache, the time,
+/// and its own exit.
 const ALLOWED_TO_COMPILER: &[i64] = &[
     libc::SYS_brk,
     libc::SYS_mmap,
@@ -156,7 +156,7 @@ const ALLOWED_TO_COMPILER: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// Older forms of some, which newer machines do not have.
+/// Older forms of some calls, which newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_TO_COMPILER_HERE: &[i64] = &[
     libc::SYS_open,
@@ -174,7 +174,7 @@ const ALLOWED_TO_COMPILER_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_TO_COMPILER_HERE: &[i64] = &[];
 
-/// Namespaces that a new process may be given.
+/// Flags that give a new process its own namespaces.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -185,8 +185,8 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// To allow less than everything but the list would take knowing what every library and every
-/// helper for credentials calls.
+/// A list of allowed calls would require knowing what every library and every credential helper
+/// calls.
 pub(super) fn deny_what_no_host_needs() -> Result<(), String> {
     let raised = host_filters().and_then(|filters| {
         filters
@@ -196,7 +196,7 @@ pub(super) fn deny_what_no_host_needs() -> Result<(), String> {
     raised.map_err(told)
 }
 
-/// Of the calling thread, and of those it starts.
+/// Applies to the calling thread and the threads it starts.
 pub(super) fn allow_what_a_compiler_needs() -> Result<(), String> {
     compiler_filter()
         .and_then(|filter| apply_filter(&filter))
@@ -223,8 +223,8 @@ fn host_filters() -> Result<[BpfProgram; 2], Error> {
         denied.extend(again);
         denied.extend(always(DENIED_TO_HOST_X32));
     }
-    // What it is asked for cannot be seen, so that it is as if it did not exist, and libraries take
-    // the older `clone`.
+    // A filter cannot see its arguments, so it is made to look missing, and libraries use the older
+    // `clone`.
     let unseen = always(&[libc::SYS_clone3]);
     Ok([
         compiled(
@@ -240,18 +240,18 @@ fn host_filters() -> Result<[BpfProgram; 2], Error> {
     ])
 }
 
-/// What is not allowed does not exist, as on an older kernel, which libraries know to live with.
+/// Calls that are not allowed look missing, as on an older kernel. Libraries can handle that.
 fn compiler_filter() -> Result<BpfProgram, Error> {
     let mut allowed = always(ALLOWED_TO_COMPILER.iter().chain(ALLOWED_TO_COMPILER_HERE));
     let own_process = u64::from(std::process::id());
     let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
     let any_bit = u64::from(u32::MAX);
-    // Threads, but no processes.
+    // Allows threads, but not processes.
     allowed.insert(libc::SYS_clone, vec![condition(0, thread, thread)?]);
-    // An abort, but no signal to others.
+    // Allows an abort, but not a signal to others.
     allowed.insert(libc::SYS_tgkill, vec![condition(0, any_bit, own_process)?]);
     allowed.insert(libc::SYS_prlimit64, vec![condition(0, any_bit, 0)?]);
-    // A thread's name.
+    // Allows setting a thread's name.
     let name = u64::from(libc::PR_SET_NAME.cast_unsigned());
     allowed.insert(libc::SYS_prctl, vec![condition(0, any_bit, name)?]);
     compiled(
@@ -268,7 +268,7 @@ fn always<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> Rules {
         .collect()
 }
 
-/// Whether an argument's lower half has `value` in those bits that `mask` has.
+/// Whether the lower half of an argument has `value` in the bits of `mask`.
 fn condition(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, Error> {
     let operator = SeccompCmpOp::MaskedEq(mask);
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Tells a program that is started again where it may write.
+/// Names the folder where a restarted program may write.
 const INSIDE: &str = "SHARDMILL_TEST_WALL";
 
 /// The folder that was named to this process if it was started to be walled in; starts it, and
@@ -55,7 +55,7 @@ fn a_walled_compiler_reaches_no_file_but_its_cache_no_address_and_no_program() {
         .iter()
         .any(|lack| lack.starts_with("rules for files"))
     {
-        // A container may forbid it, too; the host then goes on without, and says so.
+        // A container may forbid it, too; then the host continues without and says so.
         return eprintln!("skipped: this kernel does not give what the test is about, {lacking:?}");
     }
     assert_eq!(lacking, Vec::<String>::new());

@@ -1,6 +1,7 @@
 //! The plugin folder: what appears in it is loaded once, when it is complete; what is wrong with it
 //! is said.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -377,10 +378,7 @@ async fn where_signatures_are_required_only_signed_components_are_loaded_however
         format!("version {version}\nsignature {signature}\n").into_bytes()
     };
     let mut fixture = Fixture::watch(tempfile::tempdir().unwrap(), |options| {
-        options.integrity = Integrity {
-            general,
-            ..Integrity::default()
-        };
+        options.integrity = Integrity::new(general, BTreeMap::new());
     });
     assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
     let (noop, echo) = (guest("noop"), guest("echo"));

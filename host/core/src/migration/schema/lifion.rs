@@ -50,8 +50,8 @@ pub(super) fn read(item: &Row) -> Found {
     let alone = has_own_shards(consumers) || map(item, ENHANCED).is_some_and(has_own_shards);
     if alone && found.shards.is_empty() {
         found.obstacle = Some(
-            "its consumers are standalone (useAutoShardAssignment is false): each has a place of \
-                its own, and none stands for the group"
+            "its consumers are standalone (useAutoShardAssignment is false): each has its \
+                own place, and none represents the group"
                 .to_owned(),
         );
     }

@@ -1,0 +1,64 @@
+//! The section `[ceilings]`: the most that a manifest may ask for, and what it may name.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, de};
+use shardmill_core::plugin::GuestLimits;
+use shardmill_sinks::SinkOptions;
+
+use super::grants::{GrantCeilingsFile, PermissionCeilings};
+use super::limits::{LimitsFile, default_ceilings};
+use super::names::{NameCeilings, NameCeilingsFile};
+use super::problem::{Problem, Under};
+use super::section;
+
+/// The section as written: limits and names, and the section `[ceilings.grants]` within.
+#[derive(Debug, Default)]
+pub(super) struct CeilingsFile {
+    limits: LimitsFile,
+    names: NameCeilingsFile, // Keys of `[ceilings]` itself.
+    grants: GrantCeilingsFile,
+}
+
+/// What a manifest may ask for.
+#[derive(Debug, Clone)]
+pub(crate) struct Ceilings {
+    /// The most of each limit; inclusive.
+    pub(crate) limits: GuestLimits,
+    pub(crate) permissions: PermissionCeilings,
+    /// Which streams, applications and sinks it may name.
+    pub(crate) names: NameCeilings,
+}
+
+// === impl CeilingsFile ===
+
+impl CeilingsFile {
+    pub(super) fn check(&self, sinks: &BTreeMap<String, SinkOptions>) -> Result<Ceilings, Problem> {
+        Ok(Ceilings {
+            permissions: self.grants.check().under("ceilings.grants")?,
+            names: self.names.check(sinks).under("ceilings")?,
+            limits: self.limits.over(default_ceilings()).under("ceilings")?,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for CeilingsFile {
+    /// By hand, since unknown keys are refused, which a flattened section would not do.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let readable = |error: toml::de::Error| de::Error::custom(error.message());
+        let mut limits = toml::Table::deserialize(deserializer)?;
+        let grants = match limits.remove("grants") {
+            Some(grants) => section::one(grants).map_err(readable)?,
+            None => GrantCeilingsFile::default(),
+        };
+        let mut names = toml::Table::new();
+        for key in NameCeilingsFile::KEYS {
+            names.extend(limits.remove_entry(key));
+        }
+        Ok(Self {
+            names: names.try_into().map_err(readable)?,
+            limits: limits.try_into().map_err(readable)?,
+            grants,
+        })
+    }
+}

@@ -1,0 +1,403 @@
+//! What an operator reads who gave a key a value of the wrong kind: every key with every kind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use crate::Config;
+use crate::environment::Environment;
+
+/// Every section and every key, each with a value that works.
+const EVERY_KEY: &str = r#"
+stream = "orders"
+plugins = "plugins"
+worker-id = "host-1"
+initial-position = "latest"
+
+[aws]
+region = "eu-west-1"
+endpoint = "http://127.0.0.1:4566"
+kinesis-endpoint = "http://127.0.0.1:4566"
+dynamodb-endpoint = "http://127.0.0.1:4566"
+wire = "json"
+
+[leases]
+duration = "10s"
+renew-every = "3s"
+scan-every = "1s"
+shard-sync-every = "1m"
+max = 10
+balance = "count"
+shared-with-kcl = true
+read-deadline = "2m"
+plugin-deadline = "15m"
+checkpoint-deadline = "5m"
+
+[reads]
+calls-per-second = 5.0
+bytes-per-second = "2MiB"
+records-per-call = 1000
+idle-every = "250ms"
+idle-max = "2s"
+retrieval = "polling"
+deregister-on-exit = false
+
+[batch]
+records = 1000
+bytes = "4MiB"
+window = "1s"
+
+[checkpoint]
+records = 1000
+bytes = "16MiB"
+age = "3s"
+
+[retry]
+base = "100ms"
+cap = "30s"
+
+[failure]
+attempts = 3
+unavailable-attempts = 3
+misconfigured-attempts = 3
+max-age = "1h"
+bisect = true
+on-exhausted = "dead-letter"
+dead-letter = "file"
+order = "shard"
+
+[limits]
+memory = "64MiB"
+table-elements = 1000
+process-deadline = "5s"
+init-deadline = "5s"
+hostcall-bytes = "1MiB"
+handles = 100
+emit-bytes = "1MiB"
+emit-count = 10
+state = "256KiB"
+log-line-bytes = "8KiB"
+log-lines-per-second = 10
+log-burst = 10
+
+[ceilings]
+memory = "64MiB"
+table-elements = 1000
+process-deadline = "5s"
+init-deadline = "5s"
+hostcall-bytes = "1MiB"
+handles = 100
+emit-bytes = "1MiB"
+emit-count = 10
+state = "256KiB"
+streams = ["web-*"]
+applications = ["web-*"]
+sinks = ["file"]
+failure = true
+rollout = true
+
+[ceilings.grants]
+http = ["api.example.org"]
+env = ["ZONE"]
+state = true
+
+[http]
+allow-private = ["10.1.0.0/16"]
+connect-timeout = "3s"
+first-byte-timeout = "3s"
+between-bytes-timeout = "3s"
+timeout = "3s"
+request-bytes = "1MiB"
+response-bytes = "1MiB"
+headers = 10
+header-bytes = "1KiB"
+requests-in-flight = 8
+requests-in-flight-total = 8
+requests-per-call = 8
+
+[secrets.key]
+file = "key"
+plugins = ["orders"]
+
+[secrets.other]
+env = "OTHER"
+
+[compile]
+wall = "1m"
+cpu = "1m"
+memory = "1GiB"
+code = "1MiB"
+threads = 2
+
+[rollout]
+enabled = true
+canary-records = 10
+canary-batches = 5
+canary-for = "10s"
+time-factor = 3.0
+memory-factor = 2.0
+memory-allowance = "16MiB"
+probation = "5m"
+share = 1.0
+share-wait = "15m"
+quarantine-for = "1h"
+
+[integrity]
+allowed-digests = []
+keys = ["d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"]
+require-signature = true
+version-min = 1
+accept-bare-signatures = false
+
+[host]
+buffer = "256MiB"
+instances-memory = "256MiB"
+drain-limit = "20s"
+admin = "127.0.0.1:9090"
+admin-token = { file = "token" }
+admin-names = ["shardmill.internal"]
+fan-out-allowed = false
+cache = "off"
+on-remove = "keep"
+plugin-bytes-max = "32MiB"
+plugins-max = 100
+rescan-every = "5s"
+
+[sinks.out]
+type = "stdout"
+format = "data"
+
+[sinks.file]
+type = "file"
+path = "file"
+rotate-bytes = "1GiB"
+format = "data"
+mode = "0640"
+
+[sinks.stream]
+type = "kinesis"
+stream = "out"
+region = "eu-west-1"
+endpoint = "http://127.0.0.1:4566"
+order = "key"
+record-bytes = "1MiB"
+request-bytes = "5MiB"
+
+[sinks.http]
+type = "http"
+url = "http://127.0.0.1"
+format = "data"
+body = "json"
+records = 500
+request-bytes = "1MiB"
+connect-timeout = "3s"
+timeout = "30s"
+concurrency = 32
+
+[sinks.http.headers]
+authorization = "env:TOKEN"
+
+[plugin.orders]
+stream = "orders"
+streams = ["clicks", { stream = "views", initial-position = "latest" }]
+application = "orders"
+initial-position = "latest"
+retrieval = "fan-out"
+consumer = "orders"
+sinks = ["file"]
+world = "0.1"
+
+[plugin.orders.batch]
+records = 1000
+bytes = "4MiB"
+window = "1s"
+
+[plugin.orders.checkpoint]
+records = 1000
+bytes = "16MiB"
+age = "3s"
+
+[plugin.orders.retry]
+base = "100ms"
+cap = "30s"
+
+[plugin.orders.failure]
+bisect = true
+
+[plugin.orders.limits]
+memory = "64MiB"
+
+[plugin.orders.grants]
+http = ["api.example.org"]
+env = ["ZONE"]
+secrets = ["key"]
+state = true
+
+[plugin.orders.rollout]
+enabled = true
+
+[plugin.orders.integrity]
+require-signature = true
+
+[plugin.orders.config]
+level = "info"
+"#;
+
+/// A value of each kind.
+const EVERY_KIND: &str = r#"
+empty = ""
+text = "x"
+whole = 5
+negative = -5
+huge = 9223372036854775807
+fraction = 1.5
+truth = true
+date = 2026-01-31
+numbers = [1]
+texts = ["x"]
+lists = [[1]]
+sections = [{ x = 1 }]
+section = { x = 1 }
+"#;
+
+/// Words that only somebody understands who knows Rust or serde.
+const WORDS_OF_RUST: [&str; 16] = [
+    "struct", "enum", "variant", "tuple", "newtype", "unit", "map", "sequence", "parsable",
+    "overflow", "u8", "u32", "u64", "i64", "usize", "f64",
+];
+
+/// Names in the file and of services, which look like types.
+const OTHER_NAMES: [&str; 5] = ["KiB", "MiB", "GiB", "GetRecords", "DynamoDB"];
+
+type KeyPath = Vec<String>;
+
+fn table(text: &str) -> Table {
+    toml::from_str(text).unwrap()
+}
+
+/// All sections and keys, each with the names that lead to it from the outermost section on.
+fn paths(table: &Table) -> Vec<KeyPath> {
+    let mut paths = Vec::new();
+    for (key, value) in table {
+        paths.push(vec![key.clone()]);
+        if let Value::Table(section) = value {
+            let within = self::paths(section).into_iter();
+            paths.extend(within.map(|path| [vec![key.clone()], path].concat()));
+        }
+    }
+    paths
+}
+
+/// The section that `names` lead to.
+fn section<'t>(table: &'t mut Table, names: &[String]) -> Option<&'t mut Table> {
+    let mut section = table;
+    for name in names {
+        section = section.get_mut(name)?.as_table_mut()?;
+    }
+    Some(section)
+}
+
+/// The configuration with `value` in place of what is at `path`, and what is wrong with it.
+fn problems_with(path: &[String], value: Value) -> Vec<String> {
+    let mut table = table(EVERY_KEY);
+    let (last, sections) = path.split_last().unwrap();
+    let section = section(&mut table, sections).unwrap();
+    section.insert(last.clone(), value);
+    let text = toml::to_string(&table).unwrap();
+    let parsed = Config::parse_in(&text, Path::new("."), &Environment::default());
+    parsed
+        .err()
+        .map_or_else(Vec::new, |refused| refused.problems)
+}
+
+fn is_of_rust(word: &str) -> bool {
+    let name = word.trim_start_matches(|sign: char| sign.is_ascii_digit());
+    let has_small = word.contains(|letter: char| letter.is_ascii_lowercase());
+    let capitals = word.matches(|letter: char| letter.is_ascii_uppercase());
+    let is_camel_case = has_small && capitals.count() > 1 && !OTHER_NAMES.contains(&name);
+    is_camel_case || WORDS_OF_RUST.contains(&word)
+}
+
+#[test]
+fn a_value_of_another_kind_is_refused_in_words_of_the_file_with_its_line() {
+    Config::parse(EVERY_KEY, Path::new(".")).unwrap();
+    let mut faults = BTreeSet::new();
+    for path in paths(&table(EVERY_KEY)) {
+        for (_, value) in table(EVERY_KIND) {
+            for told in problems_with(&path, value.clone()) {
+                let words = told.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
+                let of_rust: Vec<_> = words.filter(|word| is_of_rust(word)).collect();
+                if !of_rust.is_empty() || !told.starts_with("line ") {
+                    faults.insert(format!("{} = {value}: {told} {of_rust:?}", path.join(".")));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn a_section_is_no_list_of_values_in_the_order_of_its_keys() {
+    for path in paths(&table(EVERY_KEY)) {
+        let key = path.join(".");
+        let name = match key.as_str() {
+            "plugin" | "secrets" | "sinks" => format!("{key}.NAME"),
+            _ => key.clone(),
+        };
+        if section(&mut table(EVERY_KEY), &path).is_some() {
+            let help = format!(
+                "{key}: invalid type: list, expected a section; a section begins with the line \
+                    [{name}], and its keys follow"
+            );
+            let told = problems_with(&path, Value::Array(Vec::new()));
+            assert!(
+                told.iter().any(|one| one.ends_with(&help)),
+                "{key}: {told:?}"
+            );
+        }
+    }
+    let told = crate::Config::parse("retry = [\"1s\", \"2s\"]", Path::new(".")).unwrap_err();
+    assert!(told.contains("retry: invalid type: list"), "{told}");
+    let told = crate::Config::parse("[[retry]]\nbase = \"1s\"", Path::new(".")).unwrap_err();
+    assert!(told.contains("begins with the line [retry]"), "{told}");
+}
+
+/// Keys of one kind of section, wherever it is.
+fn kind_of_section(path: &[String]) -> &str {
+    match path.last().map_or("", String::as_str) {
+        // Both say where a secret is kept.
+        "key" | "other" | "admin-token" => "secrets",
+        name => name,
+    }
+}
+
+#[test]
+fn every_key_that_a_section_may_have_is_tried() {
+    let mut tried: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut sections = vec![Vec::new()];
+    for path in paths(&table(EVERY_KEY)) {
+        let (key, above) = path.split_last().unwrap();
+        let kind = kind_of_section(above).to_owned();
+        tried.entry(kind).or_default().insert(key.clone());
+        if section(&mut table(EVERY_KEY), &path).is_some() {
+            sections.push(path);
+        }
+    }
+    let mut known = 0;
+    for above in sections {
+        let path = [above.clone(), vec!["xyzzy".to_owned()]].concat();
+        for told in problems_with(&path, Value::Boolean(true)) {
+            let Some((_, keys)) = told.split_once("unknown field `xyzzy`, expected") else {
+                continue;
+            };
+            // The keys stand between ticks: every second part.
+            for key in keys.split('`').skip(1).step_by(2) {
+                let kind = kind_of_section(&above);
+                assert!(tried[kind].contains(key), "{kind}: {key} is not tried");
+                known += 1;
+            }
+        }
+    }
+    assert!(known > 150, "{known}");
+}
