@@ -361,6 +361,7 @@ const COMPONENTS: &[Mistake] = &[
         files: &[("alerts.wasm/readme", "")],
         typed: "check alerts.wasm",
     },
+    typed("A link to a component", "check linked.wasm"),
     Mistake {
         what: "A name that no plugin can have",
         files: &[("ab.wasm", "")],
@@ -545,6 +546,10 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
     for name in &words {
         if let Some(bytes) = made_of(name) {
             std::fs::write(folder.join(name), bytes).unwrap();
+        }
+        if *name == "linked.wasm" {
+            std::fs::write(folder.join("flights.wasm"), guest("flights")).unwrap();
+            std::os::unix::fs::symlink("flights.wasm", folder.join(name)).unwrap();
         }
     }
     let first = words.iter().position(|word| !word.contains('=')).unwrap();
