@@ -361,6 +361,7 @@ const COMPONENTS: &[Mistake] = &[
         files: &[("alerts.wasm/readme", "")],
         typed: "check alerts.wasm",
     },
+    typed("A link to a component", "check linked.wasm"),
     Mistake {
         what: "A name that no plugin can have",
         files: &[("ab.wasm", "")],
@@ -445,7 +446,6 @@ const STREAMS: &[Mistake] = &[
 
 /// Files that are no text, or too long to be written here; `None` for every other name.
 fn made_of(name: &str) -> Option<Vec<u8>> {
-    let line = |length: usize| [b"{\"id\":1}\n".to_vec(), vec![b'x'; length], vec![b'\n']].concat();
     Some(match name {
         "totals.wasm" => guest("totals"),
         "contract-0-0-9.wasm" => of_contract(b"processor@0.0.9"),
@@ -454,8 +454,8 @@ fn made_of(name: &str) -> Option<Vec<u8>> {
         "latin1" => b"{\"id\":1}\n{\"id\":\"caf\xe9\"}\n".to_vec(),
         "empty" => Vec::new(),
         "cut.gz" => cut_off_gzip(),
-        "line-of-11-mib" => line(11 << 20),
-        "line-of-1.5-mib" => line(3 << 19),
+        "line-of-11-mib" => vec![b'x'; 11 << 20],
+        "line-of-1.5-mib" => vec![b'x'; 3 << 19],
         _ => return None,
     })
 }
@@ -546,6 +546,10 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
     for name in &words {
         if let Some(bytes) = made_of(name) {
             std::fs::write(folder.join(name), bytes).unwrap();
+        }
+        if *name == "linked.wasm" {
+            std::fs::write(folder.join("flights.wasm"), guest("flights")).unwrap();
+            std::os::unix::fs::symlink("flights.wasm", folder.join(name)).unwrap();
         }
     }
     let first = words.iter().position(|word| !word.contains('=')).unwrap();

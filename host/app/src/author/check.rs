@@ -67,7 +67,7 @@ impl Examined {
         } else {
             None
         };
-        let problems = refusals(&component, &host, &settings, &inspection);
+        let problems = refusals(&args.file, &component, &host, &settings, &inspection);
         Ok(Self {
             inspection,
             settings,

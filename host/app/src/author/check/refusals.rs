@@ -1,5 +1,7 @@
 //! What the host would refuse, by the same code as in a host.
 
+use std::path::Path;
+
 use shardmill_config::{Config, PluginConfig};
 use shardmill_core::plugin::check_state_permission;
 use shardmill_serve::component::Found;
@@ -11,12 +13,17 @@ use super::settings::Settings;
 /// The reasons with their fixes, in the order in which the host checks; empty if the component would
 /// run.
 pub(super) fn refusals(
+    file: &Path,
     component: &Found,
     config: &Config,
     settings: &Settings,
     inspection: &Inspection,
 ) -> Vec<String> {
     let mut found = Vec::new();
+    if file.is_symlink() {
+        let what = "a symbolic link";
+        found.push(Refusal::NotAFile { what }.to_string());
+    }
     let (size, limit) = (component.bytes.len() as u64, config.host.plugin_bytes_max);
     if size > limit {
         found.push(format!(
