@@ -396,7 +396,10 @@ fn a_finished_row_stays_until_no_request_to_create_it_can_be_on_its_way() {
         deleted(&sync(&rows, &shards, true, &LIMITS))
     };
     let stay = LIMITS.finished_rows_stay;
-    assert_eq!(deleted_after(stay - Duration::from_millis(1)), []);
+    assert_eq!(
+        deleted_after(stay.saturating_sub(Duration::from_millis(1))),
+        []
+    );
     assert_eq!(deleted_after(stay), [id(1)]);
 }
 
