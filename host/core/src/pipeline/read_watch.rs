@@ -75,7 +75,7 @@ impl ReadWatch {
 mod tests {
     use super::*;
 
-    const DEADLINE: Duration = Duration::from_secs(60);
+    const DEADLINE: Duration = Duration::from_mins(1);
 
     fn at(seconds: u64) -> Moment {
         Moment::from_origin(Duration::from_secs(seconds))

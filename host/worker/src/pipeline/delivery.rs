@@ -354,15 +354,14 @@ impl Delivery {
         self.retries.rewind();
     }
 
-    /// Another version of the plugin is at work: what failed goes to it at once. With all its
-    /// attempts, if it is at work `for_good`.
-    pub(super) fn try_anew(&mut self, for_good: bool) {
-        let now = self.context.now();
-        if for_good {
-            self.retries.start_over(now);
-        } else {
-            self.retries.try_at_once(now);
-        }
+    /// Another version of the plugin is at work for good: what failed gets all its attempts.
+    pub(super) fn start_over(&mut self) {
+        self.retries.start_over(self.context.now());
+    }
+
+    /// Another version of the plugin is at work: what failed goes to it at once.
+    pub(super) fn try_at_once(&mut self) {
+        self.retries.try_at_once(self.context.now());
     }
 
     /// The parked key whose turn the batch was, if it was one's.

@@ -271,12 +271,25 @@ impl SharedShard {
         };
         let outcome = reply.as_ref().map(|_| ()).map_err(Clone::clone);
         chain.calls_mut().ended(outcome, call.sent_at, &rate);
-        let reply = match reply {
-            Ok(reply) => reply,
+        match reply {
+            Ok(reply) => self.absorb(call, reply, now, ring),
             Err(error) => {
                 self.failed(call.chain, &error);
-                return Err(error);
+                Err(error)
             }
+        }
+    }
+
+    fn absorb(
+        &mut self,
+        call: &Call,
+        reply: Fetched,
+        now: Moment,
+        ring: &RingBudget,
+    ) -> Result<Option<Fetched>, ReadError> {
+        let rate = self.rate;
+        let Some(chain) = self.chain(call.chain) else {
+            return Ok(Some(reply));
         };
         let has_records = !reply.records.is_empty();
         match chain.absorb(reply, call.sent_at, now, &rate, |bytes| ring.keep(bytes)) {

@@ -138,7 +138,7 @@ impl ShardPipeline {
         if wanted.digest() == self.delivery.digest() {
             if wanted.is_active && self.versions.charge(wanted.digest()) {
                 // What was tried here is what all shards run now.
-                self.delivery.try_anew(true);
+                self.delivery.start_over();
             }
             return Ok(());
         }
@@ -247,8 +247,11 @@ impl ShardPipeline {
         self.versions.show_swapped(old, digest);
         // A trial gives no attempts, nor does going back from it: the records that failed are the
         // same version's still.
-        let is_for_good = wanted.is_active && self.versions.charge(digest);
-        self.delivery.try_anew(is_for_good);
+        if wanted.is_active && self.versions.charge(digest) {
+            self.delivery.start_over();
+        } else {
+            self.delivery.try_at_once();
+        }
         self.show_digest(digest);
     }
 
