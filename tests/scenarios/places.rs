@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use harness::guests::guest;
-use harness::process::{Host, binary, eventually};
+use harness::process::{Host, binary, eventually, shardmill};
 use harness::setting::Setting;
 use tokio::process::Command;
 
@@ -101,6 +101,29 @@ async fn commands_that_look_find_streams_and_tables_by_the_configuration_alone()
         assert!(told.contains(expected), "{typed}: {told}");
     }
     setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_without_a_configuration_grants_no_plugin_the_hosts_credentials() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("flights.wasm"), guest("flights")).unwrap();
+    for variable in [
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    ] {
+        let asked = format!("[grants]\nenv = [\"{variable}\"]\n");
+        std::fs::write(at("flights.toml"), asked).unwrap();
+        let checked = shardmill(&["check", "flights.wasm"], folder.path()).await;
+        let told = text(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(1), "{told}");
+        let expected = format!("{variable:?} holds the host's own AWS credentials");
+        assert!(told.contains(&expected), "{told}");
+    }
+    std::fs::write(at("flights.toml"), "[grants]\nenv = [\"AWS_REGION\"]\n").unwrap();
+    let checked = shardmill(&["check", "flights.wasm"], folder.path()).await;
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
 }
 
 /// A host that knows nothing but its file.

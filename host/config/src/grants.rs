@@ -72,9 +72,13 @@ impl GrantsFile {
         }
     }
 
-    /// The same, asking for nothing but state.
-    pub(super) fn state_only(&self) -> Self {
+    /// The same, asking only for what every host answers alike: for state, and for variables that no
+    /// host gives.
+    pub(super) fn answered_alike(&self) -> Self {
+        let refused = |name: &&String| is_of_aws(name);
+        let env = self.env.as_ref();
         Self {
+            env: env.map(|names| names.iter().filter(refused).cloned().collect()),
             state: self.state,
             ..Self::default()
         }

@@ -58,14 +58,15 @@ impl Manifest {
         grants.map(GrantsFile::lines).unwrap_or_default()
     }
 
-    /// The same, asking for nothing but state, which a host allows by default.
-    pub fn asking_for_state_only(&self) -> Self {
+    /// The same, asking only for what every host answers in the same way by default: for state,
+    /// which it allows, and for the variables of its own credentials, which none allows.
+    pub fn asking_for_what_hosts_agree_on(&self) -> Self {
         let mut manifest = self.clone();
         if let Some(settings) = &mut manifest.settings {
-            settings.grants = settings.grants.state_only();
+            settings.grants = settings.grants.answered_alike();
         }
         if let Some(toml::Value::Table(grants)) = manifest.table.get_mut("grants") {
-            grants.retain(|key, _| key == "state");
+            grants.retain(|key, _| key == "state" || key == "env");
         }
         manifest
     }

@@ -51,11 +51,11 @@ impl Settings {
                 });
             }
         };
-        let without_grants = manifest
+        let alike = manifest
             .as_ref()
             .filter(|_| !is_decided)
-            .map(Manifest::asking_for_state_only);
-        let applied = without_grants.as_ref().or(manifest.as_ref());
+            .map(Manifest::asking_for_what_hosts_agree_on);
+        let applied = alike.as_ref().or(manifest.as_ref());
         let checked = config.of_plugin(&name, applied);
         Ok(Self {
             name,
