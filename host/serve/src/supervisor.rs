@@ -9,7 +9,7 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::{FolderEvent, Refusal};
 use shardmill_wasm::{Marks, Plugin, Runtime};
-use shardmill_worker::{Ports, SharedRollout, StatusBoard, Worker, WorkerError, WorkerOptions};
+use shardmill_worker::{SharedRollout, Worker};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -23,12 +23,14 @@ mod fall_back;
 mod keep_serving;
 mod pins;
 mod refused;
+mod served;
 
 use deadly::Deadly;
 use fall_back::FallBack;
-use keep_serving::{End, Told, keep_serving};
+use keep_serving::End;
 use pins::Pins;
 use refused::RefusedFiles;
+use served::Served;
 
 type Version = Arc<dyn ProcessorFactory>;
 
@@ -73,16 +75,6 @@ struct Running {
     workers: usize,
     /// A version to start with once these workers, which are stopping, have ended.
     next: Option<Version>,
-}
-
-/// A stream of a plugin, and what each worker for it is made of.
-struct Served {
-    stream: StreamConfig,
-    ports: Ports,
-    options: WorkerOptions,
-    status: HostStatus,
-    stop: CancellationToken,
-    drain_limit: Duration,
 }
 
 /// A plugin that is about to start.
@@ -493,36 +485,5 @@ impl Running {
     fn restart(&mut self) {
         self.next = Some(Arc::clone(&self.versions.borrow()));
         self.stop.cancel();
-    }
-}
-
-// === impl Served ===
-
-impl Served {
-    async fn run(self) -> End {
-        let stop = self.stop.clone();
-        Box::pin(keep_serving(
-            self.stream.label.as_str(),
-            &self,
-            &stop,
-            || self.worker(),
-        ))
-        .await
-    }
-
-    /// A worker that has not run yet.
-    fn worker(&self) -> impl Future<Output = Result<(), WorkerError>> + Send + use<> {
-        let board = StatusBoard::default();
-        self.status
-            .serving(self.stream.label.as_str(), board.clone());
-        let worker = Worker::new(self.ports.clone(), self.options.clone(), board);
-        let (stop, drain_limit) = (self.stop.clone(), self.drain_limit);
-        async move { worker?.run(stop, drain_limit).await }
-    }
-}
-
-impl Told for Served {
-    fn not_served(&self, reason: &str) {
-        self.status.not_served(self.stream.label.as_str(), reason);
     }
 }
