@@ -94,7 +94,7 @@ impl ConfigFile {
     pub(super) fn check(mut self, folder: &Path) -> Result<Config, Problem> {
         let of_plugins = std::mem::take(&mut self.plugin);
         let mut config = self.check_general(folder)?;
-        config.sections = Sections::check(of_plugins, &config)?;
+        config.sections = config.check_sections(of_plugins)?;
         Ok(config)
     }
 
