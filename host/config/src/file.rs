@@ -7,7 +7,7 @@ use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::CheckpointPolicy;
-use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::plugin::GuestLimits;
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::StreamName;
 use shardmill_wasm::IntegrityRules;
@@ -25,14 +25,12 @@ use super::integrity::IntegrityFile;
 use super::leases::LeasesFile;
 use super::limits::HostLimitsFile;
 use super::plugin::PluginFile;
-use super::problem::{At, Problem, Under};
+use super::problem::{At, Problem};
 use super::reads::ReadsFile;
-use super::retrieval::refuse_shared_consumers;
 use super::rollout::RolloutFile;
 use super::secrets::{SecretFile, check_secrets};
 use super::section;
 use super::sections::Sections;
-use super::settings::shared_applications;
 use super::sinks::{SinkFile, check_sinks};
 use super::streams;
 
@@ -96,7 +94,7 @@ impl ConfigFile {
     pub(super) fn check(mut self, folder: &Path) -> Result<Config, Problem> {
         let of_plugins = std::mem::take(&mut self.plugin);
         let mut config = self.check_general(folder)?;
-        config.sections = check_sections(of_plugins, &config)?;
+        config.sections = config.check_sections(of_plugins)?;
         Ok(config)
     }
 
@@ -132,31 +130,6 @@ impl ConfigFile {
             sections: Sections::default(),
         })
     }
-}
-
-/// The sections of plugins, checked against the `general` settings and against each other.
-fn check_sections(
-    by_plugin: BTreeMap<String, PluginFile>,
-    general: &Config,
-) -> Result<Sections, Problem> {
-    let mut sections = Sections::default();
-    let mut plugins = BTreeMap::new();
-    for (name, file) in &by_plugin {
-        let key = format!("plugin.{name}");
-        let name = PluginName::new(name).at(&key)?;
-        let plugin = general.check_plugin(&name, file.clone()).under(&key)?;
-        sections
-            .add(&name, file, &plugin, &general.integrity)
-            .under(&key)?;
-        plugins.insert(name.to_string(), plugin);
-    }
-    refuse_shared_consumers(&plugins)?;
-    if let Some(shared) = shared_applications(&plugins).pop() {
-        let key = format!("plugin.{}.application", shared.plugin);
-        return Err(Problem::new(key, shared.told));
-    }
-    sections.by_plugin = by_plugin;
-    Ok(sections)
 }
 
 /// In rows, logs and tables; a KCL's ids are host names and random parts.

@@ -28,6 +28,7 @@ pub mod machine;
 mod manifest;
 mod names;
 mod of_plugin;
+mod of_sections;
 mod plugin;
 mod problem;
 mod reads;

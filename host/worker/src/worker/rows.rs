@@ -5,6 +5,7 @@ use std::sync::Arc;
 use shardmill_core::lease::Lease;
 use shardmill_core::plan::Reason;
 use shardmill_core::ports::{Deleted, LeaseListing, StoreError};
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
 use shardmill_core::time::Moment;
 use tokio::task::{JoinError, JoinSet};
@@ -184,7 +185,9 @@ pub(super) async fn delete_all(
 }
 
 async fn delete(run: &Run, seen: &Lease, reason: &Reason) -> Result<(), StoreError> {
-    if *reason == Reason::ChildrenStarted && has_parent_row(run, seen).await? {
+    let is_after_parents =
+        *reason == Reason::ChildrenStarted && !SeededBug::DeletesBeforeParents.is_on();
+    if is_after_parents && has_parent_row(run, seen).await? {
         return Ok(());
     }
     if delete_as_it_is(run, seen).await? != Deleted::Gone {
