@@ -177,12 +177,12 @@ const FOUND_SOON: [(&str, &str, &str); 70] = [
     ("HeartGenerationAtAnswer", "S10", "2..3"),
     ("OneShareForAll", "S15", "118..119"),
     ("LendsGuarantees", "S15", "118..119"),
-    ("OneStreamForAll", "S19", "2..3"),
+    ("OneStreamForAll", "S13", "2..3"),
     ("ReplyForOneOnly", "S5", "0..4"),
     ("EndForOneOnly", "NoLoss", "12..13"),
     ("BeginsWhereAnotherIs", "S5", "0..4"),
     ("StartOfAnother", "S19", "30..31"),
-    ("KeptRepliesHideGaps", "S21", "12..13"),
+    ("KeptRepliesHideGaps", "S21", "15..16"),
 ];
 
 /// The same over the wire.
