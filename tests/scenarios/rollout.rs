@@ -429,6 +429,11 @@ async fn hosts_with_different_files_are_told_apart_and_the_command_fails() {
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+    // A host's row says what it runs before it has counted what all run.
+    while second.metric("shardmill_fleet_versions", "versioned").await == 0.0 {
+        assert!(tokio::time::Instant::now() < deadline, "{}", second.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     let metric = second.metric("shardmill_fleet_versions", "versioned").await;
     assert!((1.0..=2.0).contains(&metric), "{metric}");
     assert!(first.terminate().await.success() && second.terminate().await.success());
