@@ -60,7 +60,9 @@ struct Asked<'a> {
 }
 
 impl Pool {
-    /// See [`Shares::new`].
+    /// `total` units. Half of them are guaranteed in equal parts, and half are common; but a
+    /// guarantee is `floor` units, as long as there are enough for all members, and beyond that
+    /// nothing is common.
     pub fn new(total: usize, floor: usize) -> Self {
         let state = State {
             shares: Shares::new(total, floor),
@@ -145,7 +147,8 @@ impl Member {
         self.lock().shares.held(self.joined.id)
     }
 
-    /// See [`Shares::is_asked_for`].
+    /// Whether another member waits whom this one would help by giving back: one of its own, or
+    /// anybody if this one borrows.
     pub fn is_asked_for(&self) -> bool {
         self.lock().shares.is_asked_for(self.joined.id)
     }
