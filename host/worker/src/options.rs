@@ -318,7 +318,7 @@ impl WorkerOptions {
             Some(_) => SUBSCRIPTION_SILENT_MAX,
             None => self.reads.idle_max.max(between_calls),
         };
-        self.leases.read_deadline + silence
+        self.leases.read_deadline.saturating_add(silence)
     }
 
     fn validate_consumer(&self) -> Result<(), InvalidOptions> {
