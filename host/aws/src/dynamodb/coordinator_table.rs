@@ -401,10 +401,9 @@ impl Coordinator for CoordinatorTable {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use shardmill_core::fleet::{Incarnation, StreamIdentity};
     use shardmill_core::stream::{HashKeyRange, Shard, ShardId};
+    use tokio::time::Instant;
 
     use super::*;
     use crate::transport_double::TransportDouble;
@@ -423,7 +422,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_long_list_is_written_in_chunks_with_time_between_them_and_the_index_last() {
         let transport = TransportDouble::new([(200, "{}"); 4]);
         let table = CoordinatorTable::new(transport.dynamodb(), "orders");
@@ -442,7 +441,7 @@ mod tests {
         );
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_list_of_one_chunk_waits_for_nothing() {
         let transport = TransportDouble::new([(200, "{}"); 2]);
         let table = CoordinatorTable::new(transport.dynamodb(), "orders");
