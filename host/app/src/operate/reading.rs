@@ -14,8 +14,7 @@ use shardmill_core::fleet::{
 };
 use shardmill_core::lease::{Lease, LeaseObserver, Pulse, WorkerId};
 use shardmill_core::plan::{
-    FINISHED_ROWS_STAY_LEASES, OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList,
-    alive_workers,
+    OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList, alive_workers,
 };
 use shardmill_core::ports::{Clock, LeaseListing, StreamReader};
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
@@ -113,7 +112,8 @@ impl Reading {
                 balance: leases.balance,
                 shared_with_kcl: leases.shared_with_kcl,
                 overdue_after: leases.duration * OVERDUE_LEASES,
-                finished_rows_stay: leases.duration * FINISHED_ROWS_STAY_LEASES,
+                // A command did not see when a shard ended: the hosts that did remove its row.
+                finished_rows_stay: Duration::ZERO,
             },
             lease_duration: leases.duration,
             notes: Vec::new(),
@@ -153,7 +153,6 @@ impl Reading {
         if let (None, Some(longest)) = (config, longest) {
             self.lease_duration = longest;
             self.limits.overdue_after = longest * OVERDUE_LEASES;
-            self.limits.finished_rows_stay = longest * FINISHED_ROWS_STAY_LEASES;
         }
     }
 
