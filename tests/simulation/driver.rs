@@ -2,7 +2,7 @@
 //! settled.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ pub struct Driver {
     pub(crate) partitions_made: u64,
     pub(crate) keys_made: u64,
     pub(crate) twins_made: u64,
+    /// When the last process of this name ended because another has its name.
+    replaced_at: BTreeMap<String, Micros>,
     entries_made: u64,
 }
 
@@ -130,6 +132,7 @@ impl Driver {
             partitions_made: 0,
             keys_made: 0,
             twins_made: 0,
+            replaced_at: BTreeMap::new(),
             entries_made: 0,
         }
     }
@@ -234,6 +237,8 @@ impl Driver {
                 && let Some(host) = slot.host.take()
             {
                 self.run.count("reached: process replaced by its twin");
+                let now = self.worlds[0].now();
+                self.replaced_at.insert(host.name.clone(), now);
                 host.bury();
                 slot.is_wanted = false;
             }
@@ -393,12 +398,12 @@ impl Driver {
         let owned = owned.filter(|(key, owner)| is_sure(key, owner));
         let owned = owned
             .map(|(key, owner)| format!("all hosts have drained, but {owner} still owns {key}"));
-        // The office of one that crashed, perhaps under the name of one of these, is taken only
-        // once it was silent for long.
-        let leads = world
-            .tables
-            .leader()
-            .filter(|(host, since)| names.contains(host) && *since >= healed_at);
+        // The office of a process that crashed or was replaced, perhaps under the name of one of
+        // these, is taken only once it was silent for long.
+        let leads = world.tables.leader().filter(|(host, since)| {
+            let replaced_at = self.replaced_at.get(host).copied().unwrap_or_default();
+            names.contains(host) && *since >= healed_at.max(replaced_at)
+        });
         let leads =
             leads.map(|(host, _)| format!("all hosts have drained, but {host} still leads"));
         owned.chain(leads).collect()

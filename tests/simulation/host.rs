@@ -190,7 +190,14 @@ impl Host {
         };
         options.leases.max_leases = settings.max_leases;
         let status = StatusBoard::default();
-        let ports = ports(world, &self.machine, &options, sharing, offered, is_frozen);
+        let ports = ports(
+            world,
+            &self.machine,
+            &options,
+            sharing,
+            offered,
+            is_frozen.clone(),
+        );
         let worker = Worker::new(ports, options, status.clone()).expect("valid options");
         let host = self.name.clone();
         if self.machine.run.is_alone(&host) {
@@ -207,9 +214,11 @@ impl Host {
         lock(&self.machine.running).insert(host.clone());
         self.watchers
             .spawn(shown::watch(Arc::clone(world), host, status.clone()));
+        // Its tasks stand still while it is paused, and so must what it does between them.
+        let freezer = Freezer::by(is_frozen);
         let stopped = self.stop.clone();
         self.workers
-            .spawn(async move { worker.run(stopped, DRAIN_LIMIT).await });
+            .spawn(freezer.guard(async move { worker.run(stopped, DRAIN_LIMIT).await }));
         self.plugins.push(HostPlugin {
             world: Arc::clone(world),
             status,

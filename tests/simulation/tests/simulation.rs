@@ -123,7 +123,7 @@ const FOUND_SOON: [(&str, &str, &str); 70] = [
     ("DeadlineFromReply", "S10", "147..148"),
     ("NoHolderDeadline", "S10", "0..12"),
     ("UnknownCountsAsApplied", "S11", "0..24"),
-    ("DeliversAfterLoss", "S10", "14..18"),
+    ("DeliversAfterLoss", "S10", "10..11"),
     ("DeliversSettledAgain", "S8", "0..12"),
     ("SkipsFailedBatch", "S4", "0..12"),
     ("EndsWithoutChildren", "S5", "0..12"),
@@ -182,7 +182,7 @@ const FOUND_SOON: [(&str, &str, &str); 70] = [
     ("EndForOneOnly", "NoLoss", "12..13"),
     ("BeginsWhereAnotherIs", "S5", "0..4"),
     ("StartOfAnother", "S19", "30..31"),
-    ("KeptRepliesHideGaps", "S21", "15..16"),
+    ("KeptRepliesHideGaps", "S21", "74..75"),
 ];
 
 /// The same over the wire.
