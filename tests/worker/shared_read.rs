@@ -252,6 +252,26 @@ async fn calls_and_bytes_of_a_shard_are_shared_by_all_who_read_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn plugins_far_from_each_other_have_the_calls_of_a_shard_in_turns() {
+    let scene = Scene::new();
+    scene.put(3_000);
+    let slowly =
+        |op| (op == ReadOp::Fetch).then_some(Fault::AnswersAfter(Duration::from_millis(8)));
+    scene.stream.faults.draw_from(slowly);
+    let all = scene.all();
+    // The last one to come must not lose each call to those who come back from one just then.
+    let walkers =
+        [2_000, 1_000, 0].map(|begin| scene.walker(ReadFrom::AtSequenceNumber(all[begin].clone())));
+    let walkers = together(walkers.into(), Duration::from_secs(30)).await;
+    let seen: Vec<_> = walkers.iter().map(|walker| walker.seen.len()).collect();
+    let (least, most) = (seen.iter().min(), seen.iter().max());
+    let (least, most) = (*least.unwrap(), *most.unwrap());
+    assert!(most - least <= 10, "{seen:?} records");
+    // Ten records a call, and of the time nothing is lost on the way.
+    assert!(seen.iter().sum::<usize>() >= 10 * 130, "{seen:?} records");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fault_of_the_shared_call_is_told_to_all_who_wait_and_loses_and_repeats_nothing() {
     for fault in [
         Fault::Throttle,

@@ -42,6 +42,20 @@ struct Flown {
     flight: Arc<AsyncMutex<()>>,
 }
 
+/// A caller's wait for a call of its chain.
+///
+/// Chains share the calls of a shard. Callers of several come back at the same moment, and one of
+/// them makes a call; if the others waited for the next moment, the same one could be first each
+/// time, and the rest would read nothing. So a caller waits once. Then it goes on, and has the
+/// slots of the shard in the order in which callers ask for them ([`SharedShard::take_slot`]).
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// The chain and its calls so far; `None` for a caller without a place.
+    of: Option<(u64, u64)>,
+    /// When a call for it could have been made, as it was first known.
+    at: Option<Moment>,
+}
+
 /// A call for a chain.
 pub(super) struct Call {
     pub(super) chain: u64,
@@ -79,6 +93,26 @@ pub(super) enum Step {
     Open(ReadFrom),
     /// Ask for another iterator.
     Expired,
+}
+
+impl Flown {
+    /// Whether a caller is making a call, whose answer is there for all who wait for it.
+    fn is_in_flight(&self) -> bool {
+        self.flight.try_lock().is_err()
+    }
+}
+
+impl Line {
+    /// How long to wait for the next call of `of`, which could be made at `at` by now: no longer
+    /// than it first seemed, unless a call was made for it since.
+    fn wait(&mut self, of: Option<(u64, u64)>, at: Moment) -> Moment {
+        let first = self.at.filter(|_| self.of == of).unwrap_or(at);
+        *self = Self {
+            of,
+            at: Some(first),
+        };
+        first.min(at)
+    }
 }
 
 impl SharedShard {
@@ -212,16 +246,29 @@ impl SharedShard {
         Some(due?.max(now + rate.call_interval))
     }
 
-    /// When a caller at `place` (or one that has none yet) should come back; `None` is now.
-    pub(super) fn turn_at(&mut self, place: Option<&Place>, now: Moment) -> Option<Moment> {
+    /// When a caller at `place` (or one that has none yet) should come back; `None` is now. `line`
+    /// is what it has waited for so far.
+    pub(super) fn turn_at(
+        &mut self,
+        place: Option<&Place>,
+        line: &mut Line,
+        now: Moment,
+    ) -> Option<Moment> {
         let next_call = self.next_call;
-        let at = match place {
-            None => next_call,
-            Some(place) => match self.best(place) {
-                Some(Flown { chain, .. }) if chain.has_news_for(place) => return None,
-                Some(Flown { chain, .. }) => chain.calls().due().max(next_call),
-                None => next_call,
-            },
+        let best = place.and_then(|place| self.best(place).map(|flown| (place, flown)));
+        let at = match best {
+            None => line.wait(None, next_call),
+            Some((place, flown)) if flown.chain.has_news_for(place) => return None,
+            Some((_, flown)) => {
+                let calls = flown.chain.calls();
+                let at = calls.due().max(next_call);
+                if flown.is_in_flight() {
+                    at
+                } else {
+                    let first = line.wait(Some((flown.chain.id(), calls.finished())), at);
+                    first.max(calls.due())
+                }
+            }
         };
         (at > now).then_some(at)
     }
