@@ -330,7 +330,7 @@ impl Target {
             return Ok(());
         }
         Err(format!(
-            "{problem}; it asked for no requests for {} s more",
+            "{problem}; the target asked to wait {} s more",
             left.as_secs_f64().ceil()
         ))
     }

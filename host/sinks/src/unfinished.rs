@@ -2,7 +2,7 @@
 //! ended: without it, a target that takes a part of a large batch at each try would never be given
 //! all of it.
 //!
-//! Whoever calls a sink owns the retries and hands in the same `Arc` again; that is how a try is
+//! The caller of a sink owns the retries and passes the same `Arc` again, by which a retry is
 //! recognised. Nothing is kept of a batch that its owner has dropped, such as one of a lost lease:
 //! its output must not come out later.
 
@@ -41,7 +41,7 @@ impl<K: Eq + Hash, T, L> Unfinished<K, T, L> {
         Weak::ptr_eq(&entry.batch, &Arc::downgrade(batch)).then_some(entry.left)
     }
 
-    /// Keeps what a failed try left, and forgets what nobody will try again.
+    /// Keeps what a failed try left, and forgets batches that will not be tried again.
     pub(super) fn keep(&self, source: K, batch: &Arc<Vec<T>>, left: L) {
         let mut by_source = self
             .by_source

@@ -61,7 +61,7 @@ pub(crate) struct ConsumerKeeper {
 }
 
 impl FanOutView {
-    /// The consumer to subscribe with, unless there is none for now.
+    /// The consumer to subscribe with; `None` if none is available now.
     pub(crate) fn usable(&self) -> Option<ConsumerArn> {
         match &*self.registration.borrow() {
             Registration::Usable(consumer) => Some(consumer.clone()),
@@ -78,7 +78,7 @@ impl FanOutView {
             .await;
     }
 
-    /// Asks for this consumer again, since Kinesis told a reader that it is not registered.
+    /// Asks for this consumer again, since Kinesis answered a reader that it is not registered.
     pub(crate) fn lost(&self, consumer: &ConsumerArn) {
         self.registration.send_if_modified(|registration| {
             let is_news = *registration == Registration::Usable(consumer.clone());

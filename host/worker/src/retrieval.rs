@@ -6,7 +6,7 @@ use shardmill_core::stream::FanOutConsumer;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Retrieval {
     /// `GetRecords`: costs nothing beyond the shards, and shares 2 MB/s and 5 calls/s a shard with
-    /// all who poll.
+    /// all pollers.
     #[default]
     Polling,
     /// Enhanced fan-out, which AWS bills by consumer, shard and byte: 2 MB/s a shard for this
@@ -21,7 +21,7 @@ pub enum Retrieval {
     },
 }
 
-/// Which consumer to subscribe with, and what becomes of it.
+/// Which consumer to subscribe with, and what happens to it at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FanOut {
     /// The consumer.

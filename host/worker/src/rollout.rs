@@ -14,11 +14,11 @@ use crate::metrics;
 
 type Version = Arc<dyn ProcessorFactory>;
 
-/// Compiled versions that are kept before those are dropped that nobody needs: what runs, what ran
-/// before, what is tried, what started last, what is on offer.
+/// Compiled versions that are kept before unneeded ones are dropped: what runs, what ran before,
+/// what is tried, what started last, what is on offer.
 const VERSIONS_KEPT: usize = 5;
 
-/// Shared by all shards that a plugin serves on a host, on whatever stream. Cheap to clone.
+/// Shared by all shards that a plugin serves on a host, on all its streams. Cheap to clone.
 #[derive(Clone)]
 pub struct SharedRollout {
     shared: Arc<Shared>,
@@ -73,13 +73,13 @@ impl SharedRollout {
         self.tell(|rollout| rollout.set_policy(policy));
     }
 
-    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix
+    /// The folder has a version that was not loaded; `since_ms` is milliseconds since the Unix
     /// epoch.
     pub fn file_refused(&self, digest: &PluginDigest, reason: &str, since_ms: u64) {
         self.tell(|rollout| rollout.file_refused(digest, reason, since_ms));
     }
 
-    /// What lies in the folder is loaded, or gone.
+    /// The version in the folder is loaded, or gone.
     pub fn file_accepted(&self) {
         self.tell(Rollout::file_accepted);
     }

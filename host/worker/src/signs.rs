@@ -1,9 +1,9 @@
 //! The signs of one held shard: what it does, what is in its way, how old the oldest record is that
 //! it has not settled.
 //!
-//! All trouble goes this one way, whatever its cause: it sets the status, the gauge with its `why`,
-//! and what the row says. The shard's gauges end with its holding: a gauge that is not updated any
-//! more would show a shard that another host may serve by now.
+//! All trouble takes this one path, whatever its cause: it sets the status, the gauge with its
+//! `why`, and what the row says. The shard's gauges end with its holding: a gauge that is not
+//! updated any more would show a shard that another host may serve by now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

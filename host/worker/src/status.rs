@@ -88,7 +88,7 @@ pub struct SwapRefusal {
     pub reason: String,
 }
 
-/// A version, and where it stands.
+/// A version, and its state.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct VersionStatus {
@@ -142,16 +142,16 @@ pub struct ShardStatus {
     /// The age of the oldest record that is fetched and not settled, or how far the reader is
     /// behind if that is more, in milliseconds. 0 only if nothing waits.
     pub lag_ms: Option<u64>,
-    /// Records that the plugin handled and lets nobody commit yet.
+    /// Records that the plugin handled and does not commit yet.
     pub held_back_records: u64,
-    /// Milliseconds behind the tip at the last reply: of the reader, who may be far ahead of what
+    /// Milliseconds behind the tip at the last reply: of the reader, which may be far ahead of what
     /// is settled.
     pub millis_behind_latest: Option<u64>,
     /// Records settled in this run.
     pub records: u64,
     /// Batches in this run of which a record at least was settled.
     pub batches: u64,
-    /// Why it does not get on, if it does not.
+    /// Why it makes no progress, if so.
     pub blocked: Option<BlockedStatus>,
     /// Records that wait while others flow, since one of their key is tried again.
     pub parked: Parking,
@@ -219,7 +219,7 @@ pub enum ShardState {
     Released,
     /// The lease is somebody else's.
     Lost,
-    /// The lease was given up because the shard did not get on here.
+    /// The lease was given up because the shard made no progress here.
     GaveUp,
 }
 

@@ -1,7 +1,7 @@
-//! The tables, with a deadline on each call: whoever waits for an answer that never comes waits no
-//! longer than a lease can.
+//! The tables, with a deadline on each call: a caller that waits for an answer that never comes
+//! waits no longer than a lease can.
 //!
-//! What is cut off counts as unanswered, as a lost answer does: nobody knows whether it was
+//! A call that is cut off counts as unanswered, like a lost answer: it is unknown whether it was
 //! applied.
 
 use std::sync::Arc;

@@ -115,8 +115,8 @@ fn for_one_machine(stream: &StreamName) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Creates every stream that is read or written. Elsewhere a stream has an owner who creates it; on
-/// the embedded stack there is nobody else.
+/// Creates every stream that is read or written. Elsewhere a stream's owner creates it; the
+/// embedded stack has no other owner.
 async fn make_streams(
     args: &DevArgs,
     config: &Config,

@@ -1,5 +1,5 @@
-//! A first project in a language: templates that are part of the binary, with the contract beside
-//! them.
+//! A first project in a language: templates that are part of the binary, together with the
+//! contract.
 
 use std::fmt;
 use std::fs;
@@ -121,8 +121,8 @@ impl Language {
         }
     }
 
-    /// jco takes the only world that there is, whatever it is asked for: a project that keeps state
-    /// adds to that one.
+    /// jco uses the only world that exists, even if another is named, so a project that keeps state
+    /// adds to that world.
     fn needs_wit(self, path: &Path) -> bool {
         path != Path::new("stateful.wit") || !matches!(self, Self::Go | Self::C)
     }

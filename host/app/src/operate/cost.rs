@@ -174,7 +174,7 @@ fn of_consumer(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line 
     }
 }
 
-/// The stream itself, whoever reads it. What is put into it is its producers' bill.
+/// The stream itself, however many applications read it. Its producers pay for their puts.
 fn of_stream(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line {
     let (amount, unit, price) = if args.on_demand {
         (
@@ -192,7 +192,7 @@ fn of_stream(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line {
         amount,
         unit,
         dollars: amount * price,
-        why: "whoever reads it; what producers put is not counted".to_owned(),
+        why: "for any number of readers; what producers put is not counted".to_owned(),
     }
 }
 

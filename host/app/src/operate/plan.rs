@@ -141,7 +141,7 @@ fn starts_at(reading: &Reading) -> String {
     }
 }
 
-/// What the leader would do as such; empty if that is this worker, or nobody.
+/// What the leader would do as leader; empty if this worker leads, or no worker does.
 fn plan_of_leader(me: &WorkerId, leads: bool, reading: &Reading) -> Plan {
     let Some(leader) = reading.leader().filter(|leader| !leads && *leader != me) else {
         return Plan::default();
@@ -202,7 +202,9 @@ fn limits_of(me: &WorkerId, reading: &Reading) -> PlanLimits {
 fn part(me: &WorkerId, reading: &Reading) -> &'static str {
     let row = reading.fleet.workers.iter().find(|row| row.worker == *me);
     match (row, reading.observer.worker_pulse(me, reading.now)) {
-        (Some(_), Some(Pulse::Expired { .. })) => "registered but dead: as after its next start",
+        (Some(_), Some(Pulse::Expired { .. })) => {
+            "registered but dead: planned as if it had started again"
+        }
         (Some(row), _) if row.is_draining => "shutting down: it would take no more leases",
         (Some(_), _) => "running",
         (None, _) => "a worker that would join",

@@ -37,7 +37,7 @@ const MARGIN_PARTS: u32 = 5;
 /// An id that no worker has: no host has a NUL in its name.
 const NOBODY: &str = "\u{0}nobody";
 
-/// How long to watch by default, to know who is alive of those whose leases last this long.
+/// How long to watch by default, to know which workers with leases of this duration are alive.
 pub(super) fn watch_past(lease_duration: Duration) -> Duration {
     lease_duration.saturating_add(lease_duration / MARGIN_PARTS)
 }
@@ -188,7 +188,7 @@ impl Reading {
         let others = applications_of_streams(&clients.dynamodb, application).await;
         if !others.is_empty() {
             self.notes.push(format!(
-                "further streams have their own leases; ask about them by: {}",
+                "further streams have their own leases; name one of these to see them: {}",
                 others.join(", ")
             ));
         }
@@ -213,7 +213,7 @@ impl Reading {
         }
     }
 
-    /// A start that was written down is kept, whatever is configured.
+    /// A start that was recorded stays, even if another one is configured.
     fn settle_start(&mut self, has_config: bool) {
         let Some(start) = &self.fleet.start else {
             return;

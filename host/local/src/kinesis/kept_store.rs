@@ -1,5 +1,5 @@
-//! The emulator's store together with the journal that keeps it, and the order of those who use it:
-//! one request at a time changes the store, and many read what the journal holds.
+//! The emulator's store together with the journal that keeps it, and the order of its users: one
+//! request at a time changes the store, and many read what the journal holds.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Joins the parts of dead letters, in whatever order they come, repeated or not.
+//! Joins the parts of dead letters, in any order, repeated or not.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};

@@ -29,7 +29,7 @@ pub(crate) enum Stopped {
     /// The host or the plugin is going down, or another host asked for the lease: finish,
     /// checkpoint, release.
     Draining,
-    /// It does not get on, for this reason: give the lease up, so that another host may try.
+    /// It makes no progress, for this reason: give the lease up, so that another host may try.
     Stuck(String),
 }
 

@@ -272,7 +272,7 @@ impl Keeper {
             ..Progress::default()
         };
         match self.write(Write::Release(&progress)).await {
-            // The release was applied and its answer lost: nobody owns the row, as wanted, or
+            // The release was applied and its answer lost: the row has no owner, as wanted, or
             // somebody was quick.
             Err(Unwritten::Lost(LossReason::Unowned | LossReason::TakenBy(_))) => Ok(()),
             result => result,

@@ -16,7 +16,7 @@ pub struct StageStatus {
     pub since: Instant,
 }
 
-/// What keeps a shard from getting on; the worst first.
+/// What keeps a shard from making progress; the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
@@ -28,7 +28,7 @@ pub enum Why {
     Sink,
     /// The plugin fails, or is not made, or does not come back.
     Plugin,
-    /// The plugin says that somebody must mend something, and the failure policy gives nothing up
+    /// The plugin says that somebody must fix something, and the failure policy gives nothing up
     /// for it.
     Misconfigured,
     /// The host has not the memory for the plugin's instance.

@@ -106,7 +106,8 @@ impl Tally {
 }
 
 impl Bench {
-    /// Measures `plugin` beside `empty`, a component that does nothing, and beside native code.
+    /// Measures `plugin`, and for comparison `empty`, a component that does nothing, and native
+    /// code.
     pub(crate) async fn run(
         &self,
         plugin: &dyn ProcessorFactory,
@@ -279,8 +280,8 @@ impl Subject {
     }
 }
 
-/// Of all threads of this process: a call runs on a thread of its own. What other processes take is
-/// not in it.
+/// The time of all threads of this process, since a call runs on a separate thread. It does not
+/// include what other processes take.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

@@ -31,7 +31,7 @@ pub(super) struct Running {
 
 /// The versions that run.
 struct AtWork {
-    /// Who was asked.
+    /// The host or the table that was asked.
     source: String,
     /// Empty if the plugin does not run, or has not checkpointed yet.
     digests: BTreeSet<String>,

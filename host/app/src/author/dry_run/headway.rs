@@ -84,8 +84,8 @@ fn refuse_standstill(plugin: &PluginSnapshot) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the shard has no instance, or not the state that the plugin keeps, and never will: the
-/// stack is in this process, and nobody changes the settings.
+/// Whether the shard lacks an instance, or the state that the plugin keeps, and will never get it:
+/// the stack is in this process, and the settings do not change.
 fn will_never_begin(shard: &ShardStatus) -> bool {
     shard.blocked.as_ref().is_some_and(|blocked| {
         let is_needed = blocked.why == Why::State || shard.state == ShardState::Starting;

@@ -61,7 +61,7 @@ pub(crate) struct Failure {
     pub(crate) reason: String,
 }
 
-/// Output beside what was expected.
+/// The output, compared with what was expected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Comparison {

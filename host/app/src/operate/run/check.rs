@@ -92,7 +92,9 @@ impl Report {
     fn print_notes(&self) {
         self.print_warnings();
         for variable in &self.environment {
-            print(&format!("{variable} of the environment sets its value"));
+            print(&format!(
+                "the environment variable {variable} sets its value"
+            ));
         }
     }
 

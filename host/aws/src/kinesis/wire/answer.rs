@@ -187,7 +187,7 @@ impl ShapeDeserializer for Answer<'_> {
 }
 
 fn not_here(what: &str) -> SerdeError {
-    SerdeError::custom(format!("{what} in a reply that has a message at most"))
+    SerdeError::custom(format!("{what} in a reply that may have only a message"))
 }
 
 /// The error as the SDK wants it.

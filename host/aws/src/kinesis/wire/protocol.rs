@@ -173,7 +173,7 @@ impl ClientProtocolInner for Protocol {
         match decoded {
             Ok(decoded) => {
                 if self.format == Format::Cbor && Format::of(&bytes) == Format::Json {
-                    self.wire().refused("it was answered in JSON");
+                    self.wire().refused("kinesis answered in JSON");
                 }
                 self.inbox().put(Some(decoded));
                 Ok(Box::new(Answer::Decoded))
@@ -246,7 +246,7 @@ impl DynCodec for Events {
     }
 
     fn create_serializer(&self) -> Box<dyn PayloadSerializer + '_> {
-        // Nobody sends events to Kinesis.
+        // No client sends events to Kinesis.
         Box::new(request::Body::default())
     }
 }

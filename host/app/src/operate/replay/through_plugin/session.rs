@@ -173,7 +173,7 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// As in a host, a plugin that does not start is no letter's failure.
+    /// As in a host, if the plugin does not start, that counts against no letter.
     async fn start(&self) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
         let started = self.version.instantiate(Arc::clone(&self.context), None);
         started.await.map_err(|error| ProcessorError::Host {
