@@ -1,4 +1,4 @@
-//! What a sink is made of.
+//! The settings of a sink.
 
 use std::path::PathBuf;
 

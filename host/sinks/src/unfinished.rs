@@ -1,6 +1,6 @@
-//! What is left of a batch whose storing failed, so that the next try goes on where the last one
-//! ended: without it, a target that takes a part of a large batch at each try would never be given
-//! all of it.
+//! What is left of a batch that could not be stored whole, so that the next try continues where the
+//! last one ended. Without this, a target that takes only a part of a large batch at each try would
+//! never get all of it.
 //!
 //! The caller of a sink owns the retries and passes the same `Arc` again, by which a retry is
 //! recognised. Nothing is kept of a batch that its owner has dropped, such as one of a lost lease:

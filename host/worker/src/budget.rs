@@ -1,5 +1,5 @@
 //! One byte budget for everything a host has fetched and not yet settled, of which each plugin has
-//! a share of its own.
+//! its own share.
 
 use shardmill_core::ports::REPLY_BYTES_MAX;
 use shardmill_core::shares::Membership;
@@ -38,7 +38,7 @@ pub struct Reservation {
 )]
 pub struct TooManyPlugins {
     bytes: usize,
-    /// With the one that is refused.
+    /// The number of plugins, including the one that is refused.
     plugins: usize,
 }
 

@@ -15,8 +15,8 @@ use crate::metrics;
 use crate::status::{FanOutStatus, StatusBoard};
 use crate::timer::Stopwatch;
 
-/// A consumer that cannot be had is asked for again, ever less often: an operator may have made
-/// room for it meanwhile.
+/// If a consumer cannot be registered, the host tries again, less and less often: an operator may
+/// have made room for it meanwhile.
 const ASK_AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(5)) {
     Some(backoff) => backoff,
     None => Backoff::standard(),
@@ -41,7 +41,7 @@ enum Registration {
     NotYet,
     /// They can, with this consumer.
     Usable(ConsumerArn),
-    /// It cannot be had for now.
+    /// It is not available now.
     Unusable,
 }
 

@@ -12,7 +12,7 @@ pub enum Retrieval {
     /// Enhanced fan-out, which AWS bills by consumer, shard and byte: 2 MB/s a shard for this
     /// consumer alone, pushed. Shards are polled while it cannot be had.
     FanOut(FanOut),
-    /// Enhanced fan-out where the host allows that money is spent on it, polling elsewhere.
+    /// Enhanced fan-out if the host allows its costs, otherwise polling.
     Auto {
         /// Whether the host allows it.
         is_fan_out_allowed: bool,

@@ -1,5 +1,5 @@
 //! The versions of one plugin on this host: the pure state machine, the compiled versions that it
-//! speaks of, and those who wait for its word.
+//! names, and the pipelines that wait for its decisions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,7 +68,7 @@ impl SharedRollout {
         }
     }
 
-    /// Goes by another policy from now on.
+    /// Uses another policy from now on.
     pub fn set_policy(&self, policy: RolloutPolicy) {
         self.tell(|rollout| rollout.set_policy(policy));
     }
@@ -126,8 +126,8 @@ impl SharedRollout {
         self.act(|inner| inner.versions.get(inner.rollout.last_started()?).cloned())
     }
 
-    /// Asks or tells the state machine; what follows is logged, counted, and told to those who
-    /// wait.
+    /// Asks or informs the state machine; its decisions are logged, counted, and passed to the
+    /// pipelines that wait.
     pub(crate) fn tell<T>(&self, act: impl FnOnce(&mut Rollout) -> T) -> T {
         self.act(|inner| act(&mut inner.rollout))
     }

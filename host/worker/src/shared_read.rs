@@ -11,8 +11,8 @@
 //! wait; elsewhere, the caller reads with its own iterator, until it meets the others again. So no
 //! reader waits for another, and a plugin that lags costs what it would alone.
 //!
-//! The shard's rates are kept here, since they are one for all. Errors, the end and the children
-//! are passed on as they came, to all who waited for the call.
+//! The shard's rates are kept here, since all readers share them. Errors, the end and the children
+//! are passed on as they came, to all readers that waited for the call.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,7 +72,7 @@ struct State {
     pruned_at: Moment,
 }
 
-/// What came of a call for a chain.
+/// The result of a call for a chain.
 enum Polled {
     /// The chain is forgotten; the caller that made the last call knows why.
     Gone,
@@ -80,7 +80,7 @@ enum Polled {
     ByOther,
     /// Its reply is kept.
     Kept,
-    /// Its reply cannot be kept, and is the caller's as it is.
+    /// Its reply cannot be kept, and goes to the caller as it is.
     NotKept(Fetched),
 }
 

@@ -45,7 +45,7 @@ pub struct WorkerStatus {
     pub unfinished_leases: usize,
     /// Why the last pass failed, if it did.
     pub pass_error: Option<String>,
-    /// What of others it waits for before it can look at its leases, if it does.
+    /// What it waits for before it can look at its leases, if it waits.
     pub waits_on: Option<StageStatus>,
     /// Whether it waits for another version, since the one on offer was found bad by the fleet;
     /// then it holds no lease.
@@ -98,7 +98,7 @@ pub struct VersionStatus {
     pub state: String,
     /// Since when, in milliseconds since the Unix epoch.
     pub since_ms: u64,
-    /// Why, where that is not plain.
+    /// Why, if that is not obvious.
     pub reason: Option<String>,
 }
 
@@ -161,7 +161,7 @@ pub struct ShardStatus {
     pub gaps: Gaps,
     /// Why it cannot read, if it cannot.
     pub read_error: Option<String>,
-    /// What of its own host it waits for, if that takes long, before it can read on.
+    /// What in its own host it waits for before it can read on, if that takes long.
     pub waits_for: Option<String>,
     /// Why its last subscription broke off or was not made; `None` once events come.
     pub subscription_error: Option<String>,

@@ -18,8 +18,8 @@ use shardmill_core::rollout::Quarantined;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
 
-/// The shard list of a large stream is written in parts, with pauses. It is a hint: nobody waits
-/// for it.
+/// The shard list of a large stream is written in parts, with pauses. It is a hint that no host
+/// waits for.
 const SHARD_LIST_MAX: Duration = Duration::from_mins(2);
 
 /// A lease table that answers in time, or not at all.

@@ -25,7 +25,7 @@ pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let stream = StreamName::new(&args.stream)?;
     let mut config = configure(&args, stream.clone())?;
-    // Before anything is made or started for it.
+    // Checked before anything is created or started for it.
     if let Some(feed) = &args.feed {
         find_feed(feed)?;
     }

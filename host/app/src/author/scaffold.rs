@@ -64,7 +64,7 @@ pub(crate) enum ScaffoldError {
     /// Existing files are never overwritten.
     #[error("{} exists and is not empty: choose another folder with --at", .0.display())]
     Occupied(PathBuf),
-    /// The file system said no.
+    /// A file or folder could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// The file or folder.
@@ -167,7 +167,7 @@ impl Project {
         files
     }
 
-    /// Makes `folder` and everything in it.
+    /// Creates `folder` and everything in it.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), ScaffoldError> {
         let failed = |path: &Path| {
             let path = path.to_owned();

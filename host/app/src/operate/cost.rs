@@ -17,11 +17,11 @@ const HOURS_A_MONTH: f64 = 730.0;
 const GIGABYTE: f64 = (1_u64 << 30) as f64;
 const MILLION: f64 = 1e6;
 
-/// What is billed, of one kind.
+/// One kind of cost that is billed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Line {
-    /// Of which application; of a stream, where several plugins read it.
+    /// The application, or the stream if several plugins read it.
     of: String,
     what: String,
     /// In a month, in `unit`.

@@ -124,7 +124,7 @@ async fn predecessor(
     }))
 }
 
-/// The places of another library, and what watching them showed.
+/// The positions of another library, and what watching them showed.
 struct PlacesWatch {
     places: Vec<Found>,
     /// One for each place.

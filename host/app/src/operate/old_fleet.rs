@@ -11,8 +11,8 @@ use shardmill_serve::BootClock;
 
 use super::reading::watch_past;
 
-/// Between two looks at a fleet that is waited for. One look is a scan of a table of one row a
-/// shard.
+/// Time between two looks while waiting for a fleet to stop. One look is a scan of a table with one
+/// row for each shard.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// A fleet without owners must stay so for this long: kcl-rb gives a lease up and takes it again
 /// each second, and a fleet that restarts has none for a moment.

@@ -165,7 +165,7 @@ impl Reading {
             .observe(look.fleet.leader.as_ref(), self.now);
     }
 
-    /// The stream that was named, or is configured, or that the fleet wrote down.
+    /// The stream that was named, or is configured, or that the fleet recorded.
     fn stream_of(
         &mut self,
         application: &str,
@@ -332,7 +332,7 @@ impl Reading {
             .is_some()
     }
 
-    /// Owners of leases and registered hosts that may live.
+    /// Owners of leases and registered hosts that may be alive.
     pub(super) fn may_live(&self) -> BTreeSet<WorkerId> {
         let owners = self.listing.leases.iter().filter(|lease| {
             let pulse = self.observer.pulse(lease, self.now, self.lease_duration);
@@ -342,7 +342,7 @@ impl Reading {
         owners.chain(self.alive()).collect()
     }
 
-    /// Workers that live and are not on their way out.
+    /// Workers that are alive and not shutting down.
     pub(super) fn alive(&self) -> BTreeSet<WorkerId> {
         alive_workers(&self.observer, self.now)
     }
@@ -399,7 +399,7 @@ impl Reading {
     }
 }
 
-/// An id that no worker has, to see the fleet with the eyes of none of its members.
+/// An id that no worker has, to see the fleet from outside.
 pub(super) fn nobody() -> anyhow::Result<WorkerId> {
     WorkerId::new(NOBODY).context("an id")
 }

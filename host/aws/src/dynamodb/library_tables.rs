@@ -27,9 +27,9 @@ pub struct LibraryTables {
 /// The answer of [`LibraryTables::write`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowWritten {
-    /// The row is as asked for.
+    /// The row was written.
     Written,
-    /// It already was.
+    /// The row already had these values.
     Same,
     /// Another program wrote to it meanwhile; it was left alone.
     Changed,
@@ -258,7 +258,7 @@ fn value_of(attribute: AttributeValue) -> Value {
     }
 }
 
-/// `None` for what cannot be written, which no change has.
+/// `None` for a value that cannot be written; no change has one.
 fn attribute_of(value: &Value) -> Option<AttributeValue> {
     Some(match value {
         Value::Text(text) => AttributeValue::S(text.clone()),

@@ -15,7 +15,7 @@ pub(super) const PLUGIN_DIGEST: &str = "pluginDigest";
 
 /// What happens to a shard's state.
 pub(super) enum StateChange {
-    /// It is this.
+    /// The checkpoint comes with this state.
     Put(Box<Item>),
     /// The shard has no state any more.
     Remove,

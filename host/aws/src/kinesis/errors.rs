@@ -1,4 +1,4 @@
-//! What a Kinesis error means for a reader: the one table of it.
+//! What a Kinesis error means for a reader. This is the only place that decides it.
 
 use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_kinesis::types::error::SubscribeToShardEventStreamError;

@@ -1,5 +1,5 @@
-//! In front of the emulator: orders requests, journals what they changed, and corrects what the
-//! emulator gets wrong.
+//! Stands in front of the emulator: orders requests, journals what they changed, and corrects what
+//! the emulator gets wrong.
 
 use std::io;
 use std::path::Path;
@@ -56,7 +56,7 @@ impl Front {
         }))
     }
 
-    /// Writes down what is left, waits for the disk, and accepts no more changes.
+    /// Journals what is left, waits for the disk, and accepts no more changes.
     pub(crate) async fn close(&self) {
         self.kept.close().await;
     }

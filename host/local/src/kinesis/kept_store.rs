@@ -66,7 +66,7 @@ impl KeptStore {
         self.keeper.write().await
     }
 
-    /// Writes down what is left, waits for the disk, and accepts no more changes.
+    /// Journals what is left, waits for the disk, and accepts no more changes.
     pub(super) async fn close(&self) {
         let mut keeper = self.keeper.write().await;
         if let Err(error) = keeper.close(&self.store).await {

@@ -1,5 +1,5 @@
-//! A batch of dead letters on its way into a sink: some are made into lines and written, then the
-//! next. Lines take a third more than their data, or several times as much where they repeat their
+//! A batch of dead letters on its way into a sink: some are encoded as lines and written, then the
+//! next. Lines take a third more than their data, or several times as much if they repeat their
 //! heads. So a shard holds a part of them at a time, and all shards of a plugin what fits its room.
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Storing {
         }
     }
 
-    /// Makes lines of the next letters, if any are left, on a thread that may block, since async
+    /// Encodes the next letters as lines, if any are left, on a thread that may block, since async
     /// threads renew leases.
     async fn next_part(
         &mut self,

@@ -34,7 +34,7 @@ pub(crate) struct DryRunReport {
     pub(crate) output: u64,
     /// Records that failed for good.
     pub(crate) failures: Vec<Failure>,
-    /// Seconds, from the first delivery possible to the last checkpoint.
+    /// Seconds from when delivery could begin to the last checkpoint.
     pub(crate) seconds: f64,
     /// Digests of the versions that ran.
     pub(crate) digests: Vec<String>,

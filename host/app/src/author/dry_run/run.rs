@@ -25,7 +25,7 @@ use super::settings::{Limits, configure, settings_for};
 use crate::author::arguments::plugin_name;
 use crate::output::Interrupted;
 
-/// What is run, and how.
+/// The plugin to run, and how to run it.
 #[derive(Debug)]
 pub(crate) struct DryRun {
     /// The component.
@@ -57,7 +57,7 @@ pub(crate) struct Reload {
     pub(crate) to: Option<PathBuf>,
 }
 
-/// What came of a dry run.
+/// The result of a dry run.
 #[derive(Debug)]
 pub(crate) struct DryRunOutcome {
     /// What came out.

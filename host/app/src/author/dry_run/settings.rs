@@ -29,7 +29,7 @@ pub(super) struct Limits {
     pub(super) batch_records: Option<u32>,
 }
 
-/// Replaces what the configuration says about places outside, and about pace.
+/// Replaces the configuration's external places and its pace.
 pub(super) fn configure(
     config: &mut Config,
     folder: &PluginFolder,

@@ -1,11 +1,11 @@
-//! Prices, with their date and source: they are AWS' to change.
+//! Prices, with their date and source, since AWS may change them.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-/// Those of us-east-1, as a file for `--prices`.
+/// The prices of us-east-1, as a file for `--prices`.
 const BUILT_IN: &str = include_str!("../../../prices/us-east-1.toml");
 /// Largest file of prices; the one that is built in has a kilobyte.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -28,7 +28,7 @@ pub(super) struct Prices {
 }
 
 impl Prices {
-    /// Those of `path`, else those that are built in.
+    /// The prices in `path`, or else the built-in ones.
     pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else {
             return Self::parse(BUILT_IN);

@@ -72,7 +72,7 @@ impl Probe {
 
 /// What the plugins in the folder need.
 struct Needed {
-    /// Without any plugin, the general one.
+    /// Without any plugin, the general stream.
     streams: BTreeSet<StreamRef>,
     applications: Vec<Application>,
     consumers: Vec<(StreamRef, FanOutConsumer)>,
@@ -117,7 +117,7 @@ fn endpoint(aws: &AwsConfig, clients: &AwsClients) -> String {
     }
 }
 
-/// As a host does: whether it is there, which shards it has, and whether one of them can be read.
+/// Checks, as a host does, whether it exists, which shards it has, and whether one can be read.
 async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), String> {
     let reader =
         KinesisReader::new(clients.kinesis.clone(), stream.clone()).speaking(clients.wire.clone());

@@ -168,7 +168,7 @@ impl ClientProtocolInner for Protocol {
             "PutRecordsOutput" => read_put_results(&bytes).map(Decoded::Puts),
             _ => return self.json.deserialize_response(response, output_schema, cfg),
         };
-        // What an attempt before this one left means nothing.
+        // Discards what an earlier attempt left.
         self.inbox().put(None);
         match decoded {
             Ok(decoded) => {
