@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
@@ -176,8 +177,19 @@ def table(rows):
     return "\n".join(lines)
 
 
+def in_words(row):
+    """One row of the table in words."""
+    return (
+        f"For example, a {row['language'].title} plugin is a file of {row['size'] / 1e6:.0f} MB. The host compiled it in "
+        f"{row['cold-ms'] / 1e3:.0f} s, and loads it from `host.cache` in {row['compile-ms'] / 1e3:.1f} s. Each shard has "
+        f"an instance, which starts in {row['start'] / 1e3:.1f} ms and took {row['memory-bytes'] / (1 << 20):,.0f} MiB at "
+        f"the end of the test. A record takes {row['nanos'] / 1e3:.1f} µs of a core."
+    )
+
+
 def page(rows):
     some = rows[0]
+    python = next((row for row in rows if row["language"].name == "python"), some)
     empty, native = (row_median(rows, key) for key in ("empty-component", "native-no-op"))
     spread = max(row["plugin"]["cpu-nanos-per-record"]["max"] / row["plugin"]["cpu-nanos-per-record"]["min"] for row in rows)
     cores = os.cpu_count()
@@ -187,10 +199,12 @@ Made by `examples/languages.py --write docs/languages.md`. For each language it 
 builds and tests it with the commands of its README, checks it, and lets the host process the {some['records']:,} flights of
 `examples/flights/sample.ndjson.gz`, which must all come out as they went in. CI does the same, without the figures.
 
+{textwrap.fill(in_words(python), 120)}
+
 {table(rows)}
 
-- **Tools** is what a registry installs into the project before the first build. **Build** is the first build, with
-  whatever the language's own cache holds already.
+- **Tools** is the time to install the project's tools from a registry before the first build. **Build** is the first
+  build, with what the language's own cache already has.
 - **Start of an instance** is instantiation and `init`. **CPU a record** is the core time of a call of `process` with a
   batch of {some['records-per-batch']:.0f} records of {some['bytes-per-record']:,.0f} bytes, divided by the records: reading each and emitting it again, which is all that
   these processors do. Medians of {some['rounds']} rounds by `shardmill bench`; in no language was the slowest round more than

@@ -207,7 +207,7 @@ async fn a_check_that_connects_asks_for_state_and_fan_out_where_a_plugin_uses_th
     assert!(is_good, "hosts make both: {told}");
     let (is_good, told) = check(gone).await;
     assert!(
-        !is_good && told.contains("gone:1: it is not there"),
+        !is_good && told.contains("gone:1: it does not exist"),
         "{told}"
     );
     // A table of another shape in the place of the state's.

@@ -67,13 +67,13 @@ pub(crate) fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
     }
 }
 
-/// Makes the clients for the place that a command's arguments name.
+/// Creates the clients for the endpoints that a command's arguments name.
 pub(crate) async fn connect_to(place: &PlaceArgs) -> anyhow::Result<AwsClients> {
     let config = place.config.as_deref().map(Config::load).transpose()?;
     connect_as(config.as_ref(), &place.aws).await
 }
 
-/// Makes the clients for the place that a configuration and flags name. Flags win.
+/// Creates the clients for the endpoints that a configuration and flags name. Flags win.
 pub(crate) async fn connect_as(
     config: Option<&Config>,
     args: &AwsArgs,

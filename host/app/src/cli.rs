@@ -117,8 +117,7 @@ pub(crate) enum AuthorCommand {
     Test(TestArgs),
     /// Measure what a plugin costs.
     ///
-    /// Shows the time for each record, memory and start, beside those of a plugin that does
-    /// nothing.
+    /// Shows the time for each record, memory and start, compared with a plugin that does nothing.
     Bench(BenchArgs),
     /// Show what a component is and whether a host would run it.
     ///
@@ -177,11 +176,12 @@ pub(crate) enum OperateCommand {
     /// Print the AWS permissions that a configuration needs.
     ///
     /// The least policy for hosts with exactly this configuration, as JSON, Terraform,
-    /// CloudFormation or text with the reasons. Asks nobody.
+    /// CloudFormation or text with the reasons. Makes no network calls.
     Iam(IamArgs),
     /// Estimate what a fleet costs at AWS in a month.
     ///
-    /// Arithmetic on the configuration and the size of the fleet, line by line. Asks nobody.
+    /// Arithmetic on the configuration and the size of the fleet, line by line. Makes no
+    /// network calls.
     Cost(CostArgs),
 }
 

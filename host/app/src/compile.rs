@@ -16,7 +16,7 @@ pub(crate) fn execute(args: &CompileArgs) -> ExitCode {
         ),
     };
     if let Some(said) = said {
-        // Who started it reads it; if nobody does, the exit code says enough.
+        // The parent process reads this. If it does not, the exit code says enough.
         let _ = writeln!(std::io::stderr(), "{said}");
     }
     code

@@ -13,7 +13,7 @@ pub(crate) use self::cells::{age, age_since, first_line, millis, or_dash, short_
 pub(crate) use self::page::Page;
 pub(crate) use self::spinner::spinner;
 
-/// A signal ended the command before it was done. What it did is kept, but it did not succeed. The
+/// A signal ended the command before it was done. Its effects stay, but it did not succeed. The
 /// text follows the word `interrupted`.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted{0}")]

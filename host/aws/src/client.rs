@@ -92,7 +92,7 @@ pub struct AwsClients {
     pub wire: Wire,
     /// The region in use.
     pub region: String,
-    /// Who gives credentials.
+    /// The provider of credentials.
     credentials: Option<SharedCredentialsProvider>,
 }
 
@@ -161,7 +161,7 @@ pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
     clients_from(&loader.load().await, options)
 }
 
-/// A transport with connections of its own. Cheap: certificates are read once a process.
+/// A transport with separate connections. Cheap: certificates are read once a process.
 pub(crate) fn http_client() -> SharedHttpClient {
     Builder::new()
         .tls_provider(tls::Provider::Rustls(
@@ -171,7 +171,7 @@ pub(crate) fn http_client() -> SharedHttpClient {
 }
 
 /// Makes the clients over a chain that is read already: its transport, time and credentials, our
-/// limits and endpoints. A simulator brings a transport and a clock of its own.
+/// limits and endpoints. A simulator supplies its own transport and clock.
 pub fn clients_from(shared: &SdkConfig, options: &AwsOptions) -> Result<AwsClients, ConnectError> {
     let region = shared.region().ok_or(ConnectError::NoRegion)?.to_string();
     Ok(AwsClients {

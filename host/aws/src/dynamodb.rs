@@ -1,5 +1,5 @@
 //! DynamoDB as the lease table (the KCL 2.x schema, attribute for attribute) and as the coordinator
-//! table beside it.
+//! table next to it.
 
 mod conditions;
 mod coordinator_item;

@@ -6,7 +6,7 @@ use metrics::{Unit, describe_counter};
 pub(crate) const TABLE_REQUESTS: &str = "shardmill_table_requests_total";
 /// Capacity units that they consumed. Labels: table, operation.
 pub(crate) const TABLE_CAPACITY: &str = "shardmill_table_capacity_units_total";
-/// Replies of Kinesis in JSON that the AWS SDK decoded because they were odd. No labels.
+/// Replies of Kinesis in JSON that the host could not decode and left to the AWS SDK. No labels.
 pub(crate) const WIRE_FALLBACKS: &str = "shardmill_wire_fallbacks_total";
 
 /// Gives each metric its unit and help text.
@@ -24,6 +24,6 @@ pub fn describe() {
     describe_counter!(
         WIRE_FALLBACKS,
         Unit::Count,
-        "replies of Kinesis that the AWS SDK decoded because they were odd"
+        "replies of Kinesis that the host could not decode and left to the AWS SDK"
     );
 }

@@ -72,7 +72,7 @@ pub mod dynamodb {
     pub const QUERY: Operation = of("Query");
     /// Reads all rows.
     pub const SCAN: Operation = of("Scan");
-    /// Writes rows of two tables; needs the permissions of its parts and none of its own.
+    /// Writes rows of two tables; needs only the permissions of its parts.
     pub const TRANSACT_WRITE_ITEMS: Operation = of("TransactWriteItems");
     /// Changes a row.
     pub const UPDATE_ITEM: Operation = of("UpdateItem");

@@ -23,7 +23,7 @@ use crate::{AwsClients, AwsOptions, clients_from};
 /// A status and a body.
 type Reply = (u16, Vec<u8>);
 
-/// Replies in order; none left is a cut connection.
+/// Replies in order; when none is left, connections are cut.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TransportDouble {
     replies: Arc<Mutex<VecDeque<Reply>>>,

@@ -16,7 +16,7 @@ const ENDPOINTS_FILE: &str = "endpoints.json";
 const OWNER_FOLDER: u32 = 0o700;
 pub(crate) const OWNER_FILE: u32 = 0o600;
 
-/// Makes a file accessible to its owner alone, whatever the umask was when it was created.
+/// Makes a file accessible only to its owner, whatever umask it was created with.
 pub(crate) fn for_owner_only(path: &Path) -> std::io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_FILE))
 }

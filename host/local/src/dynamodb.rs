@@ -37,7 +37,7 @@ pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
         return Database::memory().map_err(emulator);
     };
     let path = dir.join(FILE);
-    // Before SQLite creates it: what SQLite puts beside the file gets the file's mode.
+    // Before SQLite creates it: the files that SQLite creates next to it get its mode.
     let kept = OpenOptions::new()
         .create(true)
         .append(true)

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Each names what to do about it, or the file to look at.
+/// Each message says what to do about it, or which file to look at.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another process uses the data directory.
@@ -15,7 +15,7 @@ pub enum StartError {
         /// The other process, if known.
         holder: Option<u32>,
     },
-    /// The data directory is not there and cannot be made.
+    /// The data directory does not exist and cannot be created.
     #[error(
         "cannot create the data directory {}: {source}; name another with --data, in a folder \
             that this user may write to",
@@ -54,7 +54,7 @@ pub enum StartError {
         /// What is wrong.
         problem: String,
     },
-    /// An emulator did not take its state back.
+    /// An emulator did not accept its saved state.
     #[error("the embedded {service} cannot start: {problem}")]
     Emulator {
         /// `kinesis` or `dynamodb`.

@@ -17,8 +17,8 @@ pub enum BodyFormat {
     /// One line a piece, as in a file.
     #[default]
     Ndjson,
-    /// One JSON array. Data that is JSON stands in it as it is, other text as a string, the rest as
-    /// `{"base64": "..."}`.
+    /// One JSON array. Data that is JSON is copied as it is, other text becomes a string, and the
+    /// rest `{"base64": "..."}`.
     Json,
 }
 
@@ -38,7 +38,7 @@ impl BodyFormat {
         }
     }
 
-    /// Writes one piece, with what stands before it in the middle of a body.
+    /// Writes one piece, with the separator that precedes it in the middle of a body.
     fn write(
         self,
         out: &mut impl Write,
@@ -54,7 +54,7 @@ impl BodyFormat {
             return pieces.write_unended(out, origin, piece);
         }
         match std::str::from_utf8(&piece.data) {
-            // As text: what is no UTF-8 within its strings would otherwise pass for JSON.
+            // As text: otherwise, strings with invalid UTF-8 would be accepted as JSON.
             Ok(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => {
                 out.write_all(text.as_bytes())
             }

@@ -32,8 +32,8 @@ pub(crate) struct FileSinkOptions {
     pub(crate) rotate_bytes: u64,
     /// How lines look.
     pub(crate) format: LineFormat,
-    /// The mode of the file, and of those that follow it; whatever the process masks. Without it,
-    /// new files are for the owner only, and one that is there keeps its own.
+    /// The mode of the file and of its successors, regardless of the umask. Without it, new files
+    /// are for the owner only, and an existing one keeps its mode.
     pub(crate) mode: Option<u32>,
 }
 

@@ -1,8 +1,8 @@
 //! An HTTP endpoint as a sink: each request is a `POST` of some pieces.
 //!
-//! 2xx means stored. What is worth another try (429, 408, 425, 5xx, no answer) and what is not
-//! (other 3xx and 4xx) both come back as errors and block, visibly; nothing is dropped, since the
-//! endpoint may be fixed.
+//! 2xx means stored. Answers that are worth another try (429, 408, 425, 5xx, no answer) and those
+//! that are not (other 3xx and 4xx) both come back as errors and block, visibly; nothing is
+//! dropped, since the endpoint may be fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -3,7 +3,7 @@
 //! Order is kept by key: AWS promises no order within a `PutRecords`, and a refused record may be
 //! followed by one of the same key that was stored. So a request holds at most one record of a key,
 //! and the next one of that key goes out once the first is acknowledged. The price: a batch takes
-//! as many requests as its most frequent key has pieces. Who needs speed more than order sets
+//! as many requests as its most frequent key has pieces. If speed matters more than order, set
 //! `order = "none"`.
 
 use std::collections::{BTreeSet, HashSet};

@@ -67,18 +67,18 @@ pub(super) enum Attempt {
         /// Why the last of them was.
         problem: String,
     },
-    /// Nothing is stored, since the target has too much to do.
+    /// Nothing is stored, since the target is overloaded.
     Throttled {
-        /// In its words.
+        /// The reason, in its words.
         problem: String,
-        /// How long it asks for no requests.
+        /// How long it asks to wait.
         wait: Option<Duration>,
     },
     /// Nothing is known to be stored.
     Failed {
         /// Why, and how to fix it where that is known.
         problem: String,
-        /// How long it asks to be left alone.
+        /// How long it asks to wait.
         wait: Option<Duration>,
     },
 }
@@ -104,7 +104,7 @@ pub(super) struct NetworkSink<C> {
 struct Target {
     traffic: Traffic,
     turns: Semaphore,
-    /// Until when it asked for no requests, and why. Locked for a look, never across an await.
+    /// Until when it asked to wait, and why. Locked for a look, never across an await.
     hold: Mutex<Option<(Instant, String)>>,
 }
 
@@ -112,7 +112,7 @@ struct Target {
 #[derive(Default)]
 struct Refusal {
     problem: String,
-    /// How long the target asks to be left alone; zero if it does not ask.
+    /// How long the target asks to wait; zero if it does not ask.
     wait: Duration,
 }
 
@@ -270,7 +270,7 @@ impl<C: Carrier> NetworkSink<C> {
                 request
             }
             Err(error) => {
-                // Which were stored went with the thread: all of them go again.
+                // The thread took with it which were stored, so all of them are sent again.
                 *left = (0..pieces.len()).collect();
                 Err(format!("a request could not be made: {error}"))
             }
@@ -330,7 +330,7 @@ impl Target {
             return Ok(());
         }
         Err(format!(
-            "{problem}; it asked for no requests for {} s more",
+            "{problem}; the target asked to wait {} s more",
             left.as_secs_f64().ceil()
         ))
     }

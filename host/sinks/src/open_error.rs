@@ -7,12 +7,12 @@ use super::file::FileSinkError;
 /// Why a sink cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its file.
+    /// Its file cannot be opened.
     #[error("sinks.{sink}: {source}")]
     File {
         /// The sink.
         sink: String,
-        /// What is wrong, and the mend.
+        /// What is wrong, and the fix.
         source: FileSinkError,
     },
     /// A header has no value, or not one that HTTP allows.
@@ -25,7 +25,7 @@ pub enum OpenError {
         /// What is wrong; never the value.
         message: String,
     },
-    /// TLS or its certificates.
+    /// TLS or its certificates cannot be set up.
     #[error("sinks.{sink}: cannot prepare HTTP: {source}")]
     Http {
         /// The sink.
@@ -33,12 +33,12 @@ pub enum OpenError {
         /// What is wrong.
         source: reqwest::Error,
     },
-    /// AWS.
+    /// AWS cannot be reached.
     #[error("sinks.{sink}: {source}")]
     Aws {
         /// The sink.
         sink: String,
-        /// What is wrong, and the mend.
+        /// What is wrong, and the fix.
         source: ConnectError,
     },
 }

@@ -1,4 +1,4 @@
-//! What a sink is made of.
+//! The settings of a sink.
 
 use std::path::PathBuf;
 
@@ -27,8 +27,8 @@ pub enum SinkOptions {
         rotate_bytes: u64,
         /// How lines look.
         format: LineFormat,
-        /// Who may read and write it: the bits of a file's mode. New files are for the owner only if
-        /// nobody said.
+        /// The file's mode: which users may read and write it. If it is not set, new files are for
+        /// the owner only.
         mode: Option<u32>,
     },
     /// A Kinesis stream.

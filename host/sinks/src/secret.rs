@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// Where a header's value comes from. Never shown, not even a value that stands in the
-/// configuration.
+/// Where a header's value comes from. Never shown, not even a value from the configuration file.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub struct HeaderSource(Source);
@@ -24,9 +23,9 @@ enum Source {
     File(PathBuf),
 }
 
-/// What stands before the name of an environment variable.
+/// Precedes the name of an environment variable.
 const FROM_ENV: &str = "env:";
-/// What stands before the path of a file.
+/// Precedes the path of a file.
 const FROM_FILE: &str = "file:";
 /// Largest file: a server takes no header that is larger.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -57,7 +56,7 @@ impl HeaderSource {
         }
     }
 
-    /// The value, without a line break at its end, which nobody means.
+    /// The value, without a line break at its end, which is never intended.
     pub(super) fn read(&self) -> Result<String, String> {
         let value = match &self.0 {
             Source::Value(value) => return Ok(value.clone()),

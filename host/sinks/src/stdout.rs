@@ -46,7 +46,7 @@ impl StdoutSink {
     ) -> Result<(), SinkError> {
         let (format, turn) = (self.format, Arc::clone(&self.turn).lock_owned().await);
         let done = tokio::task::spawn_blocking(move || {
-            // Until all is written, though nobody may wait for it any more: half a line would be no
+            // Writes everything, even if the caller has stopped waiting: half a line would not be a
             // line.
             let _turn = turn;
             work(format)

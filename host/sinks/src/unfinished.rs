@@ -1,8 +1,8 @@
-//! What is left of a batch whose storing failed, so that the next try goes on where the last one
-//! ended: without it, a target that takes a part of a large batch at each try would never be given
-//! all of it.
+//! What is left of a batch that could not be stored whole, so that the next try continues where the
+//! last one ended. Without this, a target that takes only a part of a large batch at each try would
+//! never get all of it.
 //!
-//! Whoever calls a sink owns the retries and hands in the same `Arc` again; that is how a try is
+//! The caller of a sink owns the retries and passes the same `Arc` again, by which a retry is
 //! recognised. Nothing is kept of a batch that its owner has dropped, such as one of a lost lease:
 //! its output must not come out later.
 
@@ -41,7 +41,7 @@ impl<K: Eq + Hash, T, L> Unfinished<K, T, L> {
         Weak::ptr_eq(&entry.batch, &Arc::downgrade(batch)).then_some(entry.left)
     }
 
-    /// Keeps what a failed try left, and forgets what nobody will try again.
+    /// Keeps what a failed try left, and forgets batches that will not be tried again.
     pub(super) fn keep(&self, source: K, batch: &Arc<Vec<T>>, left: L) {
         let mut by_source = self
             .by_source

@@ -1,5 +1,5 @@
 //! One byte budget for everything a host has fetched and not yet settled, of which each plugin has
-//! a share of its own.
+//! its own share.
 
 use shardmill_core::ports::REPLY_BYTES_MAX;
 use shardmill_core::shares::Membership;
@@ -38,7 +38,7 @@ pub struct Reservation {
 )]
 pub struct TooManyPlugins {
     bytes: usize,
-    /// With the one that is refused.
+    /// The number of plugins, including the one that is refused.
     plugins: usize,
 }
 
@@ -89,7 +89,7 @@ impl ByteShare {
         }
     }
 
-    /// Takes `bytes` if they are free and nobody waits for them.
+    /// Takes `bytes` if they are free and no other request waits for them.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         self.member
             .try_take(bytes.div_ceil(UNIT_BYTES))
@@ -124,7 +124,7 @@ impl Reservation {
     }
 
     /// Gives back what is not needed for `bytes`, or takes what is missing as far as it is free.
-    /// Never waits: of those who hold some and wait for more, none might ever get it.
+    /// Never waits: if several hold some and wait for more, none of them might ever get it.
     pub(crate) fn fit_to(&mut self, bytes: usize) {
         let missing = bytes
             .div_ceil(UNIT_BYTES)

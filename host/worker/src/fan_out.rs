@@ -15,8 +15,8 @@ use crate::metrics;
 use crate::status::{FanOutStatus, StatusBoard};
 use crate::timer::Stopwatch;
 
-/// A consumer that cannot be had is asked for again, ever less often: an operator may have made
-/// room for it meanwhile.
+/// If a consumer cannot be registered, the host tries again, less and less often: an operator may
+/// have made room for it meanwhile.
 const ASK_AGAIN: Backoff = match Backoff::new(Duration::from_secs(1), Duration::from_mins(5)) {
     Some(backoff) => backoff,
     None => Backoff::standard(),
@@ -41,7 +41,7 @@ enum Registration {
     NotYet,
     /// They can, with this consumer.
     Usable(ConsumerArn),
-    /// It cannot be had for now.
+    /// It is not available now.
     Unusable,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct ConsumerKeeper {
 }
 
 impl FanOutView {
-    /// The consumer to subscribe with, unless there is none for now.
+    /// The consumer to subscribe with; `None` if none is available now.
     pub(crate) fn usable(&self) -> Option<ConsumerArn> {
         match &*self.registration.borrow() {
             Registration::Usable(consumer) => Some(consumer.clone()),
@@ -78,7 +78,7 @@ impl FanOutView {
             .await;
     }
 
-    /// Asks for this consumer again, since Kinesis told a reader that it is not registered.
+    /// Asks for this consumer again, since Kinesis answered a reader that it is not registered.
     pub(crate) fn lost(&self, consumer: &ConsumerArn) {
         self.registration.send_if_modified(|registration| {
             let is_news = *registration == Registration::Usable(consumer.clone());

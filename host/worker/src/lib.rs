@@ -7,7 +7,7 @@
 //!                                               └─ Pipeline  fetch ─> batch ─> deliver ─> flush ─> settle ─> checkpoint
 //! ```
 //!
-//! A worker serves one application: one plugin on one stream, with a lease table of its own.
+//! A worker serves one application: one plugin on one stream, with its own lease table.
 
 mod budget;
 mod fan_out;

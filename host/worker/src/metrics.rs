@@ -69,7 +69,7 @@ pub(crate) const BUFFER_GUARANTEED: &str = "shardmill_buffer_guaranteed_bytes";
 pub(crate) const BUFFER_SHARED: &str = "shardmill_buffer_shared_bytes";
 /// The value of a shard's gauges once its holding has ended, and of a plugin's gauges once its
 /// worker has. The exporter cannot take a series out of its registry, so a page of metrics leaves
-/// out the series that have this value. No plugin can give it to a gauge of its own.
+/// out the series that have this value. No plugin can set its own gauges to it.
 pub const ENDED: f64 = f64::NAN;
 /// The age of the oldest record of a shard that is fetched and not settled, in seconds; at least
 /// how far the reader is behind. Labels: plugin, shard.
@@ -89,7 +89,7 @@ pub(crate) const SHARED_READS: &str = "shardmill_shared_reads_total";
 pub(crate) const EVENTS: &str = "shardmill_fan_out_events_total";
 /// Subscriptions that ended or were not made. Labels: plugin, reason.
 pub(crate) const SUBSCRIPTION_ENDS: &str = "shardmill_fan_out_subscriptions_ended_total";
-/// Times that all shards went back to polling for want of a consumer. Labels: plugin, reason.
+/// Times that all shards went back to polling for lack of a consumer. Labels: plugin, reason.
 pub(crate) const FAN_OUT_FALLBACKS: &str = "shardmill_fan_out_fallbacks_total";
 /// Records dropped from replies because they were fetched before. Labels: plugin.
 pub(crate) const REPEATS: &str = "shardmill_read_repeats_total";
@@ -284,7 +284,7 @@ const DESCRIPTIONS: [Description; 47] = [
     gauge(
         UNOWNED,
         Unit::Count,
-        "leases that no host took for three lease durations, by why; told by the leader",
+        "leases that no host took for three lease durations, by cause; reported by the leader",
     ),
     gauge(
         BEHIND,
@@ -329,7 +329,7 @@ const DESCRIPTIONS: [Description; 47] = [
     gauge(
         BLOCKED,
         Unit::Count,
-        "1 while a shard makes no progress, by why",
+        "1 while a shard makes no progress, by cause",
     ),
     gauge(UNREADABLE, Unit::Count, "1 while a shard cannot be read"),
     counter(READS, Unit::Count, "reads of shards by plugins, by outcome"),

@@ -79,10 +79,10 @@ pub struct LeaseOptions {
     /// host's heartbeat holds nothing. Found out by itself too, once a lease has an owner that is
     /// not registered.
     pub shared_with_kcl: bool,
-    /// How long reading may fail before the reader is made anew, and after as long again the lease
+    /// How long reading may fail before the reader is replaced, and after as long again the lease
     /// is given up.
     pub read_deadline: Duration,
-    /// How long one call of the plugin may take before the instance is made anew, and after as long
+    /// How long one call of the plugin may take before the instance is replaced, and after as long
     /// again the lease is given up. Far above what a component may take, which has limits of its
     /// own.
     pub plugin_deadline: Duration,
@@ -106,8 +106,8 @@ pub struct ReadLimits {
     pub idle_max: Duration,
 }
 
-/// A shard that is subscribed to anew is refused for five seconds after the last subscription to it
-/// (AWS limit), and a silent subscription brings an event every five seconds.
+/// A new subscription to a shard is refused for five seconds after the last one (AWS limit), and a
+/// silent subscription brings an event every five seconds.
 const SUBSCRIPTION_SILENT_MAX: Duration = Duration::from_secs(10);
 
 /// Settings that contradict each other.
@@ -231,7 +231,7 @@ impl ReadLimits {
     /// configuration.
     pub fn validate(&self) -> Result<(), InvalidOptions> {
         let slowest = Self::SLOWEST;
-        // A number that is none compares as false.
+        // NaN compares as false, so it is refused here too.
         let is_often_enough = self.calls_per_second >= 1.0 / slowest.as_secs_f64();
         if !is_often_enough {
             let problem = format!(

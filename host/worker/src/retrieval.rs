@@ -6,13 +6,13 @@ use shardmill_core::stream::FanOutConsumer;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Retrieval {
     /// `GetRecords`: costs nothing beyond the shards, and shares 2 MB/s and 5 calls/s a shard with
-    /// all who poll.
+    /// all pollers.
     #[default]
     Polling,
     /// Enhanced fan-out, which AWS bills by consumer, shard and byte: 2 MB/s a shard for this
     /// consumer alone, pushed. Shards are polled while it cannot be had.
     FanOut(FanOut),
-    /// Enhanced fan-out where the host allows that money is spent on it, polling elsewhere.
+    /// Enhanced fan-out if the host allows its costs, otherwise polling.
     Auto {
         /// Whether the host allows it.
         is_fan_out_allowed: bool,
@@ -21,7 +21,7 @@ pub enum Retrieval {
     },
 }
 
-/// Which consumer to subscribe with, and what becomes of it.
+/// Which consumer to subscribe with, and what happens to it at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FanOut {
     /// The consumer.

@@ -1,5 +1,5 @@
 //! The versions of one plugin on this host: the pure state machine, the compiled versions that it
-//! speaks of, and those who wait for its word.
+//! names, and the pipelines that wait for its decisions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,11 +14,11 @@ use crate::metrics;
 
 type Version = Arc<dyn ProcessorFactory>;
 
-/// Compiled versions that are kept before those are dropped that nobody needs: what runs, what ran
-/// before, what is tried, what started last, what is on offer.
+/// Compiled versions that are kept before unneeded ones are dropped: what runs, what ran before,
+/// what is tried, what started last, what is on offer.
 const VERSIONS_KEPT: usize = 5;
 
-/// Shared by all shards that a plugin serves on a host, on whatever stream. Cheap to clone.
+/// Shared by all shards that a plugin serves on a host, on all its streams. Cheap to clone.
 #[derive(Clone)]
 pub struct SharedRollout {
     shared: Arc<Shared>,
@@ -68,18 +68,18 @@ impl SharedRollout {
         }
     }
 
-    /// Goes by another policy from now on.
+    /// Uses another policy from now on.
     pub fn set_policy(&self, policy: RolloutPolicy) {
         self.tell(|rollout| rollout.set_policy(policy));
     }
 
-    /// A version lies in the folder that was not loaded; `since_ms` is milliseconds since the Unix
+    /// The folder has a version that was not loaded; `since_ms` is milliseconds since the Unix
     /// epoch.
     pub fn file_refused(&self, digest: &PluginDigest, reason: &str, since_ms: u64) {
         self.tell(|rollout| rollout.file_refused(digest, reason, since_ms));
     }
 
-    /// What lies in the folder is loaded, or gone.
+    /// The version in the folder is loaded, or gone.
     pub fn file_accepted(&self) {
         self.tell(Rollout::file_accepted);
     }
@@ -126,8 +126,8 @@ impl SharedRollout {
         self.act(|inner| inner.versions.get(inner.rollout.last_started()?).cloned())
     }
 
-    /// Asks or tells the state machine; what follows is logged, counted, and told to those who
-    /// wait.
+    /// Asks or informs the state machine; its decisions are logged, counted, and passed to the
+    /// pipelines that wait.
     pub(crate) fn tell<T>(&self, act: impl FnOnce(&mut Rollout) -> T) -> T {
         self.act(|inner| act(&mut inner.rollout))
     }

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! A caller's iterator says which record it follows, nothing else. If what comes after that record
-//! is kept, it is served from there; at the end of what is kept, one call serves all who wait;
-//! elsewhere, the caller reads with an iterator of its own, until it meets the others again. So
-//! nobody waits for anybody, and a plugin that lags costs what it would alone.
+//! is kept, it is served from there; at the end of what is kept, one call serves all readers that
+//! wait; elsewhere, the caller reads with its own iterator, until it meets the others again. So no
+//! reader waits for another, and a plugin that lags costs what it would alone.
 //!
-//! The shard's rates are kept here, since they are one for all. Errors, the end and the children
-//! are passed on as they came, to all who waited for the call.
+//! The shard's rates are kept here, since all readers share them. Errors, the end and the children
+//! are passed on as they came, to all readers that waited for the call.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ use shard::{Call, Caller, Line, Poll, SharedShard, Step};
 /// Rounds of one fetch: an iterator, a call, the reply; more only if what was read is trimmed away
 /// at once, by a ring without room.
 const ROUNDS_MAX: usize = 8;
-/// How often all shards are looked through for what serves nobody any more.
+/// How often all shards are searched for what serves no reader any more.
 const PRUNE_EVERY: Duration = Duration::from_secs(1);
 
 /// A stream whose reads are shared. One for each stream of a host; cheap to clone.
@@ -72,7 +72,7 @@ struct State {
     pruned_at: Moment,
 }
 
-/// What came of a call for a chain.
+/// The result of a call for a chain.
 enum Polled {
     /// The chain is forgotten; the caller that made the last call knows why.
     Gone,
@@ -80,7 +80,7 @@ enum Polled {
     ByOther,
     /// Its reply is kept.
     Kept,
-    /// Its reply cannot be kept, and is the caller's as it is.
+    /// Its reply cannot be kept, and goes to the caller as it is.
     NotKept(Fetched),
 }
 
@@ -192,7 +192,8 @@ impl StreamReader for SharedReader {
 }
 
 impl Inner {
-    /// A stream made anew under its name has nothing to do with what was read of the old one.
+    /// A stream that was created again under its name has nothing in common with what was read of
+    /// the old one.
     async fn identity(&self) -> Result<Option<StreamIdentity>, ReadError> {
         let identity = self.reader.identity().await?;
         let mut state = self.lock();

@@ -1,9 +1,9 @@
-//! The signs of one held shard: what it does, what is in its way, how old the oldest record is that
-//! it has not settled.
+//! The signs of one held shard: what it does, what blocks it, and how old its oldest unsettled
+//! record is.
 //!
-//! All trouble goes this one way, whatever its cause: it sets the status, the gauge with its `why`,
-//! and what the row says. The shard's gauges end with its holding: a gauge that is not updated any
-//! more would show a shard that another host may serve by now.
+//! All trouble takes this one path, whatever its cause: it sets the status, the gauge with its
+//! `why`, and what the row says. The shard's gauges end with its holding: a gauge that is not
+//! updated any more would show a shard that another host may serve by now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::metrics;
 use crate::status::{BlockedStatus, ShardStatus, StageStatus, StatusBoard, Why};
 use crate::timer::Stopwatch;
 
-/// From here on a stage that waits for something takes long: shorter waits are ordinary.
+/// A stage that waits for something counts as long after this time; shorter waits are normal.
 pub(crate) const LONG: Duration = Duration::from_secs(5);
-/// From here on the row says that records are held back: windows of some seconds are ordinary.
+/// The row says that records are held back after this time; windows of some seconds are normal.
 const HELD_BACK_LONG: Duration = Duration::from_secs(30);
 /// Failures in a row from which on the row says so, for people; a single failure is not worth a
 /// write.
@@ -89,7 +89,7 @@ struct Trouble {
 }
 
 impl Stage {
-    /// Whose fault it is if this takes long.
+    /// The part that is to blame if this takes long.
     fn why(&self) -> Option<Why> {
         match self {
             Self::Starting | Self::InPlugin => Some(Why::Plugin),
@@ -142,7 +142,7 @@ impl Signs {
         }
     }
 
-    /// Whose drop ends the gauges.
+    /// Ends the gauges when it is dropped.
     pub(crate) fn owner(&self) -> SignsOwner {
         SignsOwner(self.clone())
     }
@@ -185,7 +185,7 @@ impl Signs {
         self.show_trouble(&mut condition, Trouble { shown, note });
     }
 
-    /// Reports that something is in the way, while nothing is tried.
+    /// Reports that something blocks the shard, while nothing is tried.
     pub(crate) fn report(&self, why: Why, attempts: u32, reason: &str) {
         self.report_trouble(&mut self.lock(), why, attempts, reason);
     }
@@ -239,7 +239,7 @@ impl Signs {
         self.show_lag(&mut condition);
     }
 
-    /// What the row is to say of what is in the way.
+    /// What the row should say about the trouble.
     pub(crate) fn note(&self) -> Option<String> {
         let condition = self.lock();
         let mut troubles = condition.troubles.values();

@@ -45,7 +45,7 @@ pub struct WorkerStatus {
     pub unfinished_leases: usize,
     /// Why the last pass failed, if it did.
     pub pass_error: Option<String>,
-    /// What of others it waits for before it can look at its leases, if it does.
+    /// What it waits for before it can look at its leases, if it waits.
     pub waits_on: Option<StageStatus>,
     /// Whether it waits for another version, since the one on offer was found bad by the fleet;
     /// then it holds no lease.
@@ -88,7 +88,7 @@ pub struct SwapRefusal {
     pub reason: String,
 }
 
-/// A version, and where it stands.
+/// A version, and its state.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct VersionStatus {
@@ -98,7 +98,7 @@ pub struct VersionStatus {
     pub state: String,
     /// Since when, in milliseconds since the Unix epoch.
     pub since_ms: u64,
-    /// Why, where that is not plain.
+    /// Why, if that is not obvious.
     pub reason: Option<String>,
 }
 
@@ -142,16 +142,16 @@ pub struct ShardStatus {
     /// The age of the oldest record that is fetched and not settled, or how far the reader is
     /// behind if that is more, in milliseconds. 0 only if nothing waits.
     pub lag_ms: Option<u64>,
-    /// Records that the plugin handled and lets nobody commit yet.
+    /// Records that the plugin handled and does not commit yet.
     pub held_back_records: u64,
-    /// Milliseconds behind the tip at the last reply: of the reader, who may be far ahead of what
+    /// Milliseconds behind the tip at the last reply: of the reader, which may be far ahead of what
     /// is settled.
     pub millis_behind_latest: Option<u64>,
     /// Records settled in this run.
     pub records: u64,
     /// Batches in this run of which a record at least was settled.
     pub batches: u64,
-    /// Why it does not get on, if it does not.
+    /// Why it makes no progress, if so.
     pub blocked: Option<BlockedStatus>,
     /// Records that wait while others flow, since one of their key is tried again.
     pub parked: Parking,
@@ -161,7 +161,7 @@ pub struct ShardStatus {
     pub gaps: Gaps,
     /// Why it cannot read, if it cannot.
     pub read_error: Option<String>,
-    /// What of its own host it waits for, if that takes long, before it can read on.
+    /// What in its own host it waits for before it can read on, if that takes long.
     pub waits_for: Option<String>,
     /// Why its last subscription broke off or was not made; `None` once events come.
     pub subscription_error: Option<String>,
@@ -219,7 +219,7 @@ pub enum ShardState {
     Released,
     /// The lease is somebody else's.
     Lost,
-    /// The lease was given up because the shard did not get on here.
+    /// The lease was given up because the shard made no progress here.
     GaveUp,
 }
 

@@ -1,7 +1,7 @@
-//! The tables, with a deadline on each call: whoever waits for an answer that never comes waits no
-//! longer than a lease can.
+//! The tables, with a deadline on each call: a caller that waits for an answer that never comes
+//! waits no longer than a lease can.
 //!
-//! What is cut off counts as unanswered, as a lost answer does: nobody knows whether it was
+//! A call that is cut off counts as unanswered, like a lost answer: it is unknown whether it was
 //! applied.
 
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use shardmill_core::rollout::Quarantined;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
 
-/// The shard list of a large stream is written in parts, with pauses. It is a hint: nobody waits
-/// for it.
+/// The shard list of a large stream is written in parts, with pauses. It is a hint that no host
+/// waits for.
 const SHARD_LIST_MAX: Duration = Duration::from_mins(2);
 
 /// A lease table that answers in time, or not at all.

@@ -1,4 +1,4 @@
-//! What several commands make of the same arguments.
+//! Values that several commands derive from the same arguments.
 
 use std::path::Path;
 

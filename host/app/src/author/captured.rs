@@ -20,7 +20,8 @@ pub(crate) const VERSION: u32 = 1;
 const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of records that are held in all: a test takes a sample.
 const BYTES_MAX: usize = 1 << 30;
-/// Bytes that each record costs beside its data and keys: its place, and its allocations.
+/// Bytes that each record takes in addition to its data and keys: its position, and its
+/// allocations.
 const PLACE_BYTES: usize = 256;
 
 /// A record, and where it was.
@@ -54,8 +55,8 @@ pub(crate) enum CaptureError {
         problem: String,
     },
     /// More than is held.
-    #[error("a test takes at most {} MiB of records, counting about 400 bytes for each beside its \
-        data: use part of the input", BYTES_MAX >> 20)]
+    #[error("a test takes at most {} MiB of records, counting about 400 bytes for each in \
+        addition to its data: use part of the input", BYTES_MAX >> 20)]
     TooMuch,
 }
 

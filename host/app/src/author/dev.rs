@@ -25,7 +25,7 @@ pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let stream = StreamName::new(&args.stream)?;
     let mut config = configure(&args, stream.clone())?;
-    // Before anything is made or started for it.
+    // Checked before anything is created or started for it.
     if let Some(feed) = &args.feed {
         find_feed(feed)?;
     }
@@ -115,8 +115,8 @@ fn for_one_machine(stream: &StreamName) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Creates every stream that is read or written. Elsewhere a stream has an owner who creates it; on
-/// the embedded stack there is nobody else.
+/// Creates every stream that is read or written. Elsewhere a stream's owner creates it; the
+/// embedded stack has no other owner.
 async fn make_streams(
     args: &DevArgs,
     config: &Config,

@@ -101,7 +101,7 @@ pub(crate) async fn pump(
     }
     drop(lines);
     if stop.is_cancelled() {
-        // The reader may wait for a pipe that stays silent, so nobody waits for the reader.
+        // The reader may wait for a silent pipe, so do not wait for the reader.
         return Ok(putting.finish(true));
     }
     // A bad line ends the feed, but the lines before it are stored.
@@ -206,8 +206,8 @@ struct ReadLine {
     room: OwnedSemaphorePermit,
 }
 
-/// Reads the feed on a thread of its own, ahead of the requests. Opening it may block as well:
-/// telling gzip from text takes the first bytes, and a pipe may not have them yet.
+/// Reads the feed on a separate thread, ahead of the requests. Opening it may block too: the first
+/// bytes show whether it is gzip or text, and a pipe may not have them yet.
 fn read_ahead(
     path: PathBuf,
     keys: PutKeys,
@@ -231,7 +231,7 @@ struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Reads until the end of the feed, or until nobody takes the lines.
+    /// Reads until the end of the feed, or until the receiver of the lines is gone.
     fn read(&self, mut feed: Feed) -> Result<(), FeedError> {
         while let Some(line) = feed.next_line()? {
             let entry = PutEntry {
@@ -251,7 +251,7 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Waits for room; `None` if nobody takes the lines any more.
+    /// Waits for room; `None` if the receiver of the lines is gone.
     fn room_for(&self, entry: &PutEntry) -> Option<OwnedSemaphorePermit> {
         let bytes = u32::try_from(entry.cost_bytes().min(AHEAD_BYTES)).unwrap_or(u32::MAX);
         self.runtime.block_on(async {

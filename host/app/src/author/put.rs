@@ -55,7 +55,7 @@ fn key_source(field: Option<String>, key: Option<String>) -> KeySource {
     }
 }
 
-/// Whether the stream was not there from the start.
+/// Whether the stream did not exist from the start.
 fn is_without_stream(error: &anyhow::Error) -> bool {
     error.downcast_ref::<PutError>().is_some_and(|error| {
         matches!(error.cause, ReadError::NotFound { .. }) && error.stored.records == 0

@@ -1,5 +1,5 @@
-//! A first project in a language: templates that are part of the binary, with the contract beside
-//! them.
+//! A first project in a language: templates that are part of the binary, together with the
+//! contract.
 
 use std::fmt;
 use std::fs;
@@ -64,7 +64,7 @@ pub(crate) enum ScaffoldError {
     /// Existing files are never overwritten.
     #[error("{} exists and is not empty: choose another folder with --at", .0.display())]
     Occupied(PathBuf),
-    /// The file system said no.
+    /// A file or folder could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// The file or folder.
@@ -121,8 +121,8 @@ impl Language {
         }
     }
 
-    /// jco takes the only world that there is, whatever it is asked for: a project that keeps state
-    /// adds to that one.
+    /// jco uses the only world that exists, even if another is named, so a project that keeps state
+    /// adds to that world.
     fn needs_wit(self, path: &Path) -> bool {
         path != Path::new("stateful.wit") || !matches!(self, Self::Go | Self::C)
     }
@@ -167,7 +167,7 @@ impl Project {
         files
     }
 
-    /// Makes `folder` and everything in it.
+    /// Creates `folder` and everything in it.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), ScaffoldError> {
         let failed = |path: &Path| {
             let path = path.to_owned();

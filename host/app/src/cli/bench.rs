@@ -10,11 +10,11 @@ use super::{OutputArgs, SettingsArgs};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Batches are delivered to one instance of the production engine, with the \
-        limits, batches and values of the manifest NAME.toml beside FILE.wasm; its output is \
+        limits, batches and values of the manifest NAME.toml next to FILE.wasm; its output is \
         counted and dropped. For comparison, the same batches also go to a component that does \
         nothing, which shows the cost of delivery alone, and to native code that does nothing. \
         The report has the median of the rounds, the fastest and the slowest; on a busy machine \
-        they lie far apart, and CPU time falls short of elapsed time.\n\nWithout --input, records \
+        they are far apart, and CPU time is well below elapsed time.\n\nWithout --input, records \
         are 1 KiB of JSON: {\"n\":0,\"text\":\"xxx…\"}. Exit code: 0 if all records were handled, \
         1 if not, 64 if the configuration is wrong.\n\nExamples:\n  \
     shardmill bench alerts.wasm\n  \

@@ -10,7 +10,7 @@ use super::{AwsArgs, OutputArgs, PlaceArgs, values};
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The manifest NAME.toml beside FILE.wasm is checked too, under the limits, \
+    after_help = "The manifest NAME.toml next to FILE.wasm is checked too, under the limits, \
         ceilings and section of the hosts' configuration if it is given. Exit code: 0 if the host \
         would run it, 1 if not.\n\nExamples:\n  \
     shardmill check alerts.wasm\n  \

@@ -22,7 +22,8 @@ pub(crate) struct LeasesArgs {
     /// Show all of every column, however narrow the terminal is.
     #[arg(long)]
     pub(crate) wide: bool,
-    /// Print again at this interval until ctrl-c. Who is alive shows from the second time on.
+    /// Print again at this interval until ctrl-c. From the second time on, it shows which owners
+    /// are alive.
     #[arg(long, value_name = "INTERVAL", value_parser = values::duration)]
     pub(crate) watch: Option<Duration>,
     /// How long to watch first.

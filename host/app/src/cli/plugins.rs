@@ -23,9 +23,9 @@ pub(crate) struct PluginsArgs {
     /// or at least 8 digits of it.
     #[arg(long, value_name = "DIGEST", requires = "application")]
     pub(crate) release: Option<String>,
-    /// Make this host run a version that it kept beside `host.cache`, whatever file is in the
-    /// folder, until --unpin: its digest, at least 8 digits of it, or `last-good`. Needs --config,
-    /// or --local for `dev`.
+    /// Make this host run a version that it kept next to `host.cache`, even if the folder has
+    /// another file, until --unpin: its digest, at least 8 digits of it, or `last-good`. Needs
+    /// --config, or --local for `dev`.
     #[arg(
         long,
         value_name = "DIGEST",

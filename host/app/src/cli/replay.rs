@@ -11,7 +11,7 @@ use super::{OutputArgs, PlaceArgs};
 #[command(
     after_help = "The plugins folder, sinks, limits and plugins' values come from --config; \
         without it, the only sink is standard output. Letters that are not processed, for \
-        whatever reason, are written to the --failed file; FILE is never changed. Exit code: 0 if \
+        any reason, are written to the --failed file; FILE is never changed. Exit code: 0 if \
         nothing is left, 1 if something is, 64 if the configuration is wrong.\n\nExamples:\n  \
     shardmill replay --list dead.ndjson\n  \
     shardmill replay --config shardmill.toml dead.ndjson\n  \

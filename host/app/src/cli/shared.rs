@@ -53,7 +53,8 @@ pub(crate) struct OutputArgs {
 /// How long to watch before judging who is alive.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct WatchArgs {
-    /// How long to watch before judging who is alive; 0s reads once and calls nobody dead.
+    /// How long to watch before judging who is alive; 0s reads once and considers no worker
+    /// dead.
     ///
     /// A host is dead if it writes nothing for longer than its lease duration. Default: for doctor,
     /// explain and plan, 1.2 times the lease duration (12s unless that was changed, and at most 1m

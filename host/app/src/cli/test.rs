@@ -15,7 +15,7 @@ use super::{OutputArgs, SettingsArgs, values};
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("records").required(true).args(["input", "captured"]),
-    after_help = "The manifest NAME.toml beside FILE.wasm applies, except for its streams. Output \
+    after_help = "The manifest NAME.toml next to FILE.wasm applies, except for its streams. Output \
         is printed line by line, as a sink would print it, and the summary goes to standard \
         error; with --json, counts, failures and differences replace the output. Exit code: 0 if \
         the output is as expected and no record failed, 1 if not, 64 if the configuration is \

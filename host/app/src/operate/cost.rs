@@ -17,11 +17,11 @@ const HOURS_A_MONTH: f64 = 730.0;
 const GIGABYTE: f64 = (1_u64 << 30) as f64;
 const MILLION: f64 = 1e6;
 
-/// What is billed, of one kind.
+/// One kind of cost that is billed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Line {
-    /// Of which application; of a stream, where several plugins read it.
+    /// The application, or the stream if several plugins read it.
     of: String,
     what: String,
     /// In a month, in `unit`.
@@ -174,7 +174,7 @@ fn of_consumer(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line 
     }
 }
 
-/// The stream itself, whoever reads it. What is put into it is its producers' bill.
+/// The stream itself, however many applications read it. Its producers pay for their puts.
 fn of_stream(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line {
     let (amount, unit, price) = if args.on_demand {
         (
@@ -192,7 +192,7 @@ fn of_stream(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line {
         amount,
         unit,
         dollars: amount * price,
-        why: "whoever reads it; what producers put is not counted".to_owned(),
+        why: "for any number of readers; what producers put is not counted".to_owned(),
     }
 }
 

@@ -49,14 +49,14 @@ async fn show_other_streams(application: &str, clients: &AwsClients) {
     let others = applications_of_streams(&clients.dynamodb, application).await;
     if !others.is_empty() {
         print(&format!(
-            "\nfurther streams have their own tables; ask about them by: {}",
+            "\nfurther streams have their own tables; name one of these to see them: {}",
             others.join(", ")
         ));
     }
 }
 
-/// A table beside a lease table is not a lease table. But the default name of lifion-kinesis' table
-/// ends like one.
+/// A table that belongs to a lease table is not a lease table itself. But the default name of
+/// lifion-kinesis' table ends like one.
 async fn refuse_companion(args: &DoctorArgs, clients: &AwsClients) -> anyhow::Result<()> {
     let name = &args.application;
     let Err(taken) = check_ending(name) else {
@@ -70,7 +70,7 @@ async fn refuse_companion(args: &DoctorArgs, clients: &AwsClients) -> anyhow::Re
     {
         return Ok(());
     }
-    bail!("{name} is no application: {taken}")
+    bail!("{name} is not an application: {taken}")
 }
 
 async fn read(
@@ -124,7 +124,7 @@ async fn predecessor(
     }))
 }
 
-/// The places of another library, and what watching them showed.
+/// The positions of another library, and what watching them showed.
 struct PlacesWatch {
     places: Vec<Found>,
     /// One for each place.
@@ -170,8 +170,8 @@ impl PlacesWatch {
     }
 }
 
-/// Long enough to know who is dead; for a library whose workers may be silent for minutes, long
-/// enough to see a live one write.
+/// Long enough to know which workers are dead; for a library whose workers may be silent for
+/// minutes, long enough to see a live one write.
 fn predecessor_watch(args: &DoctorArgs, library: Library, failover_time: Duration) -> Duration {
     let long_enough = watch_past(failover_time);
     let bound = watch_past(library.writes_at_least_every()).max(WATCH_MAX);

@@ -26,8 +26,8 @@ pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
     let chars = serde_json::to_string(&document)?.len();
     if chars > POLICY_CHARS_MAX && args.format != IamFormat::Text {
         bail!(
-            "the policy has {chars} characters, and AWS takes {POLICY_CHARS_MAX}: give some of \
-                the plugins to other hosts, with a configuration and a role of their own"
+            "the policy has {chars} characters, but AWS allows {POLICY_CHARS_MAX}: run some of \
+                the plugins on other hosts, with their own configuration and role"
         );
     }
     match args.format {

@@ -43,7 +43,7 @@ async fn find(clients: &AwsClients, args: &ImportArgs) -> anyhow::Result<Library
     let found = LibraryTables::find(&clients.dynamodb, &args.from).await?;
     let found = found.ok_or_else(|| {
         anyhow!(
-            "{} is no table of a library that shardmill knows, nor is {}_checkpoints: `shardmill \
+            "neither {} nor {}_checkpoints is a table of a library that shardmill knows: `shardmill \
                 doctor {}` says what it is. A lease table of the KCL with one stream needs no \
                 import: name it as the plugin's application",
             args.from,
@@ -184,8 +184,8 @@ fn conclude(args: &ImportArgs, import: &Import) -> anyhow::Result<()> {
     let is_applied = args.apply || args.watch;
     if is_applied && import.alive > 0 {
         bail!(
-            "nothing was written: {} worker(s) of the old fleet may be alive, and what they do \
-                from now on would be done twice. Stop them; --watch waits for that",
+            "nothing was written: {} worker(s) of the old fleet may be alive, and records that \
+                they process from now on would be processed twice. Stop them; --watch waits for that",
             import.alive
         );
     }

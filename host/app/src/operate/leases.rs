@@ -17,13 +17,13 @@ use self::workers::worker_table;
 use crate::cli::LeasesArgs;
 use crate::output::{Interrupted, print, print_json, terminal_width};
 
-/// The tables of the application, and who was seen alive.
+/// The tables of the application, and the workers that were seen alive.
 struct View<'a> {
     args: &'a LeasesArgs,
     clients: AwsClients,
     leases: LeaseTable,
     coordinator: CoordinatorTable,
-    /// Who is alive shows from look to look.
+    /// Compares looks to find out which workers are alive.
     observer: LeaseObserver,
 }
 

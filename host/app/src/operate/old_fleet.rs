@@ -11,14 +11,14 @@ use shardmill_serve::BootClock;
 
 use super::reading::watch_past;
 
-/// Between two looks at a fleet that is waited for. One look is a scan of a table of one row a
-/// shard.
+/// Time between two looks while waiting for a fleet to stop. One look is a scan of a table with one
+/// row for each shard.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// A fleet without owners must stay so for this long: kcl-rb gives a lease up and takes it again
 /// each second, and a fleet that restarts has none for a moment.
 pub(super) const QUIET_FOR: Duration = Duration::from_secs(4);
 
-/// One place in a library's tables, and who works on it.
+/// One position in a library's tables, and the workers that use it.
 pub(super) struct OldFleet<'a> {
     tables: &'a LibraryTables,
     stream: &'a StreamName,
@@ -56,7 +56,7 @@ impl<'a> OldFleet<'a> {
         Ok(())
     }
 
-    /// Who of it lives, as far as it was watched.
+    /// Which of its workers are alive, as far as it was watched.
     pub(super) fn lives(&self) -> Vec<WorkerLife> {
         self.watch.lives(BootClock.now(), self.failover_time)
     }
@@ -68,8 +68,8 @@ impl<'a> OldFleet<'a> {
         lives
     }
 
-    /// Watches until nobody of it may live, or somebody is seen to. Ends: an owner that writes
-    /// nothing counts as dead after its failover time.
+    /// Watches until every worker counts as dead, or one is seen alive. This ends, because an owner
+    /// that writes nothing counts as dead after its failover time.
     pub(super) async fn judge(&mut self) -> anyhow::Result<()> {
         let longest = watch_past(self.failover_time) + QUIET_FOR;
         while self.watch.watched_for(BootClock.now()) < longest {
@@ -83,7 +83,8 @@ impl<'a> OldFleet<'a> {
         Ok(())
     }
 
-    /// Waits until nobody of it lives, however long that takes, and tells meanwhile who does.
+    /// Waits until no worker of it is alive, however long that takes, and reports meanwhile which
+    /// are.
     pub(super) async fn until_stopped(&mut self) -> anyhow::Result<()> {
         const TELL_EVERY: Duration = Duration::from_secs(30);
         let mut told = None;

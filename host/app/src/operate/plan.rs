@@ -141,7 +141,7 @@ fn starts_at(reading: &Reading) -> String {
     }
 }
 
-/// What the leader would do as such; empty if that is this worker, or nobody.
+/// What the leader would do as leader; empty if this worker leads, or no worker does.
 fn plan_of_leader(me: &WorkerId, leads: bool, reading: &Reading) -> Plan {
     let Some(leader) = reading.leader().filter(|leader| !leads && *leader != me) else {
         return Plan::default();
@@ -157,8 +157,7 @@ fn plan_of_leader(me: &WorkerId, leads: bool, reading: &Reading) -> Plan {
     decided
 }
 
-/// What is left alone in the last of the passes, and what the leader, this worker or another, waits
-/// with.
+/// What the last pass leaves alone, and what the leader, this worker or another, does not do yet.
 fn left_for_now(decided: &Preview, leaders_plan: &Plan) -> Vec<ShardLine> {
     let last = decided.then.as_ref().unwrap_or(&decided.now);
     let mut left: Vec<&(LeaseKey, Reason)> = leaders_plan.held_back.iter().collect();
@@ -198,11 +197,13 @@ fn limits_of(me: &WorkerId, reading: &Reading) -> PlanLimits {
     }
 }
 
-/// The part that the worker has in the fleet.
+/// The worker's role in the fleet.
 fn part(me: &WorkerId, reading: &Reading) -> &'static str {
     let row = reading.fleet.workers.iter().find(|row| row.worker == *me);
     match (row, reading.observer.worker_pulse(me, reading.now)) {
-        (Some(_), Some(Pulse::Expired { .. })) => "registered but dead: as after its next start",
+        (Some(_), Some(Pulse::Expired { .. })) => {
+            "registered but dead: planned as if it had started again"
+        }
         (Some(row), _) if row.is_draining => "shutting down: it would take no more leases",
         (Some(_), _) => "running",
         (None, _) => "a worker that would join",

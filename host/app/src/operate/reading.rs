@@ -37,7 +37,7 @@ const MARGIN_PARTS: u32 = 5;
 /// An id that no worker has: no host has a NUL in its name.
 const NOBODY: &str = "\u{0}nobody";
 
-/// How long to watch by default, to know who is alive of those whose leases last this long.
+/// How long to watch by default, to know which workers with leases of this duration are alive.
 pub(super) fn watch_past(lease_duration: Duration) -> Duration {
     lease_duration.saturating_add(lease_duration / MARGIN_PARTS)
 }
@@ -165,7 +165,7 @@ impl Reading {
             .observe(look.fleet.leader.as_ref(), self.now);
     }
 
-    /// The stream that was named, or is configured, or that the fleet wrote down.
+    /// The stream that was named, or is configured, or that the fleet recorded.
     fn stream_of(
         &mut self,
         application: &str,
@@ -188,7 +188,7 @@ impl Reading {
         let others = applications_of_streams(&clients.dynamodb, application).await;
         if !others.is_empty() {
             self.notes.push(format!(
-                "further streams have their own leases; ask about them by: {}",
+                "further streams have their own leases; name one of these to see them: {}",
                 others.join(", ")
             ));
         }
@@ -213,7 +213,7 @@ impl Reading {
         }
     }
 
-    /// A start that was written down is kept, whatever is configured.
+    /// A start that was recorded stays, even if another one is configured.
     fn settle_start(&mut self, has_config: bool) {
         let Some(start) = &self.fleet.start else {
             return;
@@ -332,7 +332,7 @@ impl Reading {
             .is_some()
     }
 
-    /// Owners of leases and registered hosts that may live.
+    /// Owners of leases and registered hosts that may be alive.
     pub(super) fn may_live(&self) -> BTreeSet<WorkerId> {
         let owners = self.listing.leases.iter().filter(|lease| {
             let pulse = self.observer.pulse(lease, self.now, self.lease_duration);
@@ -342,7 +342,7 @@ impl Reading {
         owners.chain(self.alive()).collect()
     }
 
-    /// Workers that live and are not on their way out.
+    /// Workers that are alive and not shutting down.
     pub(super) fn alive(&self) -> BTreeSet<WorkerId> {
         alive_workers(&self.observer, self.now)
     }
@@ -399,7 +399,7 @@ impl Reading {
     }
 }
 
-/// An id that no worker has, to see the fleet with the eyes of none of its members.
+/// An id that no worker has, to see the fleet from outside.
 pub(super) fn nobody() -> anyhow::Result<WorkerId> {
     WorkerId::new(NOBODY).context("an id")
 }

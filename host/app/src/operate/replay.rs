@@ -23,7 +23,7 @@ use self::to_stream::ToStream;
 use crate::cli::ReplayArgs;
 use crate::output::{Interrupted, print, print_json};
 
-/// What the name of the input gets as its ending in the name of the file of what is left.
+/// The ending that is added to the input's name to name the file for letters that are left.
 const LEFT: &str = ".left";
 
 pub(crate) async fn execute(args: ReplayArgs) -> anyhow::Result<()> {

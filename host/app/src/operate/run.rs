@@ -69,7 +69,8 @@ fn log_start(config: &Config, host: &Host) {
     );
 }
 
-/// Looks once, beside the start: what is missing may come, and the host waits for it.
+/// Looks once while the host starts. What is missing may still be created, and the host waits for
+/// it.
 async fn log_what_is_missing(config: Config, clients: AwsClients) {
     for problem in Box::pin(probe(&config, &clients)).await {
         tracing::warn!(problem, "something is missing, waiting for it");

@@ -5,10 +5,11 @@ use std::time::Duration;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Row, Table};
 
-/// Digits that are shown of a version's digest: enough to tell versions apart.
+/// How many digits of a version's digest are shown: enough to distinguish versions.
 const DIGEST_SHOWN: usize = 12;
 
-/// A table without rules. Its lines are as long as its cells need, whatever the terminal's width.
+/// A table without rules. Its lines are as long as its cells need, even if the terminal is
+/// narrower.
 pub(crate) fn table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();
     table

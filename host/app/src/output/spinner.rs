@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A spinner beside a message, if standard error is a terminal.
+/// A spinner with a message, if standard error is a terminal.
 pub(crate) fn spinner() -> Option<ProgressBar> {
     if !std::io::stderr().is_terminal() {
         return None;

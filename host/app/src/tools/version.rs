@@ -6,7 +6,7 @@ use shardmill_core::plugin::CONTRACT;
 use crate::cli::VersionArgs;
 use crate::output::{Page, print, print_json};
 
-/// What stands for something that cannot be found out.
+/// Shown for what cannot be found out.
 const UNKNOWN: &str = "unknown";
 
 #[derive(Debug, Serialize)]

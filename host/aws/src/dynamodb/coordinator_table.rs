@@ -31,7 +31,7 @@ const CHUNK_EVERY: Duration = Duration::from_millis(500);
 const WHOLE_KIND: &str = "#kind = :kind";
 const PART_OF_KIND: &str = "#kind = :kind AND id < :before";
 
-/// True while a worker's row is as it was read; its values are `as_seen`.
+/// True while a worker's row is unchanged since it was read; its values are `as_seen`.
 const AS_SEEN: &str = "incarnation = :run AND beat = :beat";
 
 /// The coordinator table of one application.
@@ -238,7 +238,7 @@ impl CoordinatorTable {
     }
 }
 
-/// What must be true of a row for a write to be applied.
+/// The condition on a row under which a write is applied.
 struct Condition {
     expression: &'static str,
     values: Item,

@@ -1,8 +1,8 @@
-//! What a DynamoDB error means for a lease write: the one table of it.
+//! What a DynamoDB error means for a lease write. This is the only place that decides it.
 //!
-//! The question is always "was it applied?". Throttled and refused requests were not. Where that
-//! cannot be known, the answer is [`StoreError::Unknown`], which the worker settles with a
-//! consistent read before more records go out.
+//! The question is always "was it applied?". Throttled and refused requests were not. If it cannot
+//! be known, the answer is [`StoreError::Unknown`], which the worker settles with a consistent read
+//! before more records go out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use shardmill_core::ports::StoreError;

@@ -1,5 +1,5 @@
-//! Reads all that a lease table and the tables beside it show, for `doctor`: `DescribeTable`,
-//! `Scan` and `Query`, no write.
+//! Reads everything in a lease table and the tables that belong to it, for `doctor`:
+//! `DescribeTable`, `Scan` and `Query`, no write.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const TABLE_MIGRATION: StateRow = StateRow {
 };
 /// The key of a row in the KCL's coordinator state table.
 const STATE_KEY: &str = "key";
-/// Tables beside `APPLICATION`.
+/// Other tables of `APPLICATION`.
 const WORKER_METRICS: &str = "WorkerMetricStats";
 const COORDINATOR_STATE: &str = "CoordinatorState";
 const OWN_COORDINATOR: &str = "coordinator";
@@ -56,8 +56,8 @@ impl TableInspector {
         }
     }
 
-    /// What lies under the application's name, now and, if `watch_for` is not zero, that much
-    /// later.
+    /// The tables under the application's name, now and, if `watch_for` is not zero, again that
+    /// much later.
     pub async fn table(
         &self,
         companions: Companions,

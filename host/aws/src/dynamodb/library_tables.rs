@@ -27,9 +27,9 @@ pub struct LibraryTables {
 /// The answer of [`LibraryTables::write`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowWritten {
-    /// The row is as asked for.
+    /// The row was written.
     Written,
-    /// It already was.
+    /// The row already had these values.
     Same,
     /// Another program wrote to it meanwhile; it was left alone.
     Changed,
@@ -104,7 +104,7 @@ impl LibraryTables {
         Ok(read(self.library, &tables))
     }
 
-    /// Empty if the library keeps no table of workers, or there is none.
+    /// Empty if the library keeps no table of workers, or if the table does not exist.
     async fn worker_rows(&self) -> Result<Vec<Row>, StoreError> {
         let checkpoints = self.checkpoints_table();
         let application = checkpoints
@@ -128,7 +128,7 @@ impl LibraryTables {
         Ok(rows)
     }
 
-    /// Creates the table of checkpoints if there is none, and refuses one with another key.
+    /// Creates the table of checkpoints if it does not exist, and refuses one with another key.
     pub async fn ensure(&self) -> Result<(), StoreError> {
         let parts = self.library.key().iter();
         let key: Vec<Key> = parts.filter_map(|part| Key::of_part(part)).collect();
@@ -258,7 +258,7 @@ fn value_of(attribute: AttributeValue) -> Value {
     }
 }
 
-/// `None` for what cannot be written, which no change has.
+/// `None` for a value that cannot be written; no change has one.
 fn attribute_of(value: &Value) -> Option<AttributeValue> {
     Some(match value {
         Value::Text(text) => AttributeValue::S(text.clone()),

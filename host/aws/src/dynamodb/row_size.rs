@@ -1,5 +1,5 @@
 //! How large rows are, in the bytes that DynamoDB counts units by: made from the same conversion
-//! that the adapters send, for those who reckon what a fleet costs.
+//! that the adapters send, to compute what a fleet costs.
 //!
 //! Sizes as in "DynamoDB item sizes and formats" of the developer guide: names and strings in UTF-8
 //! bytes, a number about a byte for two digits and one more, a boolean one byte, a list or map

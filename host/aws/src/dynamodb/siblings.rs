@@ -1,5 +1,5 @@
-//! The tables of an application's further streams, by their names: for commands that should not
-//! leave them unsaid.
+//! Finds the tables of an application's further streams by their names, for commands that should
+//! mention them.
 
 use aws_sdk_dynamodb::Client;
 use shardmill_core::plugin::coordinator_table;
@@ -8,8 +8,8 @@ use shardmill_core::ports::StoreError;
 use super::errors::store_error;
 
 /// The applications `APPLICATION.STREAM` that hosts have served. One page of a hundred tables,
-/// which holds them all (32 streams of two tables); empty if tables may not be listed, since nobody
-/// needs that right for anything else.
+/// which holds them all (32 streams of two tables); empty if tables may not be listed, since
+/// nothing else needs that right.
 pub async fn applications_of_streams(client: &Client, application: &str) -> Vec<String> {
     let prefix = format!("{application}.");
     match client

@@ -13,11 +13,11 @@ pub(super) const CHECKPOINT: &str = "checkpoint";
 pub(super) const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
 pub(super) const PLUGIN_DIGEST: &str = "pluginDigest";
 
-/// What becomes of a shard's state.
+/// What happens to a shard's state.
 pub(super) enum StateChange {
-    /// It is this.
+    /// The checkpoint comes with this state.
     Put(Box<Item>),
-    /// There is none any more.
+    /// The shard has no state any more.
     Remove,
 }
 

@@ -1,4 +1,4 @@
-//! The plugin's state: a table beside the lease table, written in one transaction with the lease's
+//! The plugin's state: a table next to the lease table, written in one transaction with the lease's
 //! row. So state and checkpoint never disagree, and the row stays small.
 
 use aws_sdk_dynamodb::error::BuildError;
@@ -89,7 +89,7 @@ impl LeaseTable {
         Ok(part.build())
     }
 
-    /// A cancelled transaction was not applied, whatever the reason.
+    /// A cancelled transaction was not applied, for any reason.
     fn cancelled(&self, key: &LeaseKey, reasons: &[CancellationReason]) -> WriteResult {
         let failed = reasons
             .iter()

@@ -30,7 +30,7 @@ pub(super) enum Key {
     Range(&'static str),
 }
 
-/// Creates the table if there is none, checks its key, and waits until it can be used.
+/// Creates the table if it does not exist, checks its key, and waits until it can be used.
 pub(super) async fn ensure(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreError> {
     let mut poll = POLL_FIRST;
     let mut waited = Duration::ZERO;

@@ -1,5 +1,5 @@
-//! What hosts tell of their plugin's versions, as DynamoDB items: a list in a worker's row, and a
-//! row for each bad one.
+//! What hosts report about their plugin's versions, as DynamoDB items: a list in a worker's row,
+//! and a row for each bad one.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::plugin::PluginDigest;
@@ -33,8 +33,8 @@ pub(super) fn encode_all(versions: &[VersionRow]) -> AttributeValue {
     AttributeValue::L(versions.iter().take(VERSIONS_MAX).map(encode).collect())
 }
 
-/// Those that can be read: what a host tells of its versions must never cost its row, which holds
-/// its leases.
+/// Decodes the entries that can be read: a bad one must not make the host's whole row unreadable,
+/// since that row holds its leases.
 pub(super) fn decode_all(value: &AttributeValue) -> Vec<VersionRow> {
     let items = value.as_l().map(Vec::as_slice).unwrap_or_default();
     let decode = |value: &AttributeValue| {

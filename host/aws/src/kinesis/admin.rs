@@ -65,7 +65,7 @@ impl StreamAdmin {
         Self { client }
     }
 
-    /// Creates the stream if there is none, and waits until it can be used. An existing stream
+    /// Creates the stream if it does not exist, and waits until it can be used. An existing stream
     /// keeps its shards; a stream of another account cannot be created.
     pub async fn ensure_stream(
         &self,

@@ -1,4 +1,4 @@
-//! What a Kinesis error means for a reader: the one table of it.
+//! What a Kinesis error means for a reader. This is the only place that decides it.
 
 use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_kinesis::types::error::SubscribeToShardEventStreamError;
@@ -20,7 +20,7 @@ where
         .and_then(ProvideErrorMetadata::code)
     {
         Some(code) => by_code(code, message),
-        // Nothing was sent, nor will be before somebody mends the endpoint, say.
+        // Nothing was sent, and nothing will be until somebody fixes the endpoint, for example.
         None if matches!(error, SdkError::ConstructionFailure(_)) => ReadError::Refused { message },
         // A timeout, a cut connection, or a reply that cannot be read.
         None => ReadError::Unavailable { message },

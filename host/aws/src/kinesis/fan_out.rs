@@ -37,8 +37,8 @@ pub struct KinesisFanOut {
 /// The connections that subscriptions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connections {
-    /// One of its own. Subscriptions that share an HTTP/2 connection share its flow-control window:
-    /// a few shards whose plugin is stuck would hold up all the others.
+    /// A connection for this subscription only. Subscriptions that share an HTTP/2 connection share
+    /// its flow-control window: a few shards whose plugin is stuck would block all the others.
     Own,
     /// The client's, as a simulator needs it.
     Shared,
@@ -59,7 +59,7 @@ pub struct ConsumerDescription {
 
 impl KinesisFanOut {
     /// Subscribes to shards of `stream` through `client`, which must be of the region in its ARN;
-    /// each on a connection of its own.
+    /// each on its own connection.
     pub fn new(client: Client, stream: impl Into<StreamRef>) -> Self {
         Self {
             client,

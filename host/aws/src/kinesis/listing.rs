@@ -119,8 +119,7 @@ async fn list_once(
         .list_shards()
         .max_results(page_shards)
         .set_stream_arn(naming::arn(stream));
-    // A token stands for the name and the filter as well; both together are refused (API
-    // reference).
+    // A token also implies the name and the filter; both together are refused (API reference).
     let mut page_request = request
         .clone()
         .set_stream_name(naming::name(stream))

@@ -1,5 +1,5 @@
-//! In front of the emulator: orders requests, journals what they changed, and corrects what the
-//! emulator gets wrong.
+//! Stands in front of the emulator: orders requests, journals what they changed, and corrects what
+//! the emulator gets wrong.
 
 use std::io;
 use std::path::Path;
@@ -56,7 +56,7 @@ impl Front {
         }))
     }
 
-    /// Writes down what is left, waits for the disk, and accepts no more changes.
+    /// Journals what is left, waits for the disk, and accepts no more changes.
     pub(crate) async fn close(&self) {
         self.kept.close().await;
     }
@@ -70,7 +70,7 @@ impl Front {
         let Some(request) = speech::request_in_json(parts, &body) else {
             return Err(replies::refusal(
                 "SerializationException",
-                "this is no map in CBOR",
+                "the request is not a map in CBOR",
             ));
         };
         let answered = self.answer_json(request, next).await;
@@ -82,7 +82,7 @@ impl Front {
             return Err(replies::internal_failure("the reply is too large"));
         };
         speech::reply_in_cbor(parts, &body)
-            .ok_or_else(|| replies::internal_failure("the reply has no place in CBOR"))
+            .ok_or_else(|| replies::internal_failure("the reply cannot be written in CBOR"))
     }
 
     async fn answer_json(&self, request: Request, next: Next) -> Result<Response, Response> {
@@ -92,8 +92,8 @@ impl Front {
         match target {
             Target::Put | Target::Admin => self.answer_change(target, request, next).await,
             Target::UpdateShardCount => Err(replies::invalid_argument(
-                "the embedded Kinesis has no UpdateShardCount, because it would lose which shard \
-                    follows which: use SplitShard and MergeShards",
+                "the embedded Kinesis does not support UpdateShardCount, because readers could not \
+                    know which shard follows which: use SplitShard and MergeShards",
             )),
             Target::GetRecords => self.get_records(request, next).await,
             Target::GetShardIterator => self.get_shard_iterator(request, next).await,

@@ -1,5 +1,5 @@
-//! The emulator's store together with the journal that keeps it, and the order of those who use it:
-//! one request at a time changes the store, and many read what the journal holds.
+//! The emulator's store together with the journal that keeps it, and the order of its users: one
+//! request at a time changes the store, and many read what the journal holds.
 
 use std::path::Path;
 
@@ -66,7 +66,7 @@ impl KeptStore {
         self.keeper.write().await
     }
 
-    /// Writes down what is left, waits for the disk, and accepts no more changes.
+    /// Journals what is left, waits for the disk, and accepts no more changes.
     pub(super) async fn close(&self) {
         let mut keeper = self.keeper.write().await;
         if let Err(error) = keeper.close(&self.store).await {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 /// number says.
 const GRAIN_MS: u64 = 1_000;
 
-/// Which shards a listing asks for; `AFTER_SHARD_ID` is no filter but a start.
+/// Which shards a listing asks for; `AFTER_SHARD_ID` is not a filter but a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShardFilter {
     AtLatest,
@@ -101,8 +101,8 @@ impl fmt::Display for ShardFilter {
 }
 
 /// Exactly one shard of each line of descent was open at a time: the first whose children did not
-/// yet exist. So every hash key is covered once, also at a time before the stream, where the first
-/// shards stand in.
+/// yet exist. So every hash key is covered once, also at a time before the stream, which the first
+/// shards represent.
 fn was_open(stream: &Stream, shard: &Shard, at_ms: u64) -> bool {
     parents(shard).all(|parent| was_closed(stream, parent, at_ms))
         && !was_closed(stream, &shard.shard_id, at_ms)

@@ -228,7 +228,7 @@ impl Subscription {
 
     /// Reads what comes next; an event without records only if one `is_due`.
     async fn look(&mut self, kept: &KeptStore, is_due: bool) -> Found {
-        // Not held while the event is on its way: a subscriber that does not read must not hold up
+        // Not held while the event is on its way: a subscriber that does not read must not delay
         // puts.
         let _shared = kept.share().await;
         let store = kept.store();

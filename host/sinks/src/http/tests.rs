@@ -222,7 +222,7 @@ async fn a_429_with_a_short_retry_after_is_waited_for_and_with_a_long_one_left_a
     );
     let error = failure(&sink, &batch(&["1"])).await;
     assert!(
-        error.contains("maintenance; it asked for no requests for"),
+        error.contains("maintenance; the target asked to wait"),
         "{error}"
     );
     assert_eq!(

@@ -55,7 +55,7 @@ pub(crate) struct Piece {
 /// Why a line cannot be read as a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LetterError {
-    /// It is a dead letter by its mark, and cannot be read.
+    /// It is marked as a dead letter, but cannot be read.
     #[error("a damaged dead letter: {0}")]
     Damaged(String),
     /// It was written by a later version of shardmill.

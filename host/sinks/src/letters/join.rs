@@ -1,4 +1,4 @@
-//! Joins the parts of dead letters, in whatever order they come, repeated or not.
+//! Joins the parts of dead letters, in any order, repeated or not.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -10,13 +10,13 @@ use shardmill_core::stream::{Position, ShardId, StreamName};
 use super::envelope::{Fragment, Piece};
 use super::seen::Seen;
 
-/// Bytes of parts that wait for others, each with all there is of its letter. Twenty of the largest
-/// records: parts of one letter are stored together.
+/// Bytes of parts that wait for others, each with everything else of its letter. Twenty of the
+/// largest records: parts of one letter are stored together.
 const WAITING_BYTES_MAX: usize = 200 << 20;
 /// Missing parts of a letter that are listed.
 const MISSING_MAX: usize = 100;
 
-/// What a letter is known by: one record, given up once.
+/// Identifies a letter: one record, given up once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Identity {
     application: String,

@@ -17,7 +17,7 @@ const GROWTH: usize = 6;
 
 /// KiB that the letters of one plugin may take at once: as many parts as an HTTP sink sends
 /// requests by default, 32, so that waiting for room slows no target down. Each plugin has its own
-/// room, so that a slow target holds up only the plugin that uses it.
+/// room, so that a slow target delays only the plugin that uses it.
 const ROOM_KIB: u32 = 48 << 10;
 
 /// How long a shard waits before its caller gets an error: as long as for its turn at a stream.

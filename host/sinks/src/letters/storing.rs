@@ -1,5 +1,5 @@
-//! A batch of dead letters on its way into a sink: some are made into lines and written, then the
-//! next. Lines take a third more than their data, or several times as much where they repeat their
+//! A batch of dead letters on its way into a sink: some are encoded as lines and written, then the
+//! next. Lines take a third more than their data, or several times as much if they repeat their
 //! heads. So a shard holds a part of them at a time, and all shards of a plugin what fits its room.
 
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use shardmill_core::stream::Emitted;
 use super::envelope::encode;
 use super::room::{Room, RoomPermit};
 
-/// Bytes of data in a part, unless a single letter has more: small beside the batch that it is of,
-/// so that many shards have one at once.
+/// Bytes of data in a part, unless a single letter has more: small compared with its batch, so that
+/// many shards have one at once.
 const PART_BYTES: usize = 256 << 10;
 /// Characters of a record's key that a letter is kept under; a longer or empty one could not be a
 /// partition key.
@@ -20,7 +20,7 @@ const KEY_CHARS_MAX: usize = 256;
 /// How far the letters of a batch are.
 #[derive(Default)]
 pub(crate) struct Storing {
-    /// Letters that are in lines, and written but for `in_hand`.
+    /// Letters that are encoded as lines, and written except `in_hand`.
     taken: usize,
     /// Kept unchanged between tries, so that the sink recognizes it.
     in_hand: Option<Part>,
@@ -66,7 +66,7 @@ impl Storing {
         }
     }
 
-    /// Makes lines of the next letters, if any are left, on a thread that may block, since async
+    /// Encodes the next letters as lines, if any are left, on a thread that may block, since async
     /// threads renew leases.
     async fn next_part(
         &mut self,
@@ -88,7 +88,7 @@ impl Storing {
             tokio::task::spawn_blocking(move || Part::of(&name, &all[next], line_bytes_max, room));
         let part = encoding.await.map_err(|error| SinkError {
             sink: target.name.to_owned(),
-            message: format!("dead letters cannot be made into lines: {error}"),
+            message: format!("dead letters cannot be encoded: {error}"),
         })?;
         self.taken = to;
         Ok(part)

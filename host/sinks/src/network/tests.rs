@@ -214,7 +214,7 @@ async fn a_target_that_asks_to_be_left_alone_gets_no_request_until_then() {
             .unwrap_err();
         assert_eq!(
             error.message,
-            "slow down; it asked for no requests for 30 s more"
+            "slow down; the target asked to wait 30 s more"
         );
         assert_eq!(sent(sink).len(), 0);
     }

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::heart::HeartWatch;
 
-/// The keeper's word on the lease.
+/// What the keeper knows about the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// Ours, as the row's own writes and the host's heart hold it.
+    /// This host holds it, by the row's own writes or the host's heart.
     Held(Hold),
     /// A write has no answer yet: no new records go out before it is settled (S11).
     InDoubt(Hold),
@@ -29,7 +29,7 @@ pub(crate) enum Stopped {
     /// The host or the plugin is going down, or another host asked for the lease: finish,
     /// checkpoint, release.
     Draining,
-    /// It does not get on, for this reason: give the lease up, so that another host may try.
+    /// It makes no progress, for this reason: give the lease up, so that another host may try.
     Stuck(String),
 }
 
@@ -72,8 +72,8 @@ impl Gate {
         }
         match &*self.state.borrow() {
             LeaseState::Lost(reason) => Err(Stopped::Lost(reason.clone())),
-            // The host may have been paused between two renewals; then the keeper could not say so
-            // yet.
+            // The host may have been paused between two renewals; then the keeper could not report
+            // it yet.
             LeaseState::Held(hold) | LeaseState::InDoubt(hold)
                 if self.clock.now() >= self.heart.deadline(*hold)
                     && !SeededBug::NoHolderDeadline.is_on() =>
@@ -92,8 +92,8 @@ impl Gate {
         lost(&mut self.state).await
     }
 
-    /// Returns when the lease is lost or to be given up. A wish to drain is not heard: what is in
-    /// hand is finished first.
+    /// Returns when the lease is lost or to be given up. Ignores a request to drain: the current
+    /// batch is finished first.
     pub(crate) async fn over(&mut self) -> Stopped {
         let Self { state, give_up, .. } = self;
         tokio::select! {
@@ -142,7 +142,7 @@ async fn given_up(give_up: &mut watch::Receiver<Option<String>>) -> Stopped {
     }
 }
 
-/// A keeper that ended without a word was aborted; then nothing may be assumed of the lease.
+/// A keeper that ended without a report was aborted; then nothing is known about the lease.
 fn keeper_gone() -> Stopped {
     Stopped::Lost(LossReason::DeadlinePassed)
 }

@@ -12,7 +12,7 @@ pub(super) enum Command {
     Checkpoint(Box<CheckpointWrite>, oneshot::Sender<()>),
     End(Box<ShardEndWrite>, oneshot::Sender<()>),
     Release(Option<String>, oneshot::Sender<()>),
-    /// The row looks as if it were not ours any more: find out.
+    /// The row may belong to another host now: find out.
     Verify,
 }
 
@@ -41,18 +41,18 @@ impl KeeperHandle {
         self.ask(|done| Command::End(Box::new(write), done)).await
     }
 
-    /// Gives the lease back, with the trouble that is the reason for it, if it is one.
+    /// Releases the lease, with the trouble that caused it, if any.
     pub(crate) async fn release(&self, stuck: Option<String>) -> Result<(), Refused> {
         self.ask(|done| Command::Release(stuck, done)).await
     }
 
-    /// Makes the keeper find out whether the lease still is ours. If it is busy writing, it finds
-    /// out by that.
+    /// Makes the keeper find out whether this host still holds the lease. If it is busy writing,
+    /// that write shows it.
     pub(crate) fn verify(&self) {
         let _ = self.commands.try_send(Command::Verify);
     }
 
-    /// The write that does not get through, if one does not.
+    /// The write that keeps failing, if there is one.
     pub(crate) fn trouble(&self) -> Option<WriteTrouble> {
         self.trouble.borrow().clone()
     }

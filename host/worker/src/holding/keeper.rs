@@ -39,7 +39,7 @@ pub(crate) struct Keeper {
     ports: KeeperPorts,
     options: LeaseOptions,
     held: Held,
-    /// What the row says for people, and for hosts that balance by throughput.
+    /// Facts that the row shows to people, and to hosts that balance by throughput.
     noted_stuck: Option<String>,
     rate: Rate,
     /// When it was last checked whether there is something to write.
@@ -52,7 +52,7 @@ pub(crate) struct Keeper {
     is_unsettled: bool,
 }
 
-/// What a keeper needs of the world and of its worker.
+/// The ports and options that a keeper needs.
 pub(crate) struct KeeperPorts {
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -170,8 +170,8 @@ impl Keeper {
         }
     }
 
-    /// Renews the row if it must be renewed, or has news for people; finds out that the deadline
-    /// has passed. Returns true: the lease is still held afterwards.
+    /// Renews the row if it must be renewed or has news for people, and notices a passed deadline.
+    /// Returns true: the lease is still held afterwards.
     async fn tick(&mut self) -> Result<bool, Unwritten> {
         self.ticked_at = self.ports.clock.now();
         let progress = self.progress_now();
@@ -185,7 +185,7 @@ impl Keeper {
         Ok(true)
     }
 
-    /// What the row is to say now.
+    /// The facts that the row should show now.
     fn progress_now(&mut self) -> Progress {
         let mut progress = self.progress.borrow().clone();
         progress.bytes_per_second = self.rate.measure(self.ticked_at);
@@ -272,7 +272,7 @@ impl Keeper {
             ..Progress::default()
         };
         match self.write(Write::Release(&progress)).await {
-            // The release was applied and its answer lost: nobody owns the row, as wanted, or
+            // The release was applied and its answer lost: the row has no owner, as wanted, or
             // somebody was quick.
             Err(Unwritten::Lost(LossReason::Unowned | LossReason::TakenBy(_))) => Ok(()),
             result => result,
@@ -339,7 +339,7 @@ impl Keeper {
         }
     }
 
-    /// A write was applied that was sent then.
+    /// Notes that a write which was sent at that time was applied.
     fn hold_from(&mut self, token: LeaseToken, sent: Sent) {
         debug_assert!(
             sent.at >= self.held.sent.at,

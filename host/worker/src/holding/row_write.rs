@@ -20,7 +20,7 @@ pub(super) enum Applied {
     Earlier(LeaseToken),
 }
 
-/// What one attempt came to that is not known to be applied.
+/// The result of an attempt that is not known to be applied.
 pub(super) enum NotApplied {
     Lost(LossReason),
     /// It should be sent again.

@@ -36,7 +36,7 @@ impl RingBudget {
         }
     }
 
-    /// Room for a reply; `None` if there is none: kept replies only save calls, records to be
+    /// Room for a reply; `None` if the ring is full: kept replies only save calls, records to be
     /// processed go first.
     pub(super) fn keep(&self, bytes: usize) -> Option<Kept> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);

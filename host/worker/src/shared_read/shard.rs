@@ -15,10 +15,10 @@ use super::ring::{Kept, RingBudget};
 /// Chains of one shard. More plugins than this at places far from each other make each other's
 /// chains short-lived, which costs an iterator each time.
 const CHAINS_MAX: usize = 16;
-/// A chain that nobody read from for so long has an expired iterator (AWS: five minutes).
+/// A chain without reads for this long has an expired iterator (AWS: five minutes).
 const UNUSED_FOR: Duration = Duration::from_mins(5);
-/// How long a chain of unknown place may go without a call of its own while another one finds
-/// nothing at the tip.
+/// How long a chain of unknown position may skip its own calls while another one finds nothing at
+/// the tip.
 const RIDES_FOR: Duration = Duration::from_mins(1);
 
 /// See the module's description.
@@ -26,7 +26,7 @@ pub(super) struct SharedShard {
     chains: Vec<Flown>,
     chains_made: u64,
     rate: ReadRate,
-    /// No call before this: the shard's rate is one for all who read it.
+    /// No call before this: all readers share the shard's rate.
     next_call: Moment,
     /// When records came last, by any chain.
     news_at: Option<Moment>,
@@ -62,7 +62,7 @@ pub(super) struct Call {
     pub(super) sent_at: Moment,
 }
 
-/// Who a caller is.
+/// Identifies a caller.
 #[derive(Clone, Copy)]
 pub(super) struct Caller {
     /// How many readers share the shard, this one included.
@@ -128,7 +128,7 @@ impl SharedShard {
         }
     }
 
-    /// Where somebody who asks for `from` can start without a new iterator.
+    /// Where a caller that asks for `from` can start without a new iterator.
     pub(super) fn find(&self, from: &ReadFrom) -> Option<Place> {
         let place = match from {
             ReadFrom::AfterSequenceNumber(sequence) => Place::After(sequence.clone()),
@@ -377,7 +377,7 @@ impl SharedShard {
 
     fn failed(&mut self, id: u64, error: &ReadError) {
         match error {
-            // The call changed nothing: its iterator still stands.
+            // The call changed nothing: its iterator is still valid.
             ReadError::Throttled { .. }
             | ReadError::KeyUnusable { .. }
             | ReadError::Unavailable { .. } => {}
@@ -391,7 +391,7 @@ impl SharedShard {
         }
     }
 
-    /// Forgets what serves nobody; `false` if nothing is left.
+    /// Forgets what serves no caller; `false` if nothing is left.
     pub(super) fn prune(&mut self, now: Moment, readers: usize) -> bool {
         self.chains
             .retain(|flown| flown.chain.used_at() + UNUSED_FOR > now);

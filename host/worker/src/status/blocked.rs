@@ -1,11 +1,11 @@
-//! What a shard does just now, and what is in its way.
+//! What a shard is doing, and what blocks it.
 
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::timer::timer_now;
 
-/// What a pipeline does just now.
+/// What a pipeline is doing.
 #[derive(Debug, Clone, Serialize)]
 pub struct StageStatus {
     /// For people.
@@ -16,7 +16,7 @@ pub struct StageStatus {
     pub since: Instant,
 }
 
-/// What keeps a shard from getting on; the worst first.
+/// What keeps a shard from making progress; the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
@@ -26,14 +26,14 @@ pub enum Why {
     Row,
     /// A sink stores no output: before the plugin, which is not tried meanwhile.
     Sink,
-    /// The plugin fails, or is not made, or does not come back.
+    /// The plugin fails, cannot be started, or does not return.
     Plugin,
-    /// The plugin says that somebody must mend something, and the failure policy gives nothing up
+    /// The plugin says that somebody must fix something, and the failure policy gives nothing up
     /// for it.
     Misconfigured,
-    /// The host has not the memory for the plugin's instance.
+    /// The host lacks the memory for the plugin's instance.
     Memory,
-    /// The plugin's state cannot be saved or taken up.
+    /// The plugin's state cannot be saved or loaded.
     State,
     /// The shard has ended, and its children cannot be leased.
     Children,
@@ -82,7 +82,7 @@ impl Why {
         }
     }
 
-    /// Whose a failed delivery is, by the kind that metrics have of it.
+    /// The cause of a failed delivery, from its kind in the metrics.
     pub(crate) fn of_failure(kind: &str) -> Self {
         match kind {
             "host_memory" => Self::Memory,

@@ -9,8 +9,8 @@ use shardmill_worker::BatchLimits;
 
 use crate::author::feed::{Feed, FeedError, FeedLine, KeySource};
 
-/// Input that is held at most, in bytes and records: it is delivered over and over, so a slice says
-/// as much as the whole.
+/// The most input that is held, in bytes and records. It is delivered over and over, so a part
+/// shows as much as the whole.
 const BYTES_MAX: usize = 256 << 20;
 const RECORDS_MAX: usize = 1_000_000;
 /// Bytes of a made-up record, about the size that Kinesis bills as one twenty-fifth of a payload

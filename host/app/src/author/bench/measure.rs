@@ -19,12 +19,12 @@ use super::report::{BenchReport, Failed, Spread, Timing};
 const ROUND: Duration = Duration::from_millis(500);
 /// How long an instance is warmed up: pages touched, tables filled, branches learned.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Instances that are made to measure how long that takes; fewer if [`INSTANTIATE_MAX`] is over
-/// before.
+/// Instances that are created to measure how long that takes; fewer if [`INSTANTIATE_MAX`] ends
+/// first.
 const INSTANCES_MAX: usize = 101;
 const INSTANTIATE_MAX: Duration = Duration::from_secs(2);
 
-/// What is measured, and how.
+/// A plugin to measure, and how to measure it.
 pub(crate) struct Bench {
     /// Batches that are delivered over and over; one at least, none empty.
     pub(crate) batches: Vec<Batch>,
@@ -66,7 +66,7 @@ struct Subject {
     cpu_nanos_per_record: Vec<f64>,
 }
 
-/// What came of the batches.
+/// Counts the results of the batches.
 #[derive(Debug, Clone, Default)]
 struct Tally {
     batches: u64,
@@ -106,7 +106,8 @@ impl Tally {
 }
 
 impl Bench {
-    /// Measures `plugin` beside `empty`, a component that does nothing, and beside native code.
+    /// Measures `plugin`, and for comparison `empty`, a component that does nothing, and native
+    /// code.
     pub(crate) async fn run(
         &self,
         plugin: &dyn ProcessorFactory,
@@ -203,7 +204,7 @@ impl Subject {
         }
     }
 
-    /// Delivers for a while, and gives the records that a round takes. What came of it does not
+    /// Delivers for a while, and returns how many records a round takes. These results do not
     /// count.
     async fn warm_up(
         &mut self,
@@ -265,7 +266,7 @@ impl Subject {
     }
 
     async fn close(self) -> Timing {
-        // What it says to that does not change what was measured.
+        // Its answer does not change what was measured.
         let _ = self.processor.close(CloseReason::Shutdown).await;
         let nanos_per_record = Spread::of(self.nanos_per_record);
         let bytes_per_record = ratio(self.tally.bytes, self.tally.records);
@@ -279,8 +280,8 @@ impl Subject {
     }
 }
 
-/// Of all threads of this process: a call runs on a thread of its own. What other processes take is
-/// not in it.
+/// The time of all threads of this process, since a call runs on a separate thread. It does not
+/// include what other processes take.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

@@ -1,5 +1,4 @@
-//! Code of this process behind a plugin's ports, which does nothing: what is measured of it is the
-//! price of measuring.
+//! Native code behind a plugin's ports that does nothing. Its figures are the cost of measuring.
 
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{CloseReason, PortFuture, Processed, RecordProcessor};

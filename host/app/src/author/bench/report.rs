@@ -44,8 +44,8 @@ pub(crate) struct BenchReport {
 pub(crate) struct Timing {
     /// Nanoseconds a record.
     pub(crate) nanos_per_record: Spread,
-    /// Nanoseconds of a core a record: the same, but for what other processes took on a busy
-    /// machine.
+    /// Nanoseconds of a core a record: the same without the time that other processes took on a
+    /// busy machine.
     pub(crate) cpu_nanos_per_record: Spread,
     /// Data in, at the median.
     pub(crate) mib_per_second: f64,

@@ -25,8 +25,9 @@ pub(crate) struct Part {
     pub(crate) count: u64,
 }
 
-/// Hands all user records of `shard` to `write`, in order, until there are enough, the latest is
-/// reached, or `stop`. Returns their number. Errors are those of the last try, or of `write`.
+/// Passes all user records of `shard` to `write`, in order, until there are enough, the latest is
+/// reached, or `stop` is set. Returns their number. Errors are those of the last try, or of
+/// `write`.
 pub(crate) async fn take(
     reader: &dyn StreamReader,
     shard: &ShardId,
@@ -60,7 +61,7 @@ pub(crate) async fn take(
     }
 }
 
-/// Where reading goes on.
+/// Where reading continues.
 struct Place {
     from: ReadFrom,
     last: Option<SequenceNumber>,

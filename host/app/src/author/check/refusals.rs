@@ -1,4 +1,4 @@
-//! What the host would refuse, by the same code as in a host.
+//! The reasons why a host would refuse a component, found by the host's own code.
 
 use std::path::Path;
 

@@ -87,7 +87,7 @@ pub(super) struct Applied {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct RunningReport<'a> {
-    /// Who was asked.
+    /// The host or the table that was asked.
     pub(super) source: &'a str,
     pub(super) digests: &'a BTreeSet<String>,
     /// Whether the version that runs is this one.

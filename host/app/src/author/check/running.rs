@@ -17,7 +17,7 @@ use super::settings::Settings;
 use crate::cli::CheckArgs;
 use crate::output::Page;
 
-/// A host answers at once, or not at all.
+/// A host that answers does so at once.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The versions that run, and how the new one differs.
@@ -31,7 +31,7 @@ pub(super) struct Running {
 
 /// The versions that run.
 struct AtWork {
-    /// Who was asked.
+    /// The host or the table that was asked.
     source: String,
     /// Empty if the plugin does not run, or has not checkpointed yet.
     digests: BTreeSet<String>,

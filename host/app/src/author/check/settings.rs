@@ -31,8 +31,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Reads the manifest beside `component`, under `config`, which decides on grants only if it is
-    /// a host's own. An error means that a plugin cannot have this name.
+    /// Reads the manifest next to `component`, under `config`, which decides on grants only if it
+    /// is a host's own. An error means that a plugin cannot have this name.
     pub(super) fn read(
         component: &Path,
         config: &Config,

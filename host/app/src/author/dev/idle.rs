@@ -32,7 +32,7 @@ pub(super) struct Idling<'a> {
 
 impl Idling<'_> {
     /// Waits until what was fed is checkpointed by every plugin that runs, and every shard held
-    /// here is at its tip. An error if that will never be.
+    /// here is at its tip. An error if that will never happen.
     pub(super) async fn wait(&self, status: &HostStatus) -> anyhow::Result<()> {
         loop {
             let host = status.snapshot();
@@ -62,7 +62,7 @@ impl Idling<'_> {
         self.is_fed_checkpointed(host).await
     }
 
-    /// Why the host will never be idle, if it will not.
+    /// Why the host will never be idle; `None` if it may still be.
     fn problem(&self, host: &HostSnapshot) -> Option<String> {
         host.plugins
             .values()

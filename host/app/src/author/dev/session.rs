@@ -1,4 +1,4 @@
-//! A host beside a feed, until a signal comes or everything is processed.
+//! A host and a feed, until a signal comes or everything is processed.
 
 use anyhow::Context;
 use shardmill_aws::{AwsClients, StreamWriter};
@@ -15,7 +15,7 @@ use crate::author::summary::Summary;
 use crate::cli::DevArgs;
 use crate::output::{Interrupted, print, print_json};
 
-/// What goes on beside the host.
+/// What runs next to the host.
 struct Session<'a> {
     args: &'a DevArgs,
     config: Config,

@@ -49,7 +49,7 @@ pub(crate) enum CapturedError {
 }
 
 impl CapturedStream {
-    /// Sorts them by shard and place; what was captured twice is there once.
+    /// Sorts them by shard and position; a record that was captured twice is kept once.
     pub(crate) fn new(captured: Vec<Captured>) -> Result<Self, CapturedError> {
         let name = captured.first().ok_or(CapturedError::Empty)?.stream.clone();
         if let Some(other) = captured.iter().find(|one| one.stream != name) {

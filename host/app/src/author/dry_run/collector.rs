@@ -1,4 +1,4 @@
-//! Keeps what comes out, in memory and in order.
+//! Keeps a plugin's output, in memory and in order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use shardmill_core::stream::Emitted;
 /// memory.
 const KEPT_BYTES_MAX: usize = 512 << 20;
 
-/// What came out of a plugin.
+/// The output of a plugin, and the records that were given up.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Its output, in the order in which it was stored.

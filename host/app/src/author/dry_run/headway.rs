@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// A component of 20 MB, which holds an interpreter, takes seconds to compile, on a busy machine a
 /// minute.
 pub(super) const START_MAX: Duration = Duration::from_mins(5);
-/// Attempts after which a shard that has not begun never will: more than one, since a version may
-/// be being swapped, or what the plugin needs elsewhere may be away for a moment.
+/// Attempts after which a shard that has not begun never will. More than one, since a version may
+/// just be swapped in, or a service that the plugin needs may be down for a moment.
 const BEGIN_ATTEMPTS: u32 = 3;
 
 /// When the plugin last settled a record.
@@ -69,7 +69,7 @@ impl Headway {
     }
 }
 
-/// Fails for a plugin that will settle nothing more, however long one waits.
+/// Fails for a plugin that will never settle anything more.
 fn refuse_standstill(plugin: &PluginSnapshot) -> anyhow::Result<()> {
     let mut shards = plugin.worker.shards.values();
     if let Some(halted) = shards.find(|shard| shard.state == ShardState::Halted) {
@@ -84,8 +84,8 @@ fn refuse_standstill(plugin: &PluginSnapshot) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the shard has no instance, or not the state that the plugin keeps, and never will: the
-/// stack is in this process, and nobody changes the settings.
+/// Whether the shard lacks an instance, or the state that the plugin keeps, and will never get it:
+/// the stack is in this process, and the settings do not change.
 fn will_never_begin(shard: &ShardStatus) -> bool {
     shard.blocked.as_ref().is_some_and(|blocked| {
         let is_needed = blocked.why == Why::State || shard.state == ShardState::Starting;

@@ -34,7 +34,7 @@ pub(crate) struct DryRunReport {
     pub(crate) output: u64,
     /// Records that failed for good.
     pub(crate) failures: Vec<Failure>,
-    /// Seconds, from the first delivery possible to the last checkpoint.
+    /// Seconds from when delivery could begin to the last checkpoint.
     pub(crate) seconds: f64,
     /// Digests of the versions that ran.
     pub(crate) digests: Vec<String>,
@@ -61,7 +61,7 @@ pub(crate) struct Failure {
     pub(crate) reason: String,
 }
 
-/// Output beside what was expected.
+/// The output, compared with what was expected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Comparison {

@@ -25,7 +25,7 @@ use super::settings::{Limits, configure, settings_for};
 use crate::author::arguments::plugin_name;
 use crate::output::Interrupted;
 
-/// What is run, and how.
+/// The plugin to run, and how to run it.
 #[derive(Debug)]
 pub(crate) struct DryRun {
     /// The component.
@@ -36,7 +36,7 @@ pub(crate) struct DryRun {
     pub(crate) sinks: Vec<String>,
     /// Shards of the stream.
     pub(crate) shards: u32,
-    /// Most records of a batch, whatever the settings say.
+    /// Most records of a batch; overrides the settings.
     pub(crate) batch_records: Option<u32>,
     /// Deliveries of a record that fails, where the policy would try for ever.
     pub(crate) attempts: u32,
@@ -57,7 +57,7 @@ pub(crate) struct Reload {
     pub(crate) to: Option<PathBuf>,
 }
 
-/// What came of a dry run.
+/// The result of a dry run.
 #[derive(Debug)]
 pub(crate) struct DryRunOutcome {
     /// What came out.
@@ -98,7 +98,7 @@ impl DryRun {
         Ok(outcome)
     }
 
-    /// Puts the plugin into a folder of its own, and settles what it runs with.
+    /// Puts the plugin into a separate folder, and decides its settings.
     async fn scene(&mut self, input: DryRunInput) -> anyhow::Result<Scene> {
         let folder = PluginFolder::new(plugin_name(&self.plugin)?, &self.config)?;
         let manifest = folder.fill(&self.plugin)?;
@@ -162,7 +162,7 @@ impl DryRun {
         })
     }
 
-    /// Everything that is emitted goes to the collector, whatever the destination.
+    /// Everything that is emitted goes to the collector, for every destination.
     fn outputs(&self, collector: &Arc<Collector>) -> Outputs {
         let configured = self.config.sinks.keys().cloned();
         let mut names: BTreeSet<String> = configured.chain(self.sinks.clone()).collect();

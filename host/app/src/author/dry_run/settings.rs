@@ -16,8 +16,8 @@ use super::scene::LOOK_EVERY;
 /// Long enough for a batch to fill from a stream that holds everything already, so that batches are
 /// cut in the same places in every run.
 const FILL: Duration = Duration::from_millis(100);
-/// The longest wait for a batch to fill, whatever the plugin's window: by then all that the stream
-/// holds has been read, and nothing more comes.
+/// The longest wait for a batch to fill, even if the plugin's window is longer: by then everything
+/// in the stream has been read, and nothing more comes.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 
 /// What a dry run sets in place of the plugin's own settings.
@@ -29,7 +29,7 @@ pub(super) struct Limits {
     pub(super) batch_records: Option<u32>,
 }
 
-/// Replaces what the configuration says about places outside, and about pace.
+/// Replaces the configuration's external places and its pace.
 pub(super) fn configure(
     config: &mut Config,
     folder: &PluginFolder,
@@ -88,8 +88,8 @@ pub(super) fn settings_for(
     checked(config, name, manifest)
 }
 
-/// A test that retries for ever would never report what is wrong, and during a test nobody provides
-/// what is missing.
+/// A test that retries for ever would never report what is wrong, and during a test nothing that is
+/// missing will appear.
 fn policy(attempts: u32, order: Order) -> FailurePolicy {
     FailurePolicy {
         attempts: Some(attempts),

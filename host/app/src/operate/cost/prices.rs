@@ -1,11 +1,11 @@
-//! Prices, with their date and source: they are AWS' to change.
+//! Prices, with their date and source, since AWS may change them.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-/// Those of us-east-1, as a file for `--prices`.
+/// The prices of us-east-1, as a file for `--prices`.
 const BUILT_IN: &str = include_str!("../../../prices/us-east-1.toml");
 /// Largest file of prices; the one that is built in has a kilobyte.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -28,7 +28,7 @@ pub(super) struct Prices {
 }
 
 impl Prices {
-    /// Those of `path`, else those that are built in.
+    /// The prices in `path`, or else the built-in ones.
     pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else {
             return Self::parse(BUILT_IN);
@@ -39,7 +39,7 @@ impl Prices {
             .and_then(|text| Self::parse(&text));
         prices.with_context(|| {
             let path = path.display();
-            format!("cannot use the prices of {path}; docs/commands.md shows a file that is good")
+            format!("cannot use the prices of {path}; docs/commands.md shows a valid file")
         })
     }
 
@@ -50,7 +50,7 @@ impl Prices {
             .iter()
             .find(|price| !price.is_finite() || **price < 0.0)
         {
-            bail!("{price} is no price: write dollars, such as 0.015");
+            bail!("{price} is not a price: write dollars, such as 0.015");
         }
         Ok(prices)
     }
@@ -84,8 +84,8 @@ mod tests {
         let own = BUILT_IN.replace("kinesis-shard-hour = 0.015", "kinesis-shard-hour = 0.5");
         assert!((read(&own).unwrap().kinesis_shard_hour - 0.5).abs() < f64::EPSILON);
         for (bad, told) in [
-            (BUILT_IN.replace("0.625", "-1.0"), "-1 is no price"),
-            (BUILT_IN.replace("0.625", "nan"), "NaN is no price"),
+            (BUILT_IN.replace("0.625", "-1.0"), "-1 is not a price"),
+            (BUILT_IN.replace("0.625", "nan"), "NaN is not a price"),
             (BUILT_IN.replace("region = ", "regio = "), "unknown field"),
             ("as-of = \"2026-01-01\"".to_owned(), "missing field"),
         ] {

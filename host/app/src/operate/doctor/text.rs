@@ -80,7 +80,7 @@ fn write_table(page: &mut Page, table: &LeaseTableFacts) {
     write_leases(page, table);
 }
 
-/// The tables beside the lease table.
+/// The application's other tables.
 fn companions(application: &str, found: Companions) -> Vec<String> {
     let mut names = Vec::new();
     for (exists, ending) in [

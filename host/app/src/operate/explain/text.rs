@@ -153,7 +153,7 @@ fn write_pace(page: &mut Page, lease: &Lease, wall_ms: u64) {
     }
 }
 
-/// The ancestors that the shard waits for, and what the workers mean to do about it.
+/// The ancestors that the shard waits for, and what the workers plan to do about it.
 fn write_waits(page: &mut Page, explanation: &Explanation) {
     for ancestor in &explanation.lineage {
         let label = if ancestor.depth == 1 {
@@ -172,7 +172,7 @@ fn write_waits(page: &mut Page, explanation: &Explanation) {
     }
 }
 
-/// The workers by what they mean to do, where that says more than the causes.
+/// The workers grouped by what they plan to do, if that says more than the causes.
 fn opinions(explanation: &Explanation) -> BTreeMap<String, Vec<&str>> {
     let mut workers: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for opinion in &explanation.opinions {

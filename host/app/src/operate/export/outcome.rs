@@ -20,7 +20,8 @@ impl Export {
         self.shards.iter().all(|shard| shard.held.is_ok())
     }
 
-    /// Whether nobody may be alive, and nothing would be lost.
+    /// Whether all hosts and workers of the library are known to be dead, and nothing would be
+    /// lost.
     pub(super) fn may_be_written(&self) -> bool {
         self.alive.is_empty() && self.can_hold_all()
     }

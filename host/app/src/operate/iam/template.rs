@@ -27,7 +27,7 @@ const TERRAFORM_SOURCES: [(&str, &str); 3] = [
 
 /// Text for Terraform: a managed policy, to be attached to the hosts' role.
 pub(super) fn terraform(policy: &[Allowed]) -> String {
-    let mut text = "# What hosts of shardmill may do, as `shardmill iam` says.\n".to_owned();
+    let mut text = "# Permissions of shardmill hosts, printed by `shardmill iam`.\n".to_owned();
     for (variable, source) in TERRAFORM_SOURCES {
         let mut resources = policy.iter().flat_map(|one| &one.resources);
         if resources.any(|resource| resource.contains(variable)) {
@@ -124,7 +124,7 @@ pub(super) fn cloudformation(mut document: Document) -> Cloudformation {
     }
     Cloudformation {
         format_version: "2010-09-09",
-        description: "What hosts of shardmill may do, as `shardmill iam` says",
+        description: "Permissions of shardmill hosts, printed by `shardmill iam`",
         outputs: Outputs {
             policy_arn: PolicyArn {
                 value: Reference {

@@ -7,13 +7,13 @@ pub(super) struct Import {
     /// The library's table.
     pub(super) table: String,
     pub(super) workers: Vec<WorkerLife>,
-    /// How many of them may live.
+    /// How many of them may be alive.
     pub(super) alive: usize,
     pub(super) shards: Vec<ShardImport>,
     pub(super) written: Written,
 }
 
-/// What came of the writes.
+/// The results of the writes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Written {
     pub(super) rows: usize,

@@ -77,8 +77,8 @@ impl ShardRow {
         self.checkpoint == Checkpoint::ShardEnd.text()
     }
 
-    /// How far the owner was behind when it last wrote the row. If nobody serves the shard, that is
-    /// long out of date, and not shown.
+    /// How far the owner was behind when it last wrote the row. If no host serves the shard, that
+    /// is out of date, and not shown.
     fn lag(&self) -> String {
         match self.millis_behind_latest {
             _ if self.is_ended() => "-".to_owned(),

@@ -10,7 +10,8 @@ use crate::output::{first_line, table};
 /// Characters that tables show of the reason of a trouble; `explain` shows all of it.
 pub(super) const TROUBLE_SHOWN: usize = 160;
 
-/// The workers, and what each does. Who is alive shows only if the observer saw more than one look.
+/// The workers, and what each does. Shows which are alive only if the observer saw more than one
+/// look.
 pub(super) fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Moment) -> Table {
     let mut table = table(["worker", "run", "beat", "lease", "most", "state"]);
     for row in &fleet.workers {

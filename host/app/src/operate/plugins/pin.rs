@@ -1,6 +1,6 @@
-//! `shardmill plugins PLUGIN --pin`, `--rollback`, `--unpin`: which version a host runs, whatever is
-//! in its folder. This is kept in files beside the host's cache, so it applies to the hosts with
-//! that cache, and no table is read.
+//! `shardmill plugins PLUGIN --pin`, `--rollback`, `--unpin`: which version a host runs, even if
+//! its folder has another. Files next to the host's cache store this, so it applies to the hosts
+//! with that cache, and no table is read.
 
 use std::path::PathBuf;
 
@@ -122,8 +122,8 @@ impl Here {
         }
         self.kept.pin(name, digest).context("cannot pin it")?;
         print(&format!(
-            "pinned {name} to {digest} for hosts with this cache, also after a restart: one that \
-                runs takes it up within seconds; `--unpin` ends it"
+            "pinned {name} to {digest} for hosts with this cache, also after a restart: running \
+                hosts switch to it within seconds; `--unpin` ends it"
         ));
         Ok(())
     }
@@ -175,7 +175,7 @@ fn places(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
         return Ok((cache, config.plugins, config.host.plugin_bytes_max));
     }
     let Some(data) = &args.place.aws.local else {
-        bail!("versions are kept beside the host's cache: name its configuration with --config");
+        bail!("versions are kept next to the host's cache: name its configuration with --config");
     };
     // As `shardmill dev` has it.
     let defaults = FolderOptions::new("plugins");

@@ -58,7 +58,7 @@ struct Report<'a> {
     problems: u64,
 }
 
-/// The letters' place in the world.
+/// The stream, shard and plugin of letters.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     plugin: String,
@@ -275,7 +275,7 @@ fn beginning(data: &[u8]) -> String {
     let start = data.get(..DATA_BYTES_MAX).unwrap_or(data);
     let text = String::from_utf8_lossy(start);
     if start.len() < data.len() {
-        // A character that the cut halved is not part of it.
+        // A character that the cut splits is left out.
         format!("{}...", text.trim_end_matches('\u{fffd}'))
     } else {
         text.into_owned()

@@ -1,4 +1,4 @@
-//! The file of what a replay did not process. It is created when there is something to put into it.
+//! The file of what a replay did not process. It is created when the first letter is left.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -11,7 +11,7 @@ use shardmill_sinks::letters::{Item, LetterInput, encode};
 
 use super::summary::ReplaySummary;
 
-/// Dead letters that are left, to be replayed another day.
+/// Dead letters that are left, to be replayed later.
 pub(crate) struct Remainder {
     path: PathBuf,
     file: Option<BufWriter<File>>,

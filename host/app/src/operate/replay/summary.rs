@@ -1,4 +1,4 @@
-//! What came of a replay, for people and programs.
+//! The result of a replay, for people and programs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ReplaySummary {

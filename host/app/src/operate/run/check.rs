@@ -21,7 +21,7 @@ struct Report {
     problems: Vec<String>,
     /// With `--connect`: what cannot be reached.
     missing: Vec<String>,
-    /// What is probably not meant.
+    /// Settings that are probably not what the operator intended.
     warnings: Vec<String>,
     /// The variables of the environment that set a value.
     environment: Vec<String>,
@@ -62,7 +62,7 @@ impl Report {
             problems,
             mut warnings,
         } = config.check_around(Utc(BootClock.wall_ms()));
-        // A host that runs finds this out by itself, again and again.
+        // A running host checks this itself, again and again.
         warnings.extend(shardmill_wasm::folder::writers(&config.plugins));
         Self {
             good: problems.is_empty(),
@@ -92,7 +92,9 @@ impl Report {
     fn print_notes(&self) {
         self.print_warnings();
         for variable in &self.environment {
-            print(&format!("{variable} of the environment sets its value"));
+            print(&format!(
+                "the environment variable {variable} sets its value"
+            ));
         }
     }
 

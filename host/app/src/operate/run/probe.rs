@@ -72,7 +72,7 @@ impl Probe {
 
 /// What the plugins in the folder need.
 struct Needed {
-    /// Without any plugin, the general one.
+    /// Without any plugin, the general stream.
     streams: BTreeSet<StreamRef>,
     applications: Vec<Application>,
     consumers: Vec<(StreamRef, FanOutConsumer)>,
@@ -117,7 +117,7 @@ fn endpoint(aws: &AwsConfig, clients: &AwsClients) -> String {
     }
 }
 
-/// As a host does: whether it is there, which shards it has, and whether one of them can be read.
+/// Checks, as a host does, whether it exists, which shards it has, and whether one can be read.
 async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), String> {
     let reader =
         KinesisReader::new(clients.kinesis.clone(), stream.clone()).speaking(clients.wire.clone());
@@ -187,7 +187,7 @@ async fn consumer_problem(
             Err("it is being deregistered: fix `consumer`".to_owned())
         }
         (None, FanOutConsumer::Given(_)) => Err(
-            "it is not there: fix `consumer`, or name one without an ARN, which hosts register"
+            "it does not exist: fix `consumer`, or give a name instead of an ARN: hosts register it"
                 .to_owned(),
         ),
         (Some(_), _) | (None, FanOutConsumer::Named(_)) => Ok(()),
@@ -214,7 +214,7 @@ async fn sink_problem(
     }
 }
 
-/// Whether the stream is there; somebody who may write to it need not be allowed to ask.
+/// Whether the stream exists. A role that may write to it need not be allowed to describe it.
 async fn target_problem(target: &PutTarget, admin: StreamAdmin) -> Result<(), String> {
     let stream = match target {
         PutTarget::Name(name) => name.clone().into(),

@@ -65,7 +65,7 @@ impl Answer<'_> {
 impl Reading {
     /// Puts the records of an event into the inbox; `false` leaves the event to the SDK.
     fn decode(&self, payload: &[u8]) -> Result<bool, SerdeError> {
-        // What an event before this one left means nothing.
+        // Discards what an earlier event left.
         self.inbox.put(None);
         let why = match read_event(payload) {
             Ok(event) => {
@@ -187,7 +187,7 @@ impl ShapeDeserializer for Answer<'_> {
 }
 
 fn not_here(what: &str) -> SerdeError {
-    SerdeError::custom(format!("{what} in a reply that has a message at most"))
+    SerdeError::custom(format!("{what} in a reply that may have only a message"))
 }
 
 /// The error as the SDK wants it.

@@ -1,4 +1,4 @@
-//! Where a call leaves what it decoded.
+//! Holds what a call decoded.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ pub(in crate::kinesis) enum Decoded {
     Puts(Vec<PutResult>),
 }
 
-/// Holds the newest; empty if the SDK decoded it.
+/// Holds the newest reply or event; empty if the SDK decoded it.
 #[derive(Debug, Clone, Default)]
 pub(in crate::kinesis) struct Inbox {
     newest: Arc<Mutex<Option<Decoded>>>,

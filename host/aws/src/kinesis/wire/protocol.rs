@@ -168,12 +168,12 @@ impl ClientProtocolInner for Protocol {
             "PutRecordsOutput" => read_put_results(&bytes).map(Decoded::Puts),
             _ => return self.json.deserialize_response(response, output_schema, cfg),
         };
-        // What an attempt before this one left means nothing.
+        // Discards what an earlier attempt left.
         self.inbox().put(None);
         match decoded {
             Ok(decoded) => {
                 if self.format == Format::Cbor && Format::of(&bytes) == Format::Json {
-                    self.wire().refused("it was answered in JSON");
+                    self.wire().refused("kinesis answered in JSON");
                 }
                 self.inbox().put(Some(decoded));
                 Ok(Box::new(Answer::Decoded))
@@ -246,7 +246,7 @@ impl DynCodec for Events {
     }
 
     fn create_serializer(&self) -> Box<dyn PayloadSerializer + '_> {
-        // Nobody sends events to Kinesis.
+        // No client sends events to Kinesis.
         Box::new(request::Body::default())
     }
 }

@@ -1,4 +1,4 @@
-//! Requests in CBOR: whatever structure the SDK has, member by member.
+//! Requests in CBOR: any structure of the SDK, member by member.
 
 use aws_smithy_schema::Schema;
 use aws_smithy_schema::codec::FinishSerializer;

@@ -1,4 +1,4 @@
-//! Which format is spoken, and what became of trying.
+//! Which format to speak, and what earlier calls showed about it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use shardmill_wire::Format;
 
 use crate::metrics;
 
-/// What the operator chose.
+/// The operator's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WireSetting {
     /// CBOR until it is refused, then JSON.
@@ -20,7 +20,7 @@ pub enum WireSetting {
     Json,
 }
 
-/// How one Kinesis is spoken to. Clones share what they learn.
+/// The format for one Kinesis endpoint. Clones share what they learn.
 #[derive(Debug, Clone, Default)]
 pub struct Wire {
     learned: Arc<Learned>,
@@ -47,7 +47,7 @@ impl Wire {
         }
     }
 
-    /// What the next request is written in.
+    /// The format of the next request.
     pub fn format(&self) -> Format {
         match self.learned.setting {
             WireSetting::Json => Format::Json,
@@ -62,7 +62,7 @@ impl Wire {
         self.format() != format
     }
 
-    /// CBOR is not understood here.
+    /// Records that the endpoint does not understand CBOR.
     pub(super) fn refused(&self, why: impl fmt::Display) {
         if self.learned.setting == WireSetting::Auto
             && self.learned.refusal.set(why.to_string()).is_ok()
@@ -71,17 +71,17 @@ impl Wire {
         }
     }
 
-    /// A reply in JSON was left to the SDK.
+    /// Records that a reply in JSON was left to the SDK.
     pub(super) fn left_to_sdk(&self, why: impl fmt::Display) {
         ::metrics::counter!(metrics::WIRE_FALLBACKS).increment(1);
         if !self.learned.has_told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(reason = %why, "a reply of kinesis is odd, the AWS SDK decodes it; \
-                told once, counted always");
+            tracing::warn!(reason = %why, "unexpected reply from kinesis, decoding it with \
+                the AWS SDK; logged once, counted always");
         }
     }
 }
 
-/// For people: the format, and why it is not the better one.
+/// The format as text for people, with the reason if it is not CBOR.
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.format())?;

@@ -1,9 +1,9 @@
 //! Feeds dead letters back through a plugin, with the engine, the limits and the sinks of a host, and
 //! without a lease.
 //!
-//! A replay must not lose a letter. So everything that is not processed, for whatever reason, is in
-//! the file of what is left: letters that fail again, letters that the plugin held back, damaged
-//! lines, and all that comes after a stop.
+//! A replay must not lose a letter. So everything that is not processed, for any reason, is in the
+//! file of what is left: letters that fail again, letters that the plugin held back, damaged lines,
+//! and all that comes after a stop.
 
 use std::sync::Arc;
 
@@ -116,8 +116,7 @@ impl Replay {
         }
     }
 
-    /// The session of a source, taken out; a new one if there is none. The inner error ends the
-    /// replay.
+    /// Takes out the session of a source, or makes a new one. The inner error ends the replay.
     async fn session(
         &mut self,
         source: &Source,

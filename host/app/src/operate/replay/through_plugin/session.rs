@@ -173,7 +173,7 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// As in a host, a plugin that does not start is no letter's failure.
+    /// As in a host, if the plugin does not start, that counts against no letter.
     async fn start(&self) -> Result<Box<dyn RecordProcessor>, ProcessorError> {
         let started = self.version.instantiate(Arc::clone(&self.context), None);
         started.await.map_err(|error| ProcessorError::Host {
@@ -191,7 +191,7 @@ impl Session {
         judge(records, &tried, outcome, &self.policy, now_ms)
     }
 
-    /// Sorts letters by what became of them. Returns those that are to be delivered again.
+    /// Sorts letters by the result of their delivery. Returns those to deliver again.
     fn sort(
         &mut self,
         letters: Vec<DeadLetter>,
@@ -257,7 +257,7 @@ impl Session {
         }
     }
 
-    /// A dead instance took with it what it held back: a new one must get that again, before
+    /// What a dead instance held back is lost with it: a new instance must get that again, before
     /// anything that follows.
     fn deliver_held_back_again(&mut self, options: &ReplayOptions) {
         let first = self.pending.len();
