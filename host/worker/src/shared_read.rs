@@ -80,7 +80,7 @@ enum Polled {
     ByOther,
     /// Its reply is kept.
     Kept,
-    /// Its reply cannot be kept, and is the caller's as it is.
+    /// The chain was forgotten meanwhile: its reply cannot be kept, and is the caller's as it is.
     NotKept(Fetched),
 }
 
@@ -244,7 +244,7 @@ impl Inner {
                 Step::Ready(served) => {
                     self.count_read(has_called);
                     self.trim(&shard);
-                    return Ok(served.into_fetched(&shard));
+                    return Ok(served.map_next(|place| encode(&shard, &place)));
                 }
                 Step::Expired => return Err(ReadError::ExpiredIterator),
                 Step::OpenBehind(sequence) => {

@@ -141,12 +141,13 @@ fn fetched(answer: Answer) -> Result<Fetched, ReadError> {
         Answer::Sdk(output) => decoded_by_sdk(output)?,
     };
     let behind = reply.millis_behind_latest;
-    Ok(Fetched {
+    let fetched = Fetched {
         records: reply.records,
         next: reply.next.map(ShardIterator),
         millis_behind_latest: behind.and_then(|millis| u64::try_from(millis).ok()),
         children: reply.children,
-    })
+    };
+    fetched.in_order()
 }
 
 fn decoded_by_sdk(output: GetRecordsOutput) -> Result<Reply, ReadError> {
