@@ -1,4 +1,5 @@
-//! From the guest's outcome to core's, checking everything: it comes from untrusted code.
+//! From the guest's outcome to core's. It comes from untrusted code, and is checked here and nowhere
+//! else.
 
 use std::time::Duration;
 
