@@ -100,12 +100,12 @@ impl Buffer {
     pub(super) fn take_batch(&mut self, limits: &BatchLimits, now: Moment) -> Vec<Record> {
         let mut bytes = 0;
         let mut count = 0;
-        for record in self.records.iter().take(limits.records) {
-            bytes += record.cost_bytes();
-            if count > 0 && bytes > limits.bytes {
-                bytes -= record.cost_bytes();
+        for record in &self.records {
+            let cost = record.cost_bytes();
+            if !limits.have_room_for(cost, count, bytes) {
                 break;
             }
+            bytes += cost;
             count += 1;
         }
         self.bytes -= bytes;
