@@ -195,8 +195,8 @@ impl ReadCursor {
         }
     }
 
-    /// Whether some of `record` was neither fetched nor settled before. Of an aggregate that is
-    /// settled in part, whoever opens it drops that part.
+    /// Whether some of `record` was neither fetched nor settled before. Of what may be an aggregate
+    /// that is settled in part, the part is dropped once it is opened.
     fn is_new(&self, record: &Record) -> bool {
         let was_fetched = self
             .last

@@ -31,9 +31,8 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn push(&mut self, chunk: Chunk, now: Moment) {
-        let bytes: usize = chunk.records.iter().map(Record::cost_bytes).sum();
-        self.bytes += bytes;
-        self.held_bytes += bytes;
+        self.bytes += chunk.bytes;
+        self.held_bytes += chunk.bytes;
         self.records.extend(chunk.records);
         match &mut self.reservation {
             Some(reservation) => reservation.absorb(chunk.reservation),

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use self::poller::Poller;
 pub(super) use self::word::ReaderWord;
 use super::context::ShardContext;
-use super::opening::Opener;
+use super::opening::{Opened, Opener};
 use crate::budget::Reservation;
 use crate::fan_out::FanOutView;
 use crate::metrics;
@@ -36,6 +36,8 @@ pub(super) const CHUNKS_MAX: usize = 1;
 /// of it, always of whole Kinesis records.
 pub(super) struct Chunk {
     pub(super) records: Vec<Record>,
+    /// What the records cost.
+    pub(super) bytes: usize,
     pub(super) millis_behind_latest: Option<u64>,
     /// Holds the records' bytes in the host's budget.
     pub(super) reservation: Reservation,
@@ -227,12 +229,11 @@ impl ShardReader {
         let mut opened = opener.open_some(&mut closed);
         while closed.len() > 0 {
             let share = reservation.split(opened.closed_bytes);
-            self.send(opened.records, millis_behind_latest, share, None)
-                .await?;
+            self.send(opened, millis_behind_latest, share, None).await?;
             opened = opener.open_some(&mut closed);
         }
         let ended = next.is_none().then_some(children);
-        self.send(opened.records, millis_behind_latest, reservation, ended)
+        self.send(opened, millis_behind_latest, reservation, ended)
             .await?;
         next.ok_or(Over)
     }
@@ -240,11 +241,12 @@ impl ShardReader {
     /// Waits until the pipeline has room. `Err` if there is none.
     async fn send(
         &self,
-        records: Vec<Record>,
+        opened: Opened,
         millis_behind_latest: Option<u64>,
         mut reservation: Reservation,
         ended: Option<Vec<Shard>>,
     ) -> Result<(), Over> {
+        let Opened { records, bytes, .. } = opened;
         if let Some(last) = records.last() {
             self.context.update_status(|status| {
                 status.fetched = Some(last.position.clone());
@@ -252,10 +254,11 @@ impl ShardReader {
         } else if ended.is_none() {
             return Ok(());
         }
-        reservation.fit_to(records.iter().map(Record::cost_bytes).sum());
+        reservation.fit_to(bytes);
         self.chunks
             .send(Chunk {
                 records,
+                bytes,
                 millis_behind_latest,
                 reservation,
                 ended,
