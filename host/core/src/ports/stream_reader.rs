@@ -4,6 +4,9 @@ use crate::stream::{ReadFrom, Record, Shard, ShardId};
 
 /// Bytes that a reply of [`StreamReader::fetch`] may hold (AWS limit: 10 MB).
 pub const REPLY_BYTES_MAX: usize = 10 << 20;
+/// Records that a reply of [`StreamReader::fetch`] may hold (AWS limit); a request for more would be
+/// refused.
+pub const REPLY_RECORDS_MAX: u32 = 10_000;
 
 /// One stream: its shards and their records.
 pub trait StreamReader: Send + Sync {
