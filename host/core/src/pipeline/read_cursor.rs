@@ -10,10 +10,11 @@ use crate::time::Moment;
 
 /// Where the reader of one shard is.
 ///
-/// Repeats and gaps are checked here, against the place of this one reader. A chain of a shared
-/// read asks the same of a reply, for another reason: whether it follows what the chain holds.
-/// Neither can do the other's work: plugins that share a chain are at places of their own, and what
-/// a subscription pushes comes from no chain.
+/// An iterator that is made at a record which was read before shows whether that record is still
+/// there, and repeats it. Whoever had it made looks for that: this cursor for what its reader asked
+/// for, which includes the continuations of subscriptions, and a chain of a shared read for what it
+/// asked for itself. Neither can do the other's work: plugins that share a chain are at places of
+/// their own, and what a subscription pushes comes from no chain.
 #[derive(Debug)]
 pub struct ReadCursor {
     from: ReadFrom,
