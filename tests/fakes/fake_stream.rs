@@ -477,7 +477,7 @@ impl StreamReader for FakeStream {
             if let Some(change) = state.changes.pop_front() {
                 change(&mut fetched);
             }
-            Ok(fetched)
+            fetched.in_order()
         }))
     }
 }

@@ -386,7 +386,9 @@ impl RecordProcessor for NativeInstance {
                 self.counted
                     .extend(handled.map(|(_, record)| record.position.to_string()));
             }
-            result
+            let processed = result?;
+            processed.outcome.check(batch.records.len())?;
+            Ok(processed)
         })
     }
 

@@ -451,7 +451,7 @@ async fn subscribed(body: Vec<u8>) -> (usize, Result<(), SubscribeError>) {
     loop {
         match subscription.next().await {
             Ok(Some(event)) => {
-                assert!(event.continuation.is_some(), "no end of the shard");
+                assert!(event.next.is_some(), "no end of the shard");
                 events += 1;
             }
             Ok(None) => return (events, Ok(())),
@@ -485,5 +485,37 @@ async fn a_subscription_cut_off_inside_an_event_is_an_error_and_never_the_end_of
     assert!(
         events == 1 && matches!(ended, Err(SubscribeError::Unavailable { .. })),
         "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn records_out_of_order_are_refused_whole_whether_polled_or_pushed() {
+    let records = |first: u32, second: u32| {
+        format!(
+            r#"{{"Records":[{{"SequenceNumber":"{first}","Data":"eA==","PartitionKey":"k"}},
+                {{"SequenceNumber":"{second}","Data":"eA==","PartitionKey":"k"}}],"NextShardIterator":"n",
+                "ContinuationSequenceNumber":"10","MillisBehindLatest":0}}"#
+        )
+    };
+    let (rising, falling) = (records(9, 10), records(10, 9));
+    let transport = TransportDouble::new([(200, &*rising), (200, &*falling)]);
+    assert_eq!(fetch(&transport).await.unwrap().records.len(), 2);
+    let error = fetch(&transport).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "kinesis is unavailable: a reply's records are out of order"
+    );
+    let pushed = async |records: &str| {
+        let start = event("initial-response", "{}");
+        subscribed([start, event("SubscribeToShardEvent", records)].concat()).await
+    };
+    assert_eq!(pushed(&rising).await, (1, Ok(())));
+    let (events, ended) = pushed(&falling).await;
+    assert_eq!(events, 0);
+    assert!(
+        ended
+            .unwrap_err()
+            .to_string()
+            .contains("records are out of order")
     );
 }

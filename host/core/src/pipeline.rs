@@ -29,7 +29,7 @@ pub use ledger::Ledger;
 pub(crate) use outcome::RETRY_AFTER_MAX;
 pub use outcome::{check_outcome, committed};
 pub use parked::Parked;
-pub use read_cursor::{Accepted, Arrival, ReadCursor, Resume};
+pub use read_cursor::{Accepted, ReadCursor, Resume};
 pub use read_pace::{ReadPace, ReadRate};
 pub use read_watch::{ReadStall, ReadWatch};
 pub use reading::{is_lasting, is_told_to_all, is_trouble, read_again_after};

@@ -25,7 +25,7 @@ pub use processor::{
 };
 pub use sink::{Origin, Sink, SinkError};
 pub use stream_reader::{
-    Fetched, PacedBy, REPLY_BYTES_MAX, ReadError, ShardIterator, StreamReader,
+    Fetched, PacedBy, REPLY_BYTES_MAX, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,
 };
 pub use subscriptions::{ConsumerState, ShardEvent, SubscribeError, Subscription, Subscriptions};
 

@@ -6,5 +6,5 @@ mod chain;
 mod place;
 
 pub use calls::Calls;
-pub use chain::{Absorbed, Chain, Served, Source};
+pub use chain::{Absorbed, Chain, Source};
 pub use place::{Place, decode, encode};

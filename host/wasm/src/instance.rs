@@ -4,13 +4,12 @@
 //! again.
 
 mod call;
-mod delivery;
+mod contract;
 mod entry;
 mod failure;
 mod handles;
 pub(crate) mod host;
 mod limiter;
-mod outcome;
 mod running;
 pub(crate) mod state;
 pub(crate) mod state_exports;

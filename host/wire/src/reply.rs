@@ -2,6 +2,7 @@
 //! comes after them, and at the end of a shard its children.
 
 use bytes::Bytes;
+use shardmill_core::ports::REPLY_RECORDS_MAX;
 use shardmill_core::stream::{
     HashKeyRange, InvalidName, Position, Record, SequenceNumber, Shard, ShardId,
 };
@@ -10,9 +11,6 @@ use crate::cbor::Cbor;
 use crate::format::Format;
 use crate::json::Json;
 use crate::reader::{Read, Reader, Unreadable};
-
-/// Records of one reply (AWS limit); room is made for no more before they are seen.
-const RECORDS_MAX: usize = 10_000;
 
 /// What Kinesis gave of a shard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,7 +67,7 @@ fn read<'a, R: Reader<'a>>(mut reader: R) -> Read<Reply> {
     let mut reply = Reply::default();
     reader.object(|reader, name| match name {
         "Records" => {
-            let read = list(reader, RECORDS_MAX, record)?;
+            let read = list(reader, REPLY_RECORDS_MAX as usize, record)?;
             reader.once(&mut records, read)
         }
         "NextShardIterator" => {

@@ -10,13 +10,11 @@ use shardmill_core::pipeline::{
 };
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
+use shardmill_core::ports::REPLY_RECORDS_MAX;
 use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
 use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
 
 use crate::retrieval::Retrieval;
-
-/// Records that one `GetRecords` returns at most (AWS).
-pub(crate) const RECORDS_PER_CALL_MAX: u32 = 10_000;
 
 /// Everything a worker needs to know, apart from its ports.
 #[derive(Debug, Clone)]
@@ -261,9 +259,9 @@ impl ReadLimits {
                 format!("must be at least reads.idle-every, {:?}", self.idle_every),
             );
         }
-        if !(1..=RECORDS_PER_CALL_MAX).contains(&self.records_per_call) {
+        if !(1..=REPLY_RECORDS_MAX).contains(&self.records_per_call) {
             let problem = format!(
-                "{} is not between 1 and {RECORDS_PER_CALL_MAX}",
+                "{} is not between 1 and {REPLY_RECORDS_MAX}",
                 self.records_per_call
             );
             return refuse("reads.records-per-call", problem);
@@ -277,7 +275,7 @@ impl Default for ReadLimits {
         Self {
             calls_per_second: 5.0,
             bytes_per_second: 2.0 * 1024.0 * 1024.0,
-            records_per_call: RECORDS_PER_CALL_MAX,
+            records_per_call: REPLY_RECORDS_MAX,
             idle_every: Duration::from_millis(250),
             idle_max: Duration::from_secs(2),
         }

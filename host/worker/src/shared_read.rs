@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{
-    Clock, Fetched, PacedBy, PortFuture, ReadError, ShardIterator, StreamReader,
+    Clock, Fetched, PacedBy, PortFuture, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,
 };
 use shardmill_core::shared_read::{Place, Source, decode, encode};
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
@@ -29,7 +29,7 @@ use shardmill_core::time::Moment;
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::metrics;
-use crate::options::{RECORDS_PER_CALL_MAX, ReadLimits};
+use crate::options::ReadLimits;
 
 mod ring;
 mod shard;
@@ -80,7 +80,7 @@ enum Polled {
     ByOther,
     /// Its reply is kept.
     Kept,
-    /// Its reply cannot be kept, and goes to the caller as it is.
+    /// The chain was forgotten meanwhile: its reply cannot be kept, and goes to the caller as it is.
     NotKept(Fetched),
 }
 
@@ -245,7 +245,7 @@ impl Inner {
                 Step::Ready(served) => {
                     self.count_read(has_called);
                     self.trim(&shard);
-                    return Ok(served.into_fetched(&shard));
+                    return Ok(served.map_next(|place| encode(&shard, &place)));
                 }
                 Step::Expired => return Err(ReadError::ExpiredIterator),
                 Step::OpenBehind(sequence) => {
@@ -330,7 +330,7 @@ impl Inner {
             shared.chain(chain).is_some_and(|chain| chain.is_anchored())
         });
         let asked = if is_anchored {
-            limit.saturating_add(1).min(RECORDS_PER_CALL_MAX)
+            limit.saturating_add(1).min(REPLY_RECORDS_MAX)
         } else {
             limit
         };

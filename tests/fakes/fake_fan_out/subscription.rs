@@ -97,12 +97,14 @@ impl FakeSubscription {
         let mut state = lock(&self.state);
         state.records_pushed += fetched.records.len();
         state.events_pushed += 1;
-        Some(Ok(Some(ShardEvent {
+        let event = ShardEvent {
             records: fetched.records,
-            continuation: (!is_over).then(|| self.continuation.clone()),
-            millis_behind_latest: fetched.millis_behind_latest.unwrap_or(0),
+            next: (!is_over).then(|| self.continuation.clone()),
+            millis_behind_latest: fetched.millis_behind_latest.or(Some(0)),
             children: fetched.children,
-        })))
+        };
+        let event = event.in_order().map(Some);
+        Some(event.map_err(|error| as_subscribe_error(&error)))
     }
 
     /// An event without records, if one is due.
@@ -113,10 +115,9 @@ impl FakeSubscription {
         self.heard_at = Instant::now();
         lock(&self.state).events_pushed += 1;
         Some(ShardEvent {
-            records: Vec::new(),
-            continuation: Some(self.continuation.clone()),
-            millis_behind_latest: 0,
-            children: Vec::new(),
+            next: Some(self.continuation.clone()),
+            millis_behind_latest: Some(0),
+            ..ShardEvent::default()
         })
     }
 

@@ -29,7 +29,13 @@ fn check_record(data: Bytes) {
         arrival_ms: 5,
     };
     match expand(record.clone()) {
-        Expansion::Plain(same) => assert_eq!(same, record),
+        Expansion::Plain(same) => {
+            assert_eq!(same, record);
+            assert!(
+                !may_be_aggregate(&record),
+                "it would not be looked at again"
+            );
+        }
         Expansion::Damaged(same, _) => {
             assert_eq!(same, record);
             assert!(may_be_aggregate(&record));

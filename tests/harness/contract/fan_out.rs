@@ -79,7 +79,7 @@ async fn read(subscription: &mut Box<dyn Subscription>, count: usize) -> (Vec<Re
             .expect("no error")
             .expect("an event");
         records.append(&mut event.records);
-        if records.len() >= count || event.continuation.is_none() {
+        if records.len() >= count || event.next.is_none() {
             return (records, event);
         }
     }
@@ -194,7 +194,7 @@ pub async fn records_are_pushed_in_order_with_all_they_were_put_with(subject: &F
         );
         assert!(record.arrival_ms > 0);
     }
-    assert_eq!(last.millis_behind_latest, 0);
+    assert_eq!(last.millis_behind_latest, Some(0));
     assert!(last.children.is_empty());
 }
 
@@ -234,8 +234,8 @@ pub async fn a_quiet_shard_sends_events_without_records(subject: &FanOutStream) 
         .await
         .expect("a sign of life");
     let event = event.expect("no error").expect("an event");
-    assert!(event.records.is_empty() && event.children.is_empty() && event.continuation.is_some());
-    assert_eq!(event.millis_behind_latest, 0);
+    assert!(event.records.is_empty() && event.children.is_empty() && event.next.is_some());
+    assert_eq!(event.millis_behind_latest, Some(0));
 }
 
 /// What a reader whose subscription ended rests on: nothing lost, at most the last record again.
@@ -254,7 +254,7 @@ pub async fn a_continuation_leads_on_without_a_gap(subject: &FanOutStream) {
         subject.stream.put(0, "key", data).await;
     }
     tokio::time::sleep(TAKES_OVER_AFTER).await;
-    let on = ReadFrom::AtSequenceNumber(last.continuation.expect("an open shard goes on"));
+    let on = ReadFrom::AtSequenceNumber(last.next.expect("an open shard goes on"));
     let mut subscription = subscribe(subject, &consumer, &shard, on).await;
     let mut after = Vec::new();
     while after.last().is_none_or(|last| last != &expected[7]) {
@@ -310,7 +310,7 @@ pub async fn a_closed_shard_is_pushed_to_its_end_with_its_children(subject: &Fan
     subject.stream.put(0, "key", "of a child").await;
     let (records, mut last) = read(&mut subscription, usize::MAX).await;
     assert_eq!(data(&records), ["b"]);
-    assert_eq!(last.continuation, None);
+    assert_eq!(last.next, None);
     last.children.sort_by(|a, b| a.id.cmp(&b.id));
     let listed = subject
         .stream

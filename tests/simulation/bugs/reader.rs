@@ -124,6 +124,9 @@ impl StreamReader for WrongReader {
         iterator: &'a ShardIterator,
         limit: u32,
     ) -> PortFuture<'a, Result<Fetched, ReadError>> {
-        Box::pin(async move { Ok(self.wrong(iterator, self.reader.fetch(iterator, limit).await?)) })
+        Box::pin(async move {
+            let fetched = self.reader.fetch(iterator, limit).await?;
+            self.wrong(iterator, fetched).in_order()
+        })
     }
 }

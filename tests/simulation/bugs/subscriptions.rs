@@ -64,7 +64,7 @@ impl WrongSubscription {
     fn wrong(&self, mut event: ShardEvent) -> ShardEvent {
         match self.bug {
             PortBug::EventLacksFirst if !event.records.is_empty() => drop(event.records.remove(0)),
-            PortBug::EmptyEventEnds if event.records.is_empty() => event.continuation = None,
+            PortBug::EmptyEventEnds if event.records.is_empty() => event.next = None,
             _ => {}
         }
         event

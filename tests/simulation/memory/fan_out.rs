@@ -141,7 +141,7 @@ async fn push(
             }
             Fare::Silence => return sender.closed().await,
         }
-        let is_end = matches!(&event, Ok(Some(event)) if event.continuation.is_none());
+        let is_end = matches!(&event, Ok(Some(event)) if event.next.is_none());
         let is_last = !matches!(event, Ok(Some(_)));
         if matches!(event, Err(SubscribeError::InUse { .. })) {
             connection.world.count("reached: subscription taken over");

@@ -4,7 +4,9 @@ use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::operation::get_records::{GetRecordsError, GetRecordsOutput};
 use shardmill_core::fleet::StreamIdentity;
-use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, StreamReader};
+use shardmill_core::ports::{
+    Fetched, PortFuture, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,
+};
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
 use shardmill_wire::{Format, Reply};
 
@@ -13,9 +15,6 @@ use super::listing::{self, PAGE_SHARDS_MAX};
 use super::start::Start;
 use super::wire::{self, Decoded, Inbox, Wire};
 use super::{admin, clock, convert, naming};
-
-/// Records of one reply (AWS limit); a larger limit would be refused.
-const FETCH_RECORDS_MAX: u32 = 10_000;
 
 /// Reads one stream.
 #[derive(Debug, Clone)]
@@ -84,7 +83,7 @@ impl KinesisReader {
         iterator: &ShardIterator,
         limit: u32,
     ) -> Result<Fetched, ReadError> {
-        let limit = i32::try_from(limit.clamp(1, FETCH_RECORDS_MAX)).unwrap_or(i32::MAX);
+        let limit = i32::try_from(limit.clamp(1, REPLY_RECORDS_MAX)).unwrap_or(i32::MAX);
         let format = self.wire.format();
         let mut reply = self.ask(iterator, limit, format).await;
         if reply.is_err() && self.wire.has_left(format) {
@@ -141,12 +140,13 @@ fn fetched(answer: Answer) -> Result<Fetched, ReadError> {
         Answer::Sdk(output) => decoded_by_sdk(output)?,
     };
     let behind = reply.millis_behind_latest;
-    Ok(Fetched {
+    let fetched = Fetched {
         records: reply.records,
         next: reply.next.map(ShardIterator),
         millis_behind_latest: behind.and_then(|millis| u64::try_from(millis).ok()),
         children: reply.children,
-    })
+    };
+    fetched.in_order()
 }
 
 fn decoded_by_sdk(output: GetRecordsOutput) -> Result<Reply, ReadError> {

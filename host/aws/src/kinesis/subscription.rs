@@ -69,7 +69,7 @@ fn decoded_by_sdk(event: sdk::SubscribeToShardEvent) -> Result<Reply, ReadError>
 }
 
 fn event_of(event: Reply) -> Result<ShardEvent, ReadError> {
-    let continuation = match event.continuation.unwrap_or_default().as_str() {
+    let next = match event.continuation.unwrap_or_default().as_str() {
         "" if event.children.is_empty() => {
             // A shard's end names its children. Were this believed, a cut-off event could end a
             // shard (so does the KCL).
@@ -81,12 +81,13 @@ fn event_of(event: Reply) -> Result<ShardEvent, ReadError> {
         text => Some(SequenceNumber::parse(text).map_err(convert::unreadable)?),
     };
     let behind = event.millis_behind_latest.unwrap_or(0);
-    Ok(ShardEvent {
+    let event = ShardEvent {
         records: event.records,
-        continuation,
-        millis_behind_latest: u64::try_from(behind).unwrap_or(0),
+        next,
+        millis_behind_latest: Some(u64::try_from(behind).unwrap_or(0)),
         children: event.children,
-    })
+    };
+    event.in_order()
 }
 
 #[cfg(test)]
@@ -125,7 +126,7 @@ mod tests {
                 .unwrap(),
         )
         .unwrap();
-        assert_eq!((ended.continuation, ended.children.len()), (None, 1));
+        assert_eq!((ended.next, ended.children.len()), (None, 1));
         let cut = event_from(event().continuation_sequence_number("").build().unwrap());
         assert!(matches!(cut, Err(ReadError::Unavailable { .. })), "{cut:?}");
     }
@@ -139,11 +140,8 @@ mod tests {
             .build()
             .unwrap();
         let open = event_from(built).unwrap();
-        assert_eq!(
-            open.continuation,
-            Some(SequenceNumber::parse("42").unwrap())
-        );
-        assert_eq!(open.millis_behind_latest, 0);
+        assert_eq!(open.next, Some(SequenceNumber::parse("42").unwrap()));
+        assert_eq!(open.millis_behind_latest, Some(0));
         let wrong = event_from(
             event()
                 .continuation_sequence_number("forty-two")

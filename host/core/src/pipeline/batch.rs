@@ -34,12 +34,18 @@ impl Default for BatchLimits {
     }
 }
 
+impl BatchLimits {
+    /// Whether a record that costs so many bytes may be added to a batch of `records` that cost
+    /// `bytes`. The first one always may, however large it is.
+    pub fn have_room_for(&self, cost_bytes: usize, records: usize, bytes: usize) -> bool {
+        records == 0 || (records < self.records && bytes + cost_bytes <= self.bytes)
+    }
+}
+
 impl OpenBatch {
-    /// Whether `record` may be added. The first one always may, however large it is.
+    /// Whether `record` may be added.
     pub fn has_room_for(&self, record: &Record, limits: &BatchLimits) -> bool {
-        self.records.is_empty()
-            || (self.records.len() < limits.records
-                && self.bytes + record.cost_bytes() <= limits.bytes)
+        limits.have_room_for(record.cost_bytes(), self.records.len(), self.bytes)
     }
 
     /// Adds the next record.
@@ -61,5 +67,23 @@ impl OpenBatch {
     /// Its records, in the order in which they were added.
     pub fn into_records(self) -> Vec<Record> {
         self.records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_room_up_to_both_limits_and_always_for_its_first_record() {
+        let limits = BatchLimits {
+            records: 3,
+            bytes: 100,
+            ..BatchLimits::default()
+        };
+        assert!(limits.have_room_for(5_000, 0, 0));
+        assert!(limits.have_room_for(40, 2, 60));
+        assert!(!limits.have_room_for(41, 2, 60));
+        assert!(!limits.have_room_for(1, 3, 60));
     }
 }

@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{FailurePolicy, LaneKey, Order, RETRY_AFTER_MAX, check_outcome};
+use super::{FailurePolicy, LaneKey, Order, RETRY_AFTER_MAX};
 use crate::plugin::{Lack, ProcessorError};
 use crate::ports::{Commit, FailureKind, Outcome, RecordFailure};
 use crate::seeded_bug::SeededBug;
@@ -206,8 +206,8 @@ impl Verdict {
 /// Judges a delivery of `records` that ended with `result` at `wall_ms`. `tried` counts earlier
 /// deliveries.
 ///
-/// A plugin cannot settle a record that it did not get: indexes out of range, out of order or twice
-/// make the whole outcome invalid, and the delivery has failed as a whole.
+/// An invalid outcome comes as an error, since whatever ran the plugin checked it: the delivery has
+/// failed as a whole.
 pub fn judge(
     records: &[Record],
     tried: &dyn Fn(&Position) -> Tried,
@@ -221,11 +221,11 @@ pub fn judge(
         policy,
         wall_ms,
     };
-    let checked = match result {
-        Ok(outcome) => check(records, outcome).map(|()| outcome),
-        Err(error) => Err(error.clone()),
-    };
-    match checked {
+    debug_assert!(
+        result.is_err() || result.is_ok_and(|outcome| outcome.check(records.len()).is_ok()),
+        "an outcome is checked where it comes in: its indexes name records of the batch"
+    );
+    match result {
         Ok(outcome) if outcome.failures.is_empty() => Verdict {
             commit: outcome.commit,
             rulings: Vec::new(),
@@ -233,7 +233,7 @@ pub fn judge(
             failure: None,
         },
         Ok(outcome) => delivery.partly_failed(outcome),
-        Err(error) => delivery.wholly_failed(&error),
+        Err(error) => delivery.wholly_failed(error),
     }
 }
 
@@ -272,10 +272,6 @@ impl Delivery<'_> {
 
     fn rule_on(&self, failure: &RecordFailure, failed_keys: &mut BTreeSet<LaneKey>) -> Ruling {
         let index = failure.index as usize;
-        debug_assert!(
-            index < self.records.len(),
-            "the outcome's indexes are checked first"
-        );
         let message = failure.message.clone();
         let Some(count) = self.counts_as(failure.kind.lack()) else {
             return self.again(index, message);
@@ -450,14 +446,6 @@ fn in_a_row(rulings: &[Ruling], does_count: bool) -> u32 {
         .max()
         .unwrap_or(1)
         .max(1)
-}
-
-fn check(records: &[Record], outcome: &Outcome) -> Result<(), ProcessorError> {
-    check_outcome(
-        records.len(),
-        outcome.failures.iter().map(|failure| failure.index),
-        outcome.commit,
-    )
 }
 
 #[cfg(test)]

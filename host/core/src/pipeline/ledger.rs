@@ -160,7 +160,10 @@ impl Ledger {
     }
 
     fn report_each(&mut self, batch: &[Record], failed: &[usize], committed: usize) {
-        debug_assert!(failed.is_sorted(), "the indexes of failed records rise");
+        debug_assert!(
+            failed.is_sorted_by(|a, b| a < b),
+            "an outcome is checked where it comes in: the indexes of failed records rise"
+        );
         let mut failed = failed.iter().peekable();
         for (index, Record { position, .. }) in batch.iter().enumerate() {
             let before = self.close(position);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::plugin::ProcessorError;
-use crate::ports::Commit;
+use crate::ports::{Commit, Outcome};
 
 /// A plugin may not keep its shard waiting for longer than this with one answer; it can ask again
 /// at the next delivery.
@@ -12,6 +12,9 @@ pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 /// Checks what a plugin reports of a batch of `records`: the indexes of those that `failed`, and
 /// its commit. Indexes out of range, out of order or twice make the whole outcome invalid: nothing
 /// a plugin says can settle a record it did not get.
+///
+/// Whatever runs a plugin checks this, before it copies anything of what the plugin reports: the
+/// error is the result of the call. All that reads an [`Outcome`] relies on it.
 ///
 /// # Errors
 ///
@@ -39,6 +42,18 @@ pub fn check_outcome(
             "commit index {index} is beyond the batch of {records}"
         )),
         Some(Commit::Through(_) | Commit::Nothing) | None => Ok(()),
+    }
+}
+
+impl Outcome {
+    /// [`check_outcome`] of an outcome that is there already, of a batch of `records`.
+    ///
+    /// # Errors
+    ///
+    /// As [`check_outcome`].
+    pub fn check(&self, records: usize) -> Result<(), ProcessorError> {
+        let failed = self.failures.iter().map(|failure| failure.index);
+        check_outcome(records, failed, self.commit)
     }
 }
 

@@ -1,29 +1,20 @@
 //! Where a reader is in its shard, and what of a reply is new to it.
 
 use crate::kpl::may_be_aggregate;
-use crate::ports::{Fetched, ReadError, ShardIterator};
+use crate::ports::{Fetched, ShardIterator};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{
-    Anchor, Gap, Position, ReadFrom, Record, SequenceNumber, Shard, look_for, may_be_trimmed,
+    Anchor, Gap, Position, ReadFrom, Record, SequenceNumber, look_for, may_be_trimmed,
 };
 use crate::time::Moment;
 
-/// What one reply or one event brought, its aggregates closed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrival {
-    /// The records, in the order of the reply.
-    pub records: Vec<Record>,
-    /// How far the tip is ahead, in milliseconds, if Kinesis said.
-    pub millis_behind_latest: Option<u64>,
-    /// Set if Kinesis said that the shard has ended, with the children if it named them.
-    pub ended: Option<Vec<Shard>>,
-}
-
 /// Where the reader of one shard is.
 ///
-/// Order, repeats and gaps are checked here for every reader. Of a shared read the order and the
-/// gaps were checked before, by the chain that the reply was taken from; but plugins that share a
-/// chain are at places of their own, and a reply that a chain could not keep comes unchecked.
+/// An iterator that is made at a record which was read before shows whether that record is still
+/// there, and repeats it. Whoever had it made looks for that: this cursor for what its reader asked
+/// for, which includes the continuations of subscriptions, and a chain of a shared read for what it
+/// asked for itself. Neither can do the other's work: plugins that share a chain are at places of
+/// their own, and what a subscription pushes comes from no chain.
 #[derive(Debug)]
 pub struct ReadCursor {
     from: ReadFrom,
@@ -54,32 +45,13 @@ pub struct Resume {
     anchor: Option<SequenceNumber>,
 }
 
-/// What of a reply is to be delivered.
+/// What became of a reply when it was taken in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
-    /// The reply without what came before.
-    pub arrival: Arrival,
     /// Records dropped, since they came before.
     pub repeats: u64,
     /// Set if records may be lost in front of it.
     pub gap: Option<Gap>,
-}
-
-impl Arrival {
-    /// A reply of `GetRecords`, and the iterator to go on with.
-    pub fn polled(fetched: Fetched) -> (Self, Option<ShardIterator>) {
-        let arrival = Self {
-            records: fetched.records,
-            millis_behind_latest: fetched.millis_behind_latest,
-            ended: fetched.next.is_none().then_some(fetched.children),
-        };
-        (arrival, fetched.next)
-    }
-
-    /// What the records cost the host's buffer.
-    pub fn cost_bytes(&self) -> usize {
-        self.records.iter().map(Record::cost_bytes).sum()
-    }
 }
 
 impl ReadCursor {
@@ -187,33 +159,23 @@ impl ReadCursor {
 
     /// Takes in a reply: drops what was fetched or settled before, and looks for a gap in front of
     /// it.
-    ///
-    /// # Errors
-    ///
-    /// If its records are out of order. It is then to be read again from the last good record.
-    pub fn accept(&mut self, mut arrival: Arrival, now: Moment) -> Result<Accepted, ReadError> {
-        let is_in_order = |a: &Record, b: &Record| a.position <= b.position;
-        if !arrival.records.is_sorted_by(is_in_order) {
-            return Err(ReadError::Unavailable {
-                message: "a reply's records are out of order".to_owned(),
-            });
-        }
-        let gap = self.find_gap(&arrival);
+    pub fn accept<N>(&mut self, reply: &mut Fetched<N>, now: Moment) -> Accepted {
+        debug_assert!(
+            reply.is_in_order(),
+            "an adapter refuses records out of order: of these, some would count as fetched unseen"
+        );
+        let gap = self.find_gap(reply);
         self.heard = Some(Heard {
             at: now,
-            was_at_tip: arrival.millis_behind_latest.unwrap_or(0) == 0,
+            was_at_tip: reply.millis_behind_latest.unwrap_or(0) == 0,
         });
-        let received = arrival.records.len();
-        self.drop_repeats(&mut arrival.records);
-        if let Some(record) = arrival.records.last() {
+        let received = reply.records.len();
+        self.drop_repeats(&mut reply.records);
+        if let Some(record) = reply.records.last() {
             self.last = Some(record.position.sequence.clone());
         }
-        let repeats = (received - arrival.records.len()) as u64;
-        Ok(Accepted {
-            arrival,
-            repeats,
-            gap,
-        })
+        let repeats = (received - reply.records.len()) as u64;
+        Accepted { repeats, gap }
     }
 
     fn drop_repeats(&self, records: &mut Vec<Record>) {
@@ -234,8 +196,8 @@ impl ReadCursor {
         }
     }
 
-    /// Whether some of `record` was neither fetched nor settled before. Of an aggregate that is
-    /// settled in part, whoever opens it drops that part.
+    /// Whether some of `record` was neither fetched nor settled before. Of what may be an aggregate
+    /// that is settled in part, the part is dropped once it is opened.
     fn is_new(&self, record: &Record) -> bool {
         let was_fetched = self
             .last
@@ -247,9 +209,9 @@ impl ReadCursor {
         !was_fetched && !is_settled
     }
 
-    fn find_gap(&mut self, arrival: &Arrival) -> Option<Gap> {
-        match look_for(self.anchor.as_ref()?, &arrival.records) {
-            Anchor::Unknown if arrival.ended.is_some() => self.anchor.take().map(Gap::at_end),
+    fn find_gap<N>(&mut self, reply: &Fetched<N>) -> Option<Gap> {
+        match look_for(self.anchor.as_ref()?, &reply.records) {
+            Anchor::Unknown if reply.next.is_none() => self.anchor.take().map(Gap::at_end),
             Anchor::Unknown => None,
             Anchor::Holds => {
                 self.anchor = None;
@@ -294,7 +256,7 @@ mod tests {
         SequenceNumber::parse(&number.to_string()).unwrap()
     }
 
-    fn reply(numbers: &[u64]) -> Arrival {
+    fn reply(numbers: &[u64]) -> Fetched {
         let record = |of: &u64| Record {
             data: "x".into(),
             partition_key: String::new(),
@@ -302,16 +264,18 @@ mod tests {
             position: Position::plain(number(*of)),
             arrival_ms: 1_000 * of,
         };
-        Arrival {
+        Fetched {
             records: numbers.iter().map(record).collect(),
+            next: Some(ShardIterator("next".to_owned())),
             millis_behind_latest: Some(0),
-            ended: None,
+            children: Vec::new(),
         }
     }
 
     fn accepted(cursor: &mut ReadCursor, numbers: &[u64], now: Moment) -> Vec<u64> {
-        let accepted = cursor.accept(reply(numbers), now).unwrap();
-        let records = accepted.arrival.records.iter();
+        let mut reply = reply(numbers);
+        cursor.accept(&mut reply, now);
+        let records = reply.records.iter();
         records.map(|record| record.arrival_ms / 1_000).collect()
     }
 
@@ -320,18 +284,21 @@ mod tests {
         let settled = Position::plain(number(2));
         let mut cursor = ReadCursor::new(ReadFrom::TrimHorizon, Some(settled));
         assert_eq!(accepted(&mut cursor, &[1, 2, 3, 3], at(0)), [3]);
-        let again = cursor.accept(reply(&[3, 4]), at(0)).unwrap();
-        assert_eq!((again.arrival.records.len(), again.repeats), (1, 1));
+        let mut again = reply(&[3, 4]);
+        let repeats = cursor.accept(&mut again, at(0)).repeats;
+        assert_eq!((again.records.len(), repeats), (1, 1));
     }
 
     #[test]
     fn a_reply_out_of_order_is_refused_and_read_again_from_the_last_good_record() {
         let mut cursor = ReadCursor::new(ReadFrom::TrimHorizon, None);
         accepted(&mut cursor, &[1], at(0));
-        assert!(cursor.accept(reply(&[3, 2]), at(0)).is_err());
+        assert!(reply(&[3, 2]).in_order().is_err());
         let resume = cursor.poll_from(at(0));
         assert_eq!(resume.from, ReadFrom::AfterSequenceNumber(number(1)));
-        assert_eq!(accepted(&mut cursor, &[2, 3], at(0)), [2, 3]);
+        let again = reply(&[2, 3, 3]);
+        assert_eq!(again.clone().in_order(), Ok(again), "a repeat is in order");
+        assert_eq!(accepted(&mut cursor, &[2, 3, 3], at(0)), [2, 3]);
     }
 
     #[test]
@@ -342,9 +309,9 @@ mod tests {
         assert_eq!(resume.from, ReadFrom::AtSequenceNumber(number(1)));
         cursor.resumed(resume);
         assert_eq!(cursor.records_wanted(1), 2);
-        let empty = cursor.accept(reply(&[]), at(25)).unwrap();
+        let empty = cursor.accept(&mut reply(&[]), at(25));
         assert_eq!(empty.gap, None, "the doubt remains");
-        let late = cursor.accept(reply(&[5]), at(25)).unwrap();
+        let late = cursor.accept(&mut reply(&[5]), at(25));
         assert_eq!(late.gap.map(|gap| gap.after), Some(number(1)));
     }
 
@@ -354,11 +321,11 @@ mod tests {
         accepted(&mut cursor, &[1], at(0));
         let resume = cursor.poll_from(at(30));
         cursor.resumed(resume);
-        let end = Arrival {
-            ended: Some(Vec::new()),
+        let mut end = Fetched {
+            next: None,
             ..reply(&[])
         };
-        assert!(cursor.accept(end, at(30)).unwrap().gap.is_some());
+        assert!(cursor.accept(&mut end, at(30)).gap.is_some());
     }
 
     #[test]

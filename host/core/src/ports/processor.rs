@@ -34,7 +34,8 @@ pub trait ProcessorFactory: Send + Sync {
 
 /// One instance, serving one shard under one holding of its lease. Called by one task, one call at a time.
 pub trait RecordProcessor: Send {
-    /// Delivers a batch. After an error whose fate is dead, the instance must be dropped.
+    /// Delivers a batch. The outcome is checked: see [`Outcome`]. After an error whose fate is
+    /// dead, the instance must be dropped.
     ///
     /// Not cancel-safe: dropping the future before it is ready leaves the instance unusable.
     fn process(&mut self, batch: Batch) -> PortFuture<'_, Result<Processed, ProcessorError>>;
@@ -109,10 +110,13 @@ pub struct Processed {
     pub emitted: Vec<Emitted>,
 }
 
-/// What the guest reports about a batch. It comes from untrusted code and must be checked.
+/// What the guest reports about a batch. It comes from untrusted code: an implementation of
+/// [`RecordProcessor`] checks it by [`check_outcome`](crate::pipeline::check_outcome), and returns
+/// none that makes no sense.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Records that failed; normally empty. Indexes must rise strictly.
+    /// Records that failed; normally empty. Indexes rise strictly, and are below the batch's
+    /// length.
     pub failures: Vec<RecordFailure>,
     /// How far the batch may be committed; `None` means all of it. Records after it have not
     /// failed: the guest holds them back (a window still open, say).

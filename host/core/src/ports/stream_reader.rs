@@ -4,6 +4,9 @@ use crate::stream::{ReadFrom, Record, Shard, ShardId};
 
 /// Bytes that a reply of [`StreamReader::fetch`] may hold (AWS limit: 10 MB).
 pub const REPLY_BYTES_MAX: usize = 10 << 20;
+/// Records that a reply of [`StreamReader::fetch`] may hold (AWS limit); a request for more would be
+/// refused.
+pub const REPLY_RECORDS_MAX: u32 = 10_000;
 
 /// One stream: its shards and their records.
 pub trait StreamReader: Send + Sync {
@@ -50,7 +53,7 @@ pub trait StreamReader: Send + Sync {
         })
     }
 
-    /// One `GetRecords` call, at most `limit` records. Pacing is up to the caller, unless
+    /// One `GetRecords` call, at most `limit` records, [in order](Fetched::in_order). Pacing is up to the caller, unless
     /// [`StreamReader::turn`] says otherwise.
     fn fetch<'a>(
         &'a self,
@@ -83,17 +86,65 @@ pub enum PacedBy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardIterator(pub String);
 
-/// One reply of `GetRecords`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fetched {
-    /// The records, in the order of the reply.
+/// What Kinesis gave of a shard at once: one reply of `GetRecords`, after which an iterator
+/// continues, or one event of a subscription, after which a sequence number does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched<N = ShardIterator> {
+    /// The records, in the order of the shard: see [`Fetched::in_order`].
     pub records: Vec<Record>,
     /// Where to continue; `None` means that Kinesis says the shard has ended.
-    pub next: Option<ShardIterator>,
+    pub next: Option<N>,
     /// How far the tip is ahead, in milliseconds, if Kinesis said.
     pub millis_behind_latest: Option<u64>,
     /// The shards that follow, given with the last reply of a closed shard.
     pub children: Vec<Shard>,
+}
+
+impl<N> Fetched<N> {
+    /// The one check of the order of records, made where they come in: an adapter passes on what
+    /// this returns, and all that reads records relies on it.
+    ///
+    /// # Errors
+    ///
+    /// If the records are out of order. Nothing of them may be used, and they are to be read again.
+    pub fn in_order(self) -> Result<Self, ReadError> {
+        if self.is_in_order() {
+            return Ok(self);
+        }
+        Err(ReadError::Unavailable {
+            message: "a reply's records are out of order".to_owned(),
+        })
+    }
+
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.records.is_sorted_by(|a, b| a.position <= b.position)
+    }
+
+    /// What the records cost the host's buffer.
+    pub fn cost_bytes(&self) -> usize {
+        self.records.iter().map(Record::cost_bytes).sum()
+    }
+
+    /// The same, with another name for where to continue.
+    pub fn map_next<M>(self, name: impl FnOnce(N) -> M) -> Fetched<M> {
+        Fetched {
+            records: self.records,
+            next: self.next.map(name),
+            millis_behind_latest: self.millis_behind_latest,
+            children: self.children,
+        }
+    }
+}
+
+impl<N> Default for Fetched<N> {
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            next: None,
+            millis_behind_latest: None,
+            children: Vec::new(),
+        }
+    }
 }
 
 /// Why a read failed. All but [`ReadError::ExpiredIterator`] are retried with back-off, forever: a

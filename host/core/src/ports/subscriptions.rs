@@ -1,7 +1,5 @@
-use super::PortFuture;
-use crate::stream::{
-    ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, Record, SequenceNumber, Shard, ShardId,
-};
+use super::{Fetched, PortFuture};
+use crate::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, SequenceNumber, ShardId};
 
 /// Enhanced fan-out on one stream: consumers, and subscriptions to shards, which push what polling
 /// would have to ask for.
@@ -31,25 +29,15 @@ pub trait Subscriptions: Send + Sync {
 
 /// A subscription to one shard. Dropping it ends it.
 pub trait Subscription: Send {
-    /// The next event; `None` once Kinesis has ended the subscription, as it does after five
+    /// The next event, [in order](Fetched::in_order); `None` once Kinesis has ended the subscription, as it does after five
     /// minutes. Only this call takes anything off the wire. After an error there are no more
     /// events.
     fn next(&mut self) -> PortFuture<'_, Result<Option<ShardEvent>, SubscribeError>>;
 }
 
-/// What Kinesis pushes. While there is nothing new, it sends one without records every few seconds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShardEvent {
-    /// The records, in the order of the event.
-    pub records: Vec<Record>,
-    /// Where to subscribe again: a sequence number, not always a record's. `None` means that
-    /// Kinesis says the shard has ended.
-    pub continuation: Option<SequenceNumber>,
-    /// How far the tip is ahead, in milliseconds.
-    pub millis_behind_latest: u64,
-    /// The shards that follow, given with the last event of a closed shard.
-    pub children: Vec<Shard>,
-}
+/// What Kinesis pushes, and the sequence number to subscribe at again, which is not always a
+/// record's. While there is nothing new, it sends one without records every few seconds.
+pub type ShardEvent = Fetched<SequenceNumber>;
 
 /// A consumer, as Kinesis has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,13 +11,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::calls::Calls;
-use super::place::{Place, encode};
+use super::place::Place;
 use crate::pipeline::{ReadPace, ReadRate};
 use crate::ports::{Fetched, REPLY_BYTES_MAX, ShardIterator};
 use crate::seeded_bug::SeededBug;
-use crate::stream::{
-    Anchor, ReadFrom, Record, SequenceNumber, Shard, ShardId, is_near_trimming, look_for,
-};
+use crate::stream::{Anchor, ReadFrom, Record, SequenceNumber, Shard, is_near_trimming, look_for};
 use crate::time::Moment;
 
 /// Replies older than this serve nobody who keeps up, and hold memory.
@@ -68,23 +66,11 @@ struct Segment<K> {
     kept: Option<K>,
 }
 
-/// A reply for one caller.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Served {
-    records: Vec<Record>,
-    /// Where the caller goes on; `None` at the shard's end.
-    next: Option<Place>,
-    millis_behind_latest: Option<u64>,
-    children: Vec<Shard>,
-}
-
 /// What a reply came to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Absorbed {
     /// It follows what was read before; this many bytes came.
     Good(usize),
-    /// Its records are out of order: nothing of it can be kept.
-    OutOfOrder(Fetched),
     /// What was to be at its start is trimmed: it follows nothing that was read before.
     Severed,
 }
@@ -98,18 +84,6 @@ impl<K> Segment<K> {
     fn ends_beyond(&self, place: &Place) -> bool {
         let last = self.records.last();
         last.is_some_and(|record| place.wants(record))
-    }
-}
-
-impl Served {
-    /// The reply as a reader of `shard` gives it.
-    pub fn into_fetched(self, shard: &ShardId) -> Fetched {
-        Fetched {
-            records: self.records,
-            next: self.next.map(|place| encode(shard, &place)),
-            millis_behind_latest: self.millis_behind_latest,
-            children: self.children,
-        }
     }
 }
 
@@ -262,7 +236,13 @@ impl<K> Chain<K> {
 
     /// A reply for a caller at `place`, which is covered: records that are held, or none, and the
     /// end if that is reached. `readers` share the shard.
-    pub fn take(&mut self, place: &Place, limit: u32, readers: usize, now: Moment) -> Served {
+    pub fn take(
+        &mut self,
+        place: &Place,
+        limit: u32,
+        readers: usize,
+        now: Moment,
+    ) -> Fetched<Place> {
         debug_assert!(
             self.covers(place),
             "a caller is served only by a chain that holds all from its place on"
@@ -275,7 +255,7 @@ impl<K> Chain<K> {
         if let Source::Ended(children) = &self.source
             && is_whole
         {
-            return Served {
+            return Fetched {
                 records,
                 next: None,
                 millis_behind_latest,
@@ -285,7 +265,7 @@ impl<K> Chain<K> {
         // Once the position is known, the caller learns it: it outlives this chain.
         let last = records.last().map(|last| &last.position.sequence);
         let next = last.or(self.last.as_ref()).cloned();
-        Served {
+        Fetched {
             next: Some(next.map_or_else(|| place.clone(), Place::After)),
             records,
             millis_behind_latest,
@@ -362,9 +342,10 @@ impl<K> Chain<K> {
         rate: &ReadRate,
         keep: impl Fn(usize) -> Option<K>,
     ) -> Absorbed {
-        if !reply.records.is_sorted_by(|a, b| a.position <= b.position) {
-            return Absorbed::OutOfOrder(reply);
-        }
+        debug_assert!(
+            reply.is_in_order(),
+            "an adapter refuses records out of order: the last one says how far a chain reaches"
+        );
         if self.is_severed_by(&reply) {
             return Absorbed::Severed;
         }
@@ -398,7 +379,8 @@ impl<K> Chain<K> {
     }
 
     fn push(&mut self, mut records: Vec<Record>, now: Moment, keep: impl Fn(usize) -> Option<K>) {
-        // What came again is dropped here once, as each caller would do for itself.
+        // A chain whose iterator was made at its last record reads that one again. Callers may have
+        // other records again, by where each of them is: see `ReadCursor`.
         if let Some(last) = &self.last {
             records.retain(|record| record.position.sequence > *last);
         }

@@ -10,10 +10,9 @@ use wasmtime::Store;
 use wasmtime::component::Instance as Component;
 
 use super::call::entered;
-use super::delivery::{wit_batch, wit_context, wit_reason, wit_records};
+use super::contract::{checked, wit_batch, wit_context, wit_reason, wit_records};
 use super::entry::Entry;
 use super::host::InstanceHost;
-use super::outcome::checked;
 use super::state::{InstanceState, Surroundings};
 use super::state_exports::{StateExports, StateFunctions};
 use super::version::Version;

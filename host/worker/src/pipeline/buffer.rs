@@ -31,9 +31,8 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn push(&mut self, chunk: Chunk, now: Moment) {
-        let bytes: usize = chunk.records.iter().map(Record::cost_bytes).sum();
-        self.bytes += bytes;
-        self.held_bytes += bytes;
+        self.bytes += chunk.bytes;
+        self.held_bytes += chunk.bytes;
         self.records.extend(chunk.records);
         match &mut self.reservation {
             Some(reservation) => reservation.absorb(chunk.reservation),
@@ -100,12 +99,12 @@ impl Buffer {
     pub(super) fn take_batch(&mut self, limits: &BatchLimits, now: Moment) -> Vec<Record> {
         let mut bytes = 0;
         let mut count = 0;
-        for record in self.records.iter().take(limits.records) {
-            bytes += record.cost_bytes();
-            if count > 0 && bytes > limits.bytes {
-                bytes -= record.cost_bytes();
+        for record in &self.records {
+            let cost = record.cost_bytes();
+            if !limits.have_room_for(cost, count, bytes) {
                 break;
             }
+            bytes += cost;
             count += 1;
         }
         self.bytes -= bytes;

@@ -12,9 +12,9 @@ mod word;
 use std::sync::Arc;
 
 use shardmill_core::pipeline::{
-    Accepted, Arrival, ReadCursor, ReadPace, Renewal, Renewals, SubscriptionEnd,
+    Accepted, ReadCursor, ReadPace, Renewal, Renewals, SubscriptionEnd,
 };
-use shardmill_core::ports::ReadError;
+use shardmill_core::ports::{Fetched, ReadError};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Gap, Position, ReadFrom, Record, Shard};
 use tokio::sync::mpsc;
@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use self::poller::Poller;
 pub(super) use self::word::ReaderWord;
 use super::context::ShardContext;
-use super::opening::Opener;
+use super::opening::{Opened, Opener};
 use crate::budget::Reservation;
 use crate::fan_out::FanOutView;
 use crate::metrics;
@@ -36,6 +36,8 @@ pub(super) const CHUNKS_MAX: usize = 1;
 /// of it, always of whole Kinesis records.
 pub(super) struct Chunk {
     pub(super) records: Vec<Record>,
+    /// What the records cost.
+    pub(super) bytes: usize,
     pub(super) millis_behind_latest: Option<u64>,
     /// Holds the records' bytes in the host's budget.
     pub(super) reservation: Reservation,
@@ -70,20 +72,14 @@ struct Place {
     is_stream_in_doubt: bool,
 }
 
-/// What was taken in of an arrival.
-struct TakenIn {
+/// What was taken in of a reply or an event.
+struct TakenIn<N> {
+    /// Where reading goes on.
+    next: N,
     /// Bytes of the records that are new.
     bytes: usize,
     /// Whether nothing was there to read: see [`ReadPace::is_idle`].
     is_idle: bool,
-}
-
-/// Why taking in an arrival did not lead on.
-enum Stop {
-    /// Reading is over: nobody listens, or the shard has ended.
-    Over,
-    /// The arrival is refused whole and must be read again.
-    Refused(ReadError),
 }
 
 /// Reading is over: nobody listens, or the shard has ended.
@@ -175,21 +171,17 @@ impl ShardReader {
         ::metrics::counter!(metrics::SUBSCRIPTION_ENDS, &labels).increment(1);
     }
 
-    /// The one way of everything that is read, polled or pushed: order and repeats are checked,
-    /// aggregates are opened, what is new goes to the pipeline. Not to be cut off half-way: what is
-    /// accepted counts as fetched.
-    async fn take_in(
+    /// The one way of everything that is read, polled or pushed: repeats are dropped, gaps are
+    /// shown, aggregates are opened, what is new goes to the pipeline. Not to be cut off half-way:
+    /// what is accepted counts as fetched.
+    async fn take_in<N>(
         &self,
         place: &mut Place,
-        arrival: Arrival,
+        mut fetched: Fetched<N>,
         mut reservation: Reservation,
-    ) -> Result<TakenIn, Stop> {
+    ) -> Result<TakenIn<N>, Over> {
         let now = self.context.now();
-        let Accepted {
-            arrival,
-            repeats,
-            gap,
-        } = place.cursor.accept(arrival, now).map_err(Stop::Refused)?;
+        let Accepted { repeats, gap } = place.cursor.accept(&mut fetched, now);
         self.word.heard(now);
         if let Some(gap) = gap {
             self.note_gap(&gap);
@@ -197,29 +189,32 @@ impl ShardReader {
         if repeats > 0 {
             self.context.count(metrics::REPEATS, repeats);
         }
-        let bytes = arrival.cost_bytes();
-        let taken = TakenIn {
-            bytes,
-            is_idle: ReadPace::is_idle(&arrival.records, arrival.millis_behind_latest),
-        };
+        let bytes = fetched.cost_bytes();
+        let is_idle = ReadPace::is_idle(&fetched.records, fetched.millis_behind_latest);
         reservation.shrink_to(bytes);
-        self.hand_over(&mut place.opener, arrival, reservation)
-            .await
-            .map_err(|Over| Stop::Over)?;
-        Ok(taken)
+        let next = self
+            .hand_over(&mut place.opener, fetched, reservation)
+            .await?;
+        Ok(TakenIn {
+            next,
+            bytes,
+            is_idle,
+        })
     }
 
-    async fn hand_over(
+    /// Where reading goes on; `Err` also if that is nowhere, since the shard has ended.
+    async fn hand_over<N>(
         &self,
         opener: &mut Opener,
-        arrival: Arrival,
+        fetched: Fetched<N>,
         mut reservation: Reservation,
-    ) -> Result<(), Over> {
-        let Arrival {
+    ) -> Result<N, Over> {
+        let Fetched {
             records,
+            next,
             millis_behind_latest,
-            ended,
-        } = arrival;
+            children,
+        } = fetched;
         if let Some(behind) = millis_behind_latest {
             self.context
                 .signs()
@@ -234,24 +229,24 @@ impl ShardReader {
         let mut opened = opener.open_some(&mut closed);
         while closed.len() > 0 {
             let share = reservation.split(opened.closed_bytes);
-            self.send(opened.records, millis_behind_latest, share, None)
-                .await?;
+            self.send(opened, millis_behind_latest, share, None).await?;
             opened = opener.open_some(&mut closed);
         }
-        let is_last = ended.is_some();
-        self.send(opened.records, millis_behind_latest, reservation, ended)
+        let ended = next.is_none().then_some(children);
+        self.send(opened, millis_behind_latest, reservation, ended)
             .await?;
-        if is_last { Err(Over) } else { Ok(()) }
+        next.ok_or(Over)
     }
 
     /// Waits until the pipeline has room. `Err` if there is none.
     async fn send(
         &self,
-        records: Vec<Record>,
+        opened: Opened,
         millis_behind_latest: Option<u64>,
         mut reservation: Reservation,
         ended: Option<Vec<Shard>>,
     ) -> Result<(), Over> {
+        let Opened { records, bytes, .. } = opened;
         if let Some(last) = records.last() {
             self.context.update_status(|status| {
                 status.fetched = Some(last.position.clone());
@@ -259,10 +254,11 @@ impl ShardReader {
         } else if ended.is_none() {
             return Ok(());
         }
-        reservation.fit_to(records.iter().map(Record::cost_bytes).sum());
+        reservation.fit_to(bytes);
         self.chunks
             .send(Chunk {
                 records,
+                bytes,
                 millis_behind_latest,
                 reservation,
                 ended,

@@ -32,9 +32,16 @@ pub(super) struct Opened {
     /// What the Kinesis records cost before they were opened.
     pub(super) closed_bytes: usize,
     /// What the opened records cost.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// Records that were settled before, and dropped.
     repeats: u64,
+}
+
+impl Opened {
+    fn keep(&mut self, record: Record) {
+        self.bytes += record.cost_bytes();
+        self.records.push(record);
+    }
 }
 
 impl Opener {
@@ -57,7 +64,13 @@ impl Opener {
             opened.closed_bytes += record.cost_bytes();
             match expand(record) {
                 // Most streams have no others: no list for one record.
-                Expansion::Plain(record) => self.keep_if_new(record, &mut opened),
+                Expansion::Plain(record) => {
+                    debug_assert!(
+                        !self.is_settled(&record.position),
+                        "the cursor drops what is settled, unless it may be an aggregate"
+                    );
+                    opened.keep(record);
+                }
                 Expansion::Aggregate(records) => {
                     self.note_opened(records.len());
                     for record in records {
@@ -79,14 +92,13 @@ impl Opener {
         opened
     }
 
-    /// The cursor dropped whole Kinesis records that are settled. It cannot look inside of an
-    /// aggregate, of which the first user records may be settled and the others not.
+    /// The cursor dropped whole Kinesis records that are settled. It cannot look inside of what may
+    /// be an aggregate, of which the first user records may be settled and the others not.
     fn keep_if_new(&self, record: Record, opened: &mut Opened) {
         if self.is_settled(&record.position) {
             opened.repeats += 1;
         } else {
-            opened.bytes += record.cost_bytes();
-            opened.records.push(record);
+            opened.keep(record);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::ReadRate;
 use shardmill_core::ports::{Fetched, ReadError, ShardIterator};
-use shardmill_core::shared_read::{Absorbed, Chain, Place, Served};
+use shardmill_core::shared_read::{Absorbed, Chain, Place};
 use shardmill_core::stream::{ReadFrom, SequenceNumber};
 use shardmill_core::time::Moment;
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -83,7 +83,7 @@ pub(super) struct Poll {
 /// What a caller is to do.
 pub(super) enum Step {
     /// Nothing: this is the reply.
-    Ready(Served),
+    Ready(Fetched<Place>),
     /// Make a call for the chain that leads furthest.
     Poll(Poll),
     /// Make an iterator at this record first, which the caller has: what follows it may be trimmed
@@ -303,7 +303,8 @@ impl SharedShard {
         slot
     }
 
-    /// Takes in how a call for a chain ended. Gives back what cannot be kept.
+    /// Takes in how a call for a chain ended. Gives the reply back if the chain was forgotten
+    /// meanwhile, so that it cannot be kept.
     pub(super) fn polled(
         &mut self,
         call: &Call,
@@ -347,10 +348,6 @@ impl SharedShard {
                     self.spread_news(now);
                 }
                 Ok(None)
-            }
-            Absorbed::OutOfOrder(reply) => {
-                self.forget(call.chain);
-                Ok(Some(reply))
             }
             Absorbed::Severed => {
                 // A caller that was here asks by the record that it has itself, and so sees what is

@@ -178,12 +178,13 @@ impl CapturedStream {
             }
             end = next;
         }
-        Ok(Fetched {
+        let fetched = Fetched {
             records: records.get(index..end).unwrap_or_default().to_vec(),
             next: Some(iterator_at(&shard, end)),
             millis_behind_latest: Some(u64::from(end < released)),
             children: Vec::new(),
-        })
+        };
+        fetched.in_order()
     }
 }
 

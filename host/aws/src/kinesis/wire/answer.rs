@@ -1,6 +1,7 @@
-//! What the SDK gets in place of a reply that we decoded: an empty structure, or an error's message.
+//! Where a reply goes that we decoded, and what the SDK gets in its place: an empty structure, or an
+//! error's message.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_smithy_json::protocol::aws_json_rpc::AwsJsonRpcProtocol;
 use aws_smithy_runtime_api::box_error::BoxError;
@@ -8,15 +9,29 @@ use aws_smithy_schema::Schema;
 use aws_smithy_schema::protocol::ClientProtocolInner;
 use aws_smithy_schema::serde::{SerdeError, ShapeDeserializer};
 use aws_smithy_types::{BigDecimal, BigInteger, Blob, DateTime, Document};
-use shardmill_wire::{Format, read_event, read_message};
+use shardmill_wire::{Format, PutResult, Reply, read_event, read_message};
 
-use super::inbox::{Decoded, Inbox};
 use super::speech::Wire;
 
 /// The one member of Kinesis' errors.
 const MESSAGE: &str = "message";
 /// The one event that carries records.
 const RECORDS_EVENT: &str = "SubscribeToShardEvent";
+
+/// What was decoded.
+#[derive(Debug)]
+pub(in crate::kinesis) enum Decoded {
+    /// A reply of `GetRecords`, or an event.
+    Reply(Reply),
+    /// A reply of `PutRecords`.
+    Puts(Vec<PutResult>),
+}
+
+/// Where a call leaves what it decoded. Holds the newest; empty if the SDK decoded it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::kinesis) struct Inbox {
+    newest: Arc<Mutex<Option<Decoded>>>,
+}
 
 /// Read by the SDK as a structure, always.
 pub(super) enum Answer<'a> {
@@ -34,6 +49,19 @@ pub(super) struct Reading {
     pub(super) json: Arc<AwsJsonRpcProtocol>,
     pub(super) wire: Wire,
     pub(super) inbox: Inbox,
+}
+
+impl Inbox {
+    pub(super) fn put(&self, decoded: Option<Decoded>) {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = decoded;
+    }
+
+    pub(in crate::kinesis) fn take(&self) -> Option<Decoded> {
+        self.newest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
 }
 
 impl Answer<'_> {

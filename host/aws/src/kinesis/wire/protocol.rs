@@ -21,8 +21,7 @@ use bytes::Bytes;
 use http_body::Body;
 use shardmill_wire::{Format, Unreadable, read_message, read_put_results, read_reply};
 
-use super::answer::{Answer, Reading, unreadable};
-use super::inbox::{Decoded, Inbox};
+use super::answer::{Answer, Decoded, Inbox, Reading, unreadable};
 use super::request;
 use super::speech::Wire;
 

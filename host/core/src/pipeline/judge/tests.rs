@@ -387,10 +387,11 @@ fn what_a_guest_cannot_know_settles_nothing() {
         failing(&[(u32::MAX, retry)]),
         beyond,
     ] {
+        let error = bad.check(5).unwrap_err();
         let verdict = judge(
             &records(5),
             &|_| Tried::default(),
-            Ok(&bad),
+            Err(&error),
             &FailurePolicy::default(),
             NOW_MS,
         );

@@ -116,17 +116,6 @@ fn a_chain_goes_on_only_behind_the_record_that_it_follows() {
 }
 
 #[test]
-fn a_reply_out_of_order_is_given_back_whole() {
-    let mut chain = chain();
-    let mixed = reply([12, 11], Some("a"));
-    assert_eq!(
-        absorb(&mut chain, mixed.clone(), 0),
-        Absorbed::OutOfOrder(mixed)
-    );
-    assert_eq!(chain.last(), Some(&sequence(10)));
-}
-
-#[test]
 fn the_end_is_served_with_the_last_records_and_not_before() {
     let mut chain = chain();
     absorb(&mut chain, reply([11, 12], None), 0);

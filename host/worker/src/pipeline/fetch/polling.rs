@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use shardmill_core::pipeline::{
-    Arrival, ReadPace, is_lasting, is_told_to_all, is_trouble, read_again_after,
+    ReadPace, is_lasting, is_told_to_all, is_trouble, read_again_after,
 };
-use shardmill_core::ports::{Fetched, PacedBy, REPLY_BYTES_MAX, ReadError};
+use shardmill_core::ports::{Fetched, PacedBy, REPLY_BYTES_MAX, ReadError, ShardIterator};
 use shardmill_core::seeded_bug::SeededBug;
 
 use super::poller::Poller;
-use super::{Over, Place, ShardReader, Stop};
+use super::{Over, Place, ShardReader};
 use crate::budget::Reservation;
 use crate::metrics;
 use crate::status::Why;
@@ -39,11 +39,8 @@ impl ShardReader {
             };
             let error = match answer {
                 Ok((fetched, reservation)) => {
-                    match self.polled(place, poller, fetched, reservation).await {
-                        Ok(()) => continue,
-                        Err(Stop::Over) => return Err(Over),
-                        Err(Stop::Refused(error)) => error,
-                    }
+                    self.polled(place, poller, fetched, reservation).await?;
+                    continue;
                 }
                 Err(error) => error,
             };
@@ -161,13 +158,9 @@ impl ShardReader {
         poller: &mut Poller,
         fetched: Fetched,
         reservation: Reservation,
-    ) -> Result<(), Stop> {
-        let (arrival, next) = Arrival::polled(fetched);
-        // Set before the reply is taken in: if it is refused, it is read again from the last good
-        // record.
-        place.cursor.set_iterator(None);
-        let taken = self.take_in(place, arrival, reservation).await?;
-        place.cursor.set_iterator(next);
+    ) -> Result<(), Over> {
+        let taken = self.take_in(place, fetched, reservation).await?;
+        place.cursor.set_iterator(Some(taken.next));
         place.cursor.set_continuation(None);
         if poller.recovered() {
             self.show_read_error(None, 0);
@@ -230,11 +223,7 @@ impl ShardReader {
     /// What [`SeededBug::NotFoundEndsShard`] does.
     async fn end_by_mistake(&self, place: &mut Place) -> Over {
         let reservation = self.context.ports().budget.reserve(0).await;
-        let end = Arrival {
-            records: Vec::new(),
-            millis_behind_latest: None,
-            ended: Some(Vec::new()),
-        };
+        let end = Fetched::<ShardIterator>::default();
         let _ = self.hand_over(&mut place.opener, end, reservation).await;
         Over
     }

@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use shardmill_core::pipeline::Arrival;
 use shardmill_core::time::Moment;
 
 use super::poller::Poller;
-use super::{Over, Place, ShardReader, Stop};
+use super::{Over, Place, ShardReader};
 
 /// How long no record may come before the shard is read beside its subscription, and how long until
 /// it is read so again. A quiet shard then costs a call or two a minute, of the five a second that
@@ -69,16 +68,8 @@ impl ShardReader {
                 place.cursor.set_iterator(None);
                 return Ok(Beside::Nothing);
             };
-            let (arrival, next) = Arrival::polled(fetched);
-            let taken = match self.take_in(place, arrival, reservation).await {
-                Ok(taken) => taken,
-                Err(Stop::Over) => return Err(Over),
-                Err(Stop::Refused(_)) => {
-                    place.cursor.set_iterator(None);
-                    return Ok(Beside::Nothing);
-                }
-            };
-            place.cursor.set_iterator(next);
+            let taken = self.take_in(place, fetched, reservation).await?;
+            place.cursor.set_iterator(Some(taken.next));
             if taken.bytes > 0 {
                 // The subscription's own place lies before them.
                 place.cursor.set_continuation(None);

@@ -9,13 +9,13 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use shardmill_core::pipeline::{Arrival, Renewals, SubscriptionEnd};
+use shardmill_core::pipeline::{Renewals, SubscriptionEnd};
 use shardmill_core::ports::{REPLY_BYTES_MAX, ReadError, ShardEvent, SubscribeError, Subscription};
-use shardmill_core::stream::{ConsumerArn, Record};
+use shardmill_core::stream::ConsumerArn;
 
 use super::poller::Poller;
 use super::quiet::{Beside, Quiet};
-use super::{Over, Place, ShardReader, Stop};
+use super::{Over, Place, ShardReader};
 use crate::budget::Reservation;
 use crate::fan_out::FanOutView;
 use crate::metrics;
@@ -152,7 +152,7 @@ impl ShardReader {
         event: ShardEvent,
         subscription: Box<dyn Subscription>,
     ) -> Result<ControlFlow<Ended, Box<dyn Subscription>>, Over> {
-        let bytes: usize = event.records.iter().map(Record::cost_bytes).sum();
+        let bytes = event.cost_bytes();
         let reserved = self.room(bytes.min(REPLY_BYTES_MAX));
         let Ok(reservation) = tokio::time::timeout(HELD_BACK_MAX, reserved).await else {
             // It will be as large when it is pulled again: not before there is room for it.
@@ -173,14 +173,7 @@ impl ShardReader {
                 ControlFlow::Break(Ok(SubscriptionEnd::HeldBack)),
             )
         };
-        match taken {
-            Ok(()) => Ok(otherwise),
-            Err(Stop::Over) => Err(Over),
-            Err(Stop::Refused(error)) => Ok(ControlFlow::Break(Err((
-                unreadable(&error),
-                SubscriptionEnd::Cut,
-            )))),
-        }
+        taken.map(|()| otherwise)
     }
 
     /// While the pipeline has a chunk in hand, or the host is full, nothing is pulled: what is
@@ -197,25 +190,14 @@ impl ShardReader {
         place: &mut Place,
         event: ShardEvent,
         reservation: Reservation,
-    ) -> Result<(), Stop> {
-        let ShardEvent {
-            records,
-            continuation,
-            millis_behind_latest,
-            children,
-        } = event;
+    ) -> Result<(), Over> {
         self.context.count(metrics::EVENTS, 1);
-        let ended = continuation.is_none().then_some(children);
-        let arrival = Arrival {
-            records,
-            millis_behind_latest: Some(millis_behind_latest),
-            ended,
-        };
-        if self.take_in(place, arrival, reservation).await?.bytes > 0 {
+        let taken = self.take_in(place, event, reservation).await?;
+        if taken.bytes > 0 {
             // A polling iterator would go on before them.
             place.cursor.set_iterator(None);
         }
-        place.cursor.set_continuation(continuation);
+        place.cursor.set_continuation(Some(taken.next));
         self.show_read_error(None, 0);
         self.context
             .update_status(|status| status.subscription_error = None);
@@ -292,12 +274,6 @@ fn no_answer() -> SubscribeError {
 fn no_event() -> SubscribeError {
     SubscribeError::Unavailable {
         message: format!("no event within {STALLED_AFTER:?}"),
-    }
-}
-
-fn unreadable(error: &ReadError) -> SubscribeError {
-    SubscribeError::Unavailable {
-        message: error.to_string(),
     }
 }
 
