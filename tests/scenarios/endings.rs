@@ -108,6 +108,32 @@ async fn put_does_not_try_again_what_trying_cannot_help() {
     );
     assert!(!told.contains("trying again"), "{told}");
 
+    let nobody = "http://127.0.0.1:9";
+    let dead = Command::new(binary())
+        .args([
+            "put",
+            "--region",
+            "us-east-1",
+            "--endpoint",
+            nobody,
+            "lines",
+        ])
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .current_dir(setting.path())
+        .output()
+        .await
+        .unwrap();
+    let told = text(&dead.stderr);
+    assert_eq!(dead.status.code(), Some(1), "{told}");
+    let error = told.lines().last().unwrap_or_default();
+    let expected = format!(
+        "error: gave up after 4 attempts that stored nothing: kinesis is unavailable: kinesis: \
+            cannot be reached: Connection refused (os error 111) at {nobody}; nothing listens \
+            there: check the endpoint, or start what serves it"
+    );
+    assert_eq!(error, expected);
+
     // Nothing is allowed.
     let mut gate = Gate::of(&serde_json::json!({ "Statement": [] }));
     let endpoint = gate.before(setting.stack().kinesis_endpoint()).await;
