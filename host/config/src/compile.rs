@@ -6,15 +6,16 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_wasm::CompileLimits;
 
+use super::duration;
 use super::problem::Problem;
 use super::units::to_usize;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct CompileFile {
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     wall: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     cpu: Option<Duration>,
     memory: Option<ByteSize>,
     code: Option<ByteSize>,

@@ -8,6 +8,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_worker::BatchLimits;
 
+use super::duration;
 use super::problem::Problem;
 use super::units::to_usize;
 
@@ -16,7 +17,7 @@ use super::units::to_usize;
 pub(super) struct BatchFile {
     pub(super) records: Option<usize>,
     bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     pub(super) window: Option<Duration>,
 }
 
@@ -25,16 +26,16 @@ pub(super) struct BatchFile {
 pub(super) struct CheckpointFile {
     records: Option<u64>,
     bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     pub(super) age: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct RetryFile {
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     base: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     cap: Option<Duration>,
 }
 

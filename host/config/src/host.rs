@@ -9,6 +9,7 @@ use serde::Deserialize;
 use shardmill_core::plugin::{GuestLimits, SecretSource};
 
 use super::cache::CachePlace;
+use super::duration;
 use super::problem::{At, Problem};
 use super::section;
 use super::settings::{HostConfig, OnRemove};
@@ -24,7 +25,7 @@ const PLUGINS_MAX: usize = 100;
 pub(super) struct HostFile {
     buffer: Option<ByteSize>,
     instances_memory: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
     #[serde(default, deserialize_with = "section::optional")]
@@ -38,7 +39,7 @@ pub(super) struct HostFile {
     on_remove: OnRemove,
     plugin_bytes_max: Option<ByteSize>,
     plugins_max: Option<usize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     rescan_every: Option<Duration>,
 }
 

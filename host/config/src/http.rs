@@ -6,6 +6,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, Network};
 
+use super::duration;
 use super::problem::{At, Problem};
 use super::settings::HttpConfig;
 use super::units::to_usize;
@@ -30,13 +31,13 @@ const IN_FLIGHT_TOTAL_MAX: usize = 16_384;
 pub(super) struct HttpRequestsFile {
     #[serde(default)]
     allow_private: Vec<String>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     connect_timeout: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     first_byte_timeout: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     between_bytes_timeout: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     timeout: Option<Duration>,
     request_bytes: Option<ByteSize>,
     response_bytes: Option<ByteSize>,

@@ -8,6 +8,7 @@ mod ceilings;
 mod compile;
 mod config;
 mod delivery;
+mod duration;
 mod environment;
 mod error;
 mod failure;

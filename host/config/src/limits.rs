@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use shardmill_core::plugin::GuestLimits;
 
+use super::duration::Bounded;
 use super::problem::{Problem, Under};
 use super::section;
 
@@ -281,8 +282,8 @@ impl Row {
             Bound::Count(_) => map.next_value::<usize>()? as Amount,
             Bound::Lines(_) => map.next_value::<u32>()?.into(),
             Bound::Time(_) => {
-                let time: humantime_serde::Serde<Duration> = map.next_value()?;
-                nanoseconds(time.into_inner())
+                let time: Bounded = map.next_value()?;
+                nanoseconds(time.0)
             }
         })
     }

@@ -6,6 +6,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_worker::ReadLimits;
 
+use super::duration;
 use super::problem::Problem;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
 
@@ -19,9 +20,9 @@ pub(super) struct ReadsFile {
     calls_per_second: Option<f64>,
     bytes_per_second: Option<ByteSize>,
     records_per_call: Option<u32>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     idle_every: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     idle_max: Option<Duration>,
     #[serde(default)]
     retrieval: RetrievalMode,

@@ -14,6 +14,7 @@ use shardmill_sinks::{
     SinkOptions,
 };
 
+use super::duration;
 use super::problem::{At, Problem, Under};
 use super::units::to_usize;
 
@@ -85,9 +86,9 @@ pub(super) struct HttpFile {
     body: BodyFormat,
     records: Option<usize>,
     request_bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     connect_timeout: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     timeout: Option<Duration>,
     concurrency: Option<usize>,
 }

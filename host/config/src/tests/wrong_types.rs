@@ -401,3 +401,27 @@ fn every_key_that_a_section_may_have_is_tried() {
     }
     assert!(known > 150, "{known}");
 }
+
+#[test]
+fn no_duration_is_so_long_that_the_host_cannot_count_with_it() {
+    let mut tried = 0;
+    for path in paths(&table(EVERY_KEY)) {
+        let (last, sections) = path.split_last().unwrap();
+        let mut table = table(EVERY_KEY);
+        let value = section(&mut table, sections).and_then(|section| section.get(last));
+        let value = value.and_then(Value::as_str).unwrap_or_default();
+        if path.iter().any(|name| name == "config") || humantime::parse_duration(value).is_err() {
+            continue;
+        }
+        for long in ["36501 days", "584542046090 years", "18446744073709551615 s"] {
+            let told = problems_with(&path, Value::from(long));
+            let told = told.join(" ");
+            assert!(
+                told.contains("a duration is at most 100 years"),
+                "{path:?}: {told}"
+            );
+        }
+        tried += 1;
+    }
+    assert!(tried > 25, "{tried}");
+}
