@@ -10,12 +10,14 @@ use shardmill_worker::BatchLimits;
 
 use super::duration;
 use super::problem::Problem;
+use super::size;
 use super::units::to_usize;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct BatchFile {
     pub(super) records: Option<usize>,
+    #[serde(default, deserialize_with = "size::optional")]
     bytes: Option<ByteSize>,
     #[serde(default, deserialize_with = "duration::optional")]
     pub(super) window: Option<Duration>,
@@ -25,6 +27,7 @@ pub(super) struct BatchFile {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct CheckpointFile {
     records: Option<u64>,
+    #[serde(default, deserialize_with = "size::optional")]
     bytes: Option<ByteSize>,
     #[serde(default, deserialize_with = "duration::optional")]
     pub(super) age: Option<Duration>,

@@ -13,6 +13,7 @@ use super::duration;
 use super::problem::{At, Problem};
 use super::section;
 use super::settings::{HostConfig, OnRemove};
+use super::size;
 use super::units::to_usize;
 use crate::machine::memory_bytes;
 
@@ -23,7 +24,9 @@ const PLUGINS_MAX: usize = 100;
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct HostFile {
+    #[serde(default, deserialize_with = "size::optional")]
     buffer: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size::optional")]
     instances_memory: Option<ByteSize>,
     #[serde(default, deserialize_with = "duration::optional")]
     drain_limit: Option<Duration>,
@@ -37,6 +40,7 @@ pub(super) struct HostFile {
     cache: Option<PathBuf>,
     #[serde(default)]
     on_remove: OnRemove,
+    #[serde(default, deserialize_with = "size::optional")]
     plugin_bytes_max: Option<ByteSize>,
     plugins_max: Option<usize>,
     #[serde(default, deserialize_with = "duration::optional")]

@@ -9,6 +9,7 @@ use shardmill_core::plugin::{AddressPolicy, HttpLimits, Network};
 use super::duration;
 use super::problem::{At, Problem};
 use super::settings::HttpConfig;
+use super::size;
 use super::units::to_usize;
 
 /// Headers that the HTTP implementation reads at most.
@@ -39,9 +40,12 @@ pub(super) struct HttpRequestsFile {
     between_bytes_timeout: Option<Duration>,
     #[serde(default, deserialize_with = "duration::optional")]
     timeout: Option<Duration>,
+    #[serde(default, deserialize_with = "size::optional")]
     request_bytes: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size::optional")]
     response_bytes: Option<ByteSize>,
     headers: Option<usize>,
+    #[serde(default, deserialize_with = "size::optional")]
     header_bytes: Option<ByteSize>,
     requests_in_flight: Option<usize>,
     requests_in_flight_total: Option<usize>,

@@ -42,6 +42,7 @@ mod section;
 mod sections;
 mod settings;
 mod sinks;
+mod size;
 mod streams;
 mod units;
 mod wording;

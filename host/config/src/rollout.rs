@@ -8,6 +8,7 @@ use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
 
 use super::duration;
 use super::problem::Problem;
+use super::size;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -19,6 +20,7 @@ pub(super) struct RolloutFile {
     canary_for: Option<Duration>,
     time_factor: Option<f64>,
     memory_factor: Option<f64>,
+    #[serde(default, deserialize_with = "size::optional")]
     memory_allowance: Option<ByteSize>,
     #[serde(default, deserialize_with = "duration::optional")]
     probation: Option<Duration>,

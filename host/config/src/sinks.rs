@@ -16,6 +16,7 @@ use shardmill_sinks::{
 
 use super::duration;
 use super::problem::{At, Problem, Under};
+use super::size;
 use super::units::to_usize;
 
 /// Smallest limit that can be set for a request or a record: a part of a dead letter needs half of
@@ -53,6 +54,7 @@ pub(super) enum SinkFile {
     #[serde(rename_all = "kebab-case")]
     File {
         path: PathBuf,
+        #[serde(default, deserialize_with = "size::optional")]
         rotate_bytes: Option<ByteSize>,
         #[serde(default)]
         format: LineFormat,
@@ -70,7 +72,9 @@ pub(super) struct KinesisFile {
     endpoint: Option<String>,
     #[serde(default)]
     order: KeyOrder,
+    #[serde(default, deserialize_with = "size::optional")]
     record_bytes: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size::optional")]
     request_bytes: Option<ByteSize>,
 }
 
@@ -85,6 +89,7 @@ pub(super) struct HttpFile {
     #[serde(default)]
     body: BodyFormat,
     records: Option<usize>,
+    #[serde(default, deserialize_with = "size::optional")]
     request_bytes: Option<ByteSize>,
     #[serde(default, deserialize_with = "duration::optional")]
     connect_timeout: Option<Duration>,
