@@ -165,6 +165,59 @@ async fn a_check_of_a_host_refuses_the_files_that_the_host_would_refuse_in_the_w
     assert_eq!(listed["problems"].as_array().unwrap().len(), 3, "{listed}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_place_of_a_stacks_addresses_blocks_no_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let file = data.join("endpoints.json");
+    let refused = async |what: &str| {
+        let leases = shardmill(&["leases", "flights", "--local"], folder.path()).await;
+        let told = text(&leases.stderr);
+        assert_eq!(leases.status.code(), Some(1), "{what}: {told}");
+        assert!(
+            told.contains("cannot read data/endpoints.json"),
+            "{what}: {told}"
+        );
+    };
+    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(made.unwrap().success());
+    refused("a pipe that nobody writes to").await;
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+    refused("a file without end").await;
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    refused("a folder").await;
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::write(&file, "").unwrap();
+    refused("nothing").await;
+    std::fs::write(&file, r#"{"kinesis":"http://127.0.0.1:9","dynamodb":""}"#).unwrap();
+    refused("an address that is none").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_is_no_url_is_refused_on_the_command_line_as_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for flag in ["--endpoint", "--kinesis-endpoint", "--dynamodb-endpoint"] {
+        for (url, why) in [
+            ("", "not a URL such as"),
+            ("127.0.0.1:4566", "not a URL such as"),
+            ("localhost:4566", "must start with http:// or https://"),
+            (
+                "http://me:secret@localhost",
+                "must not contain a user and password",
+            ),
+        ] {
+            let args = ["leases", "flights", "--region", "eu-west-1", flag, url];
+            let leases = shardmill(&args, folder.path()).await;
+            let told = text(&leases.stderr);
+            assert_eq!(leases.status.code(), Some(2), "{flag} {url}: {told}");
+            assert!(told.contains(why), "{flag} {url}: {told}");
+        }
+    }
+}
+
 /// A host that knows nothing but its file.
 fn host_of_file(folder: &std::path::Path, config: &str) -> Host {
     host_with(folder, config, &[])

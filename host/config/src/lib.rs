@@ -60,3 +60,4 @@ pub use manifest::Manifest;
 pub use rest::Rest;
 pub use rights::{AwsPlace, Need, Resource, Statement};
 pub use settings::{AwsConfig, HostConfig, HttpConfig, OnRemove, PluginConfig, StreamConfig};
+pub use sinks::check_url;

@@ -271,8 +271,11 @@ fn within_reason(time: Duration) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Checks a URL to send to. The error never shows a URL with a secret in it.
-pub(super) fn check_url(text: &str) -> Result<Url, String> {
+/// Checks a URL to send to, a sink's or an endpoint's.
+///
+/// # Errors
+/// What is wrong with it. Never shows a URL with a secret in it.
+pub fn check_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text)
         .map_err(|error| format!("not a URL such as \"http://127.0.0.1:4566\": {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
