@@ -291,3 +291,32 @@ async fn test_does_not_wait_for_a_plugin_that_may_keep_no_state_or_refuses_its_c
         assert!(!told.contains("nothing was settled for"), "{told}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_file_sizes_is_an_error_as_a_full_disk_and_kills_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("{}\n", "x".repeat(10_000));
+    std::fs::write(folder.path().join("lines"), line.repeat(500)).unwrap();
+    std::fs::create_dir(folder.path().join("plugins")).unwrap();
+    std::fs::write(folder.path().join("plugins/flights.wasm"), guest("flights")).unwrap();
+    // In units of 512 or 1024 bytes: far less than the lines.
+    let limited = "ulimit -f 2000; exec \"$0\" dev --feed lines";
+    let mut host = Command::new("sh")
+        .args(["-c", limited])
+        .arg(binary())
+        .env("HOME", folder.path())
+        .current_dir(folder.path())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(host.stderr.take().unwrap()).lines();
+    // More than once: it tries again.
+    let mut refused = 0;
+    while refused < 3 {
+        let line = log.next_line().await.unwrap();
+        let line = line.expect("it goes on");
+        refused += usize::from(line.contains("kinesis.journal: File too large"));
+    }
+    assert_eq!(host.try_wait().unwrap(), None);
+}
