@@ -43,6 +43,8 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 const TIMEOUT_MAX: Duration = Duration::from_mins(2);
 /// Concurrent requests that an ordinary endpoint handles.
 const CONCURRENCY_DEFAULT: usize = 32;
+/// More connections than a process may usually open.
+const CONCURRENCY_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
@@ -233,7 +235,7 @@ impl HttpFile {
             request_bytes: between(request_bytes, HTTP_REQUEST_MAX).at("request-bytes")?,
             connect_timeout: within_reason(connect_timeout).at("connect-timeout")?,
             timeout: within_reason(timeout).at("timeout")?,
-            concurrency: above_zero(self.concurrency, CONCURRENCY_DEFAULT).at("concurrency")?,
+            concurrency: concurrency(self.concurrency).at("concurrency")?,
         })
     }
 }
@@ -252,6 +254,13 @@ fn check_header(name: &str, source: &HeaderSource) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+fn concurrency(asked: Option<usize>) -> Result<usize, &'static str> {
+    match asked.unwrap_or(CONCURRENCY_DEFAULT) {
+        some if (1..=CONCURRENCY_MAX).contains(&some) => Ok(some),
+        _ => Err("must be from 1 to 10000"),
+    }
 }
 
 fn above_zero(asked: Option<usize>, default: usize) -> Result<usize, &'static str> {
@@ -456,6 +465,26 @@ mod tests {
             assert!(
                 error.contains(expected) && !error.contains("hush"),
                 "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_http_sink_has_one_request_at_once_or_as_many_as_a_process_can_hold() {
+        let of = |concurrency: &str| {
+            let text = format!(
+                "type = \"http\"\nurl = \"http://localhost/\"\nconcurrency = {concurrency}\n"
+            );
+            sink(&text)
+        };
+        for good in ["1", "10000"] {
+            assert!(of(good).is_ok(), "{good}");
+        }
+        for bad in ["0", "10001", "9223372036854775807"] {
+            let told = of(bad).unwrap_err();
+            assert!(
+                told.contains("concurrency: must be from 1 to 10000"),
+                "{told}"
             );
         }
     }
