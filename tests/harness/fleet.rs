@@ -34,6 +34,8 @@ use crate::fake_stream::FakeStream;
 pub struct TokioClock {
     origin: Instant,
     wall_ms: Arc<AtomicU64>,
+    /// How often the time was asked for.
+    reads: Arc<AtomicU64>,
 }
 
 /// Keeps what is flushed; can be broken.
@@ -64,6 +66,8 @@ pub struct TestFleet {
     pub dead_letters: Arc<FakeDeadLetters>,
     /// The hosts' wall clock, in milliseconds since the Unix epoch.
     pub wall_ms: Arc<AtomicU64>,
+    /// How often hosts asked for the time.
+    pub clock_reads: Arc<AtomicU64>,
     /// Settings of hosts started from now on.
     pub options: WorkerOptions,
     /// Set if what is started here is one of several plugins of a host: the host's budget.
@@ -96,12 +100,14 @@ impl Default for TokioClock {
         Self {
             origin: Instant::now(),
             wall_ms: Arc::new(AtomicU64::new(1)),
+            reads: Arc::default(),
         }
     }
 }
 
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         Moment::from_origin(Duration::from_mins(1) + self.origin.elapsed())
     }
 
@@ -202,6 +208,7 @@ impl TestFleet {
             sink: Arc::new(CollectingSink::default()),
             dead_letters: Arc::new(FakeDeadLetters::default()),
             wall_ms: Arc::new(AtomicU64::new(1)),
+            clock_reads: Arc::default(),
             options,
             budget: None,
             shared: None,
@@ -309,6 +316,7 @@ impl TestFleet {
             dead_letters: Arc::clone(&self.dead_letters) as Arc<dyn DeadLetters>,
             clock: Arc::new(TokioClock {
                 wall_ms: Arc::clone(&self.wall_ms),
+                reads: Arc::clone(&self.clock_reads),
                 ..TokioClock::default()
             }),
             budget: budget.share().expect("room for it"),

@@ -108,6 +108,32 @@ async fn put_does_not_try_again_what_trying_cannot_help() {
     );
     assert!(!told.contains("trying again"), "{told}");
 
+    let nobody = "http://127.0.0.1:9";
+    let dead = Command::new(binary())
+        .args([
+            "put",
+            "--region",
+            "us-east-1",
+            "--endpoint",
+            nobody,
+            "lines",
+        ])
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .current_dir(setting.path())
+        .output()
+        .await
+        .unwrap();
+    let told = text(&dead.stderr);
+    assert_eq!(dead.status.code(), Some(1), "{told}");
+    let error = told.lines().last().unwrap_or_default();
+    let expected = format!(
+        "error: gave up after 4 attempts that stored nothing: kinesis is unavailable: kinesis: \
+            cannot be reached: Connection refused (os error 111) at {nobody}; nothing listens \
+            there: check the endpoint, or start what serves it"
+    );
+    assert_eq!(error, expected);
+
     // Nothing is allowed.
     let mut gate = Gate::of(&serde_json::json!({ "Statement": [] }));
     let endpoint = gate.before(setting.stack().kinesis_endpoint()).await;
@@ -264,4 +290,33 @@ async fn test_does_not_wait_for_a_plugin_that_may_keep_no_state_or_refuses_its_c
         // That is what it says when it waited.
         assert!(!told.contains("nothing was settled for"), "{told}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_file_sizes_is_an_error_as_a_full_disk_and_kills_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("{}\n", "x".repeat(10_000));
+    std::fs::write(folder.path().join("lines"), line.repeat(500)).unwrap();
+    std::fs::create_dir(folder.path().join("plugins")).unwrap();
+    std::fs::write(folder.path().join("plugins/flights.wasm"), guest("flights")).unwrap();
+    // In units of 512 or 1024 bytes: far less than the lines.
+    let limited = "ulimit -f 2000; exec \"$0\" dev --feed lines";
+    let mut host = Command::new("sh")
+        .args(["-c", limited])
+        .arg(binary())
+        .env("HOME", folder.path())
+        .current_dir(folder.path())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(host.stderr.take().unwrap()).lines();
+    // More than once: it tries again.
+    let mut refused = 0;
+    while refused < 3 {
+        let line = log.next_line().await.unwrap();
+        let line = line.expect("it goes on");
+        refused += usize::from(line.contains("kinesis.journal: File too large"));
+    }
+    assert_eq!(host.try_wait().unwrap(), None);
 }

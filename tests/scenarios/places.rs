@@ -8,6 +8,7 @@ use harness::process::{Host, binary, eventually, shardmill};
 use harness::setting::Setting;
 use tokio::process::Command;
 
+use crate::doors::page;
 use crate::sinks::{letter, write_letters};
 
 /// Names the embedded stack as a file names AWS.
@@ -126,8 +127,104 @@ async fn check_without_a_configuration_grants_no_plugin_the_hosts_credentials() 
     assert!(checked.status.success(), "{}", text(&checked.stderr));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_of_a_host_refuses_the_files_that_the_host_would_refuse_in_the_words_of_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugins = folder.path().join("plugins");
+    std::fs::create_dir_all(plugins.join("folder.wasm")).unwrap();
+    std::fs::write(folder.path().join("there.wasm"), guest("flights")).unwrap();
+    std::os::unix::fs::symlink("../there.wasm", plugins.join("linked.wasm")).unwrap();
+    let config = "stream = \"orders\"\n[host]\nplugin-bytes-max = 1000\n";
+    std::fs::write(folder.path().join("shardmill.toml"), config).unwrap();
+    std::fs::write(plugins.join("large.wasm"), guest("flights")).unwrap();
+
+    let checked = shardmill(&["run", "--check"], folder.path()).await;
+    let told = text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(64), "{told}");
+    for (file, why) in [
+        ("linked.wasm", "it is a symbolic link; put a regular file"),
+        ("folder.wasm", "it is a directory; put a regular file"),
+        (
+            "large.wasm",
+            "allowed; make it smaller, or raise host.plugin-bytes-max",
+        ),
+    ] {
+        let line = told.lines().find(|line| line.contains(file));
+        let line = line.unwrap_or_else(|| panic!("{file}: {told}"));
+        assert!(line.contains(why), "{line}");
+        if file == "linked.wasm" {
+            let alone = shardmill(&["check", "plugins/linked.wasm"], folder.path()).await;
+            let alone = text(&alone.stderr);
+            let said = line.trim_start_matches("error: ");
+            let said = said.replace(&format!("{}/", folder.path().display()), "");
+            assert!(alone.contains(&said), "{alone}: {said}");
+        }
+    }
+    let listed = shardmill(&["run", "--check", "--json"], folder.path()).await;
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["problems"].as_array().unwrap().len(), 3, "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_in_place_of_a_stacks_addresses_blocks_no_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let file = data.join("endpoints.json");
+    let refused = async |what: &str| {
+        let leases = shardmill(&["leases", "flights", "--local"], folder.path()).await;
+        let told = text(&leases.stderr);
+        assert_eq!(leases.status.code(), Some(1), "{what}: {told}");
+        assert!(
+            told.contains("cannot read data/endpoints.json"),
+            "{what}: {told}"
+        );
+    };
+    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(made.unwrap().success());
+    refused("a pipe that nobody writes to").await;
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+    refused("a file without end").await;
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    refused("a folder").await;
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::write(&file, "").unwrap();
+    refused("nothing").await;
+    std::fs::write(&file, r#"{"kinesis":"http://127.0.0.1:9","dynamodb":""}"#).unwrap();
+    refused("an address that is none").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_is_no_url_is_refused_on_the_command_line_as_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for flag in ["--endpoint", "--kinesis-endpoint", "--dynamodb-endpoint"] {
+        for (url, why) in [
+            ("", "not a URL such as"),
+            ("127.0.0.1:4566", "not a URL such as"),
+            ("localhost:4566", "must start with http:// or https://"),
+            (
+                "http://me:secret@localhost",
+                "must not contain a user and password",
+            ),
+        ] {
+            let args = ["leases", "flights", "--region", "eu-west-1", flag, url];
+            let leases = shardmill(&args, folder.path()).await;
+            let told = text(&leases.stderr);
+            assert_eq!(leases.status.code(), Some(2), "{flag} {url}: {told}");
+            assert!(told.contains(why), "{flag} {url}: {told}");
+        }
+    }
+}
+
 /// A host that knows nothing but its file.
 fn host_of_file(folder: &std::path::Path, config: &str) -> Host {
+    host_with(folder, config, &[])
+}
+
+/// A host that knows its file and these variables.
+fn host_with(folder: &std::path::Path, config: &str, variables: &[(&str, &str)]) -> Host {
     std::fs::create_dir_all(folder.join("plugins")).unwrap();
     std::fs::write(folder.join("shardmill.toml"), config).unwrap();
     let mut command = std::process::Command::new(binary());
@@ -136,7 +233,8 @@ fn host_of_file(folder: &std::path::Path, config: &str) -> Host {
         .env_clear()
         .env("HOME", folder)
         .env("TMPDIR", folder)
-        .env("AWS_EC2_METADATA_DISABLED", "true");
+        .env("AWS_EC2_METADATA_DISABLED", "true")
+        .envs(variables.iter().copied());
     Host::run("host", command, folder)
 }
 
@@ -160,6 +258,36 @@ async fn a_host_without_credentials_says_so_at_its_start_waits_and_ends_as_any_o
     let started = log.lines().position(|line| line.contains("host started"));
     assert!(missing < started.unwrap(), "{log}");
     assert_eq!(host.terminate().await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_asks_for_its_stream_at_its_start_says_what_is_missing_and_goes_on() {
+    let setting = Setting::new(1).await;
+    let place = format!(
+        "stream = \"nowhere\"\n[host]\nadmin = \"127.0.0.1:0\"\n[aws]\nregion = \"us-east-1\"\n\
+         kinesis-endpoint = {:?}\ndynamodb-endpoint = \"http://127.0.0.1:9\"\n",
+        setting.stack().kinesis_endpoint()
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("plugins")).unwrap();
+    std::fs::write(folder.path().join("plugins/flights.wasm"), guest("flights")).unwrap();
+    let credentials = [
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ];
+    let host = host_with(folder.path(), &place, &credentials);
+    for expected in [
+        "there is no such stream: create it, or fix `stream` or the region",
+        "Connection refused (os error 111) at http://127.0.0.1:9; nothing listens there",
+        "the most memory that this host may take",
+    ] {
+        eventually(expected, || host.log().contains(expected)).await;
+    }
+    // It goes on: its pages answer, and it ends as any other.
+    let ready = page(&host.admin_address().await, "/ready").await;
+    assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+    assert!(host.terminate().await.success());
+    setting.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,13 @@
 //! What a fleet costs in DynamoDB units, and that it balances and notices crashes in time at sizes
 //! where most hosts heed.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::NativePlugin;
+use shardmill_core::fleet::WorkerRow;
+use shardmill_core::lease::WorkerId;
 use tokio::time::Instant;
 
 use crate::many::Many;
@@ -33,6 +36,35 @@ async fn the_units_of_a_settled_fleet_grow_with_the_hosts_and_not_with_their_squ
             "{hosts} hosts: {spent:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_asks_once_who_lives_however_many_workers_there_are() {
+    let mut asked = Vec::new();
+    for others in [0, 300] {
+        let fleet = TestFleet::new(1);
+        let host = fleet.start("a", NativePlugin::echo(1));
+        let shown = || {
+            let versions = host.status.snapshot().fleet_versions;
+            versions.values().map(Vec::len).sum::<usize>()
+        };
+        until("it shows what it runs", || shown() == 1).await;
+        fleet.coordinator.change(|rows| {
+            let own = rows.workers[0].clone();
+            rows.workers.extend((0..others).map(|number| WorkerRow {
+                worker: WorkerId::new(&format!("other-{number}")).unwrap(),
+                ..own.clone()
+            }));
+        });
+        until("it shows what all run", || shown() == others + 1).await;
+        let before = fleet.clock_reads.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let reads = fleet.clock_reads.load(Ordering::Relaxed) - before;
+        assert_eq!(shown(), others + 1, "while they live");
+        asked.push(reads);
+    }
+    // Who lives depends on the time, so whoever finds it out for each row asks 300 times a look.
+    assert!(asked[1] < asked[0] + 300, "{asked:?} readings of the clock");
 }
 
 #[tokio::test(start_paused = true)]

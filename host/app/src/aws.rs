@@ -1,16 +1,21 @@
 //! From settings and flags to AWS clients.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use shardmill_aws::AwsClients;
-use shardmill_config::{AwsConfig, Config};
+use shardmill_config::files::read_text;
+use shardmill_config::{AwsConfig, Config, check_url};
 
 use crate::cli::{AwsArgs, PlaceArgs};
 
 /// The region of the embedded stack.
 const LOCAL_REGION: &str = "us-east-1";
+
+/// Two addresses; what is larger is another file.
+const ENDPOINTS_BYTES_MAX: u64 = 64 << 10;
 
 /// What a running embedded stack writes into its data directory.
 #[derive(Debug, Deserialize)]
@@ -44,15 +49,22 @@ pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfi
 /// The embedded stack that runs with this data directory.
 fn local_stack(data: &Path) -> anyhow::Result<AwsConfig> {
     let path = data.join("endpoints.json");
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        bail!(
+    let text = match read_text(&path, ENDPOINTS_BYTES_MAX) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!(
             "no embedded stack runs with data directory {}: start `shardmill dev` first, or name \
                 its data directory, --local=DATA",
             data.display()
-        );
+        ),
+        Err(error) => bail!("cannot read {}: {error}", path.display()),
     };
     let endpoints: Endpoints =
         serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))?;
+    for endpoint in [&endpoints.kinesis, &endpoints.dynamodb] {
+        if let Err(problem) = check_url(endpoint) {
+            bail!("cannot read {}: {endpoint:?} is {problem}", path.display());
+        }
+    }
     Ok(at_endpoints(endpoints.kinesis, endpoints.dynamodb))
 }
 

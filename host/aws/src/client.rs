@@ -1,7 +1,6 @@
 //! SDK clients from the ordinary AWS chain, with our transport, time limits and optional endpoints.
 //!
-//! The only place that builds clients. TLS is rustls over ring: the SDK's default would bring a C
-//! library that needs cmake to build.
+//! The only place that builds clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,8 +8,6 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
-use aws_smithy_http_client::{Builder, tls};
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_core::lease::TableDeadlines;
@@ -18,6 +15,7 @@ use shardmill_core::lease::TableDeadlines;
 use crate::dynamodb::meter::Meter;
 use crate::kinesis::{Wire, WireSetting};
 use crate::sdk_error;
+use crate::transport::http_client;
 
 /// Longer than any healthy TCP and TLS handshake, much shorter than a lease.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -159,15 +157,6 @@ pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
         ));
     }
     clients_from(&loader.load().await, options)
-}
-
-/// A transport with separate connections. Cheap: certificates are read once a process.
-pub(crate) fn http_client() -> SharedHttpClient {
-    Builder::new()
-        .tls_provider(tls::Provider::Rustls(
-            tls::rustls_provider::CryptoMode::Ring,
-        ))
-        .build_https()
 }
 
 /// Makes the clients over a chain that is read already: its transport, time and credentials, our

@@ -11,6 +11,7 @@ pub mod kinesis;
 pub mod metrics;
 pub mod operations;
 mod sdk_error;
+mod transport;
 #[cfg(test)]
 mod transport_double;
 #[cfg(test)]

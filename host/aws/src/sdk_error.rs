@@ -19,22 +19,10 @@ const FIXES: [(&str, &str); 10] = [
         "invalid uri",
         "write the endpoint as a URL, such as \"http://127.0.0.1:4566\"",
     ),
-    (
-        "connection refused",
-        "nothing listens there: check the endpoint, or start what serves it",
-    ),
-    (
-        "lookup address",
-        "the name does not resolve: check the region, the endpoint and the DNS",
-    ),
-    (
-        "dns error",
-        "the name does not resolve: check the region, the endpoint and the DNS",
-    ),
-    (
-        "certificate",
-        "check the endpoint and the certificates that this machine trusts",
-    ),
+    ("connection refused", NOTHING_LISTENS),
+    ("lookup address", DOES_NOT_RESOLVE),
+    ("dns error", DOES_NOT_RESOLVE),
+    ("certificate", DISTRUSTED),
     (
         "timed out",
         "check that the endpoint can be reached from here",
@@ -44,6 +32,21 @@ const FIXES: [(&str, &str); 10] = [
 /// What to do where there are no credentials.
 pub(crate) const GIVE_CREDENTIALS: &str = "set AWS_PROFILE to a profile that has them, or \
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role gives them";
+
+/// What to do where a connection is refused.
+const NOTHING_LISTENS: &str = "nothing listens there: check the endpoint, or start what serves it";
+/// What to do where a name has no address.
+const DOES_NOT_RESOLVE: &str =
+    "the name does not resolve: check the region, the endpoint and the DNS";
+/// What to do where a certificate is not trusted.
+const DISTRUSTED: &str = "check the endpoint and the certificates that this machine trusts";
+
+/// Whether the one line `message` says that nothing is at the endpoint that could answer: probably
+/// it is not the address that was meant.
+pub(crate) fn is_of_an_endpoint_that_is_none(message: &str) -> bool {
+    let signs = [NOTHING_LISTENS, DOES_NOT_RESOLVE, DISTRUSTED];
+    signs.iter().any(|sign| message.contains(sign))
+}
 
 /// What to do about errors that services answer with.
 const FIXES_BY_CODE: [(&[&str], &str); 2] = [
@@ -223,12 +226,14 @@ mod tests {
             .local_addr()
             .unwrap()
             .port();
+        let address = format!(" at http://127.0.0.1:{port};");
         for (endpoint, expected) in [
             (
                 format!("http://127.0.0.1:{port}"),
                 vec![
                     "cannot be reached",
                     "Connection refused",
+                    &address,
                     "nothing listens there",
                 ],
             ),

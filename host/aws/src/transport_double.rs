@@ -1,6 +1,7 @@
 //! A transport that answers from a script, for errors that no emulator gives.
 
 use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_config::{Region, SdkConfig};
@@ -23,7 +24,7 @@ use crate::{AwsClients, AwsOptions, clients_from};
 /// A status and a body.
 type Reply = (u16, Vec<u8>);
 
-/// Replies in order; when none is left, connections are cut.
+/// Replies in order; when none is left, connections are cut, or refused.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TransportDouble {
     replies: Arc<Mutex<VecDeque<Reply>>>,
@@ -31,6 +32,7 @@ pub(crate) struct TransportDouble {
     signed_at: Arc<Mutex<Vec<String>>>,
     /// Of every reply.
     header: Option<(&'static str, String)>,
+    refuses_at_last: bool,
 }
 
 impl TransportDouble {
@@ -48,6 +50,14 @@ impl TransportDouble {
     pub(crate) fn with_header(self, name: &'static str, value: impl Into<String>) -> Self {
         Self {
             header: Some((name, value.into())),
+            ..self
+        }
+    }
+
+    /// Refuses connections once no reply is left.
+    pub(crate) fn then_refusing(self) -> Self {
+        Self {
+            refuses_at_last: true,
             ..self
         }
     }
@@ -94,7 +104,15 @@ impl TransportDouble {
 
     fn next_reply(&self) -> Result<HttpResponse, ConnectorError> {
         let cut = || ConnectorError::io("the connection was cut".into());
-        let (status, body) = locked(&self.replies).pop_front().ok_or_else(cut)?;
+        let refused = || ConnectorError::io(io::Error::from(ErrorKind::ConnectionRefused).into());
+        let next = locked(&self.replies).pop_front();
+        let Some((status, body)) = next else {
+            return Err(if self.refuses_at_last {
+                refused()
+            } else {
+                cut()
+            });
+        };
         let status = StatusCode::try_from(status).map_err(|_| cut())?;
         let mut response = HttpResponse::new(status, SdkBody::from(body));
         if let Some((name, value)) = &self.header {

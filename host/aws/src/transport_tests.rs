@@ -179,6 +179,30 @@ async fn a_writer_that_gets_nowhere_gives_up_and_says_what_was_stored() {
 }
 
 #[tokio::test]
+async fn a_writer_gives_up_soon_where_nothing_listens_but_not_on_what_has_answered_before() {
+    let nowhere = TransportDouble::new([]).then_refusing();
+    let error = writer(&nowhere)
+        .put_all(entries(&["a"]), |_, _| {})
+        .await
+        .unwrap_err();
+    assert_eq!((error.attempts, nowhere.requests().len()), (4, 4));
+    assert!(
+        error.to_string().ends_with("or start what serves it"),
+        "{error}"
+    );
+
+    let stored = r#"{"Records":[{"ShardId":"s-1","SequenceNumber":"1"}]}"#;
+    let throttled = r#"{"__type":"ThrottlingException"}"#;
+    for (status, answer) in [(200, stored), (400, throttled)] {
+        let gone = TransportDouble::new([(status, answer)]).then_refusing();
+        let writer = writer(&gone);
+        let _ = writer.put_all(entries(&["a"]), |_, _| {}).await;
+        let put = writer.clone().put_all(entries(&["b"]), |_, _| {}).await;
+        assert_eq!(put.unwrap_err().attempts, 20, "after {answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_lost_race_gives_the_row_that_won() {
     let failed = r#"{"__type":"ConditionalCheckFailedException","message":"The conditional request failed",
         "Item":{"leaseKey":{"S":"s-1"},"leaseOwner":{"S":"other"},"leaseCounter":{"N":"5"},

@@ -6,20 +6,27 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_wasm::CompileLimits;
 
+use super::duration;
 use super::problem::Problem;
+use super::size;
 use super::units::to_usize;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct CompileFile {
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     wall: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     cpu: Option<Duration>,
+    #[serde(default, deserialize_with = "size::optional")]
     memory: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size::optional")]
     code: Option<ByteSize>,
     threads: Option<usize>,
 }
+
+/// That many start within the default address space; 65,536 do not.
+const THREADS_MAX: usize = 256;
 
 impl CompileFile {
     pub(super) fn check(self) -> Result<CompileLimits, Problem> {
@@ -54,8 +61,8 @@ fn unusable(limits: &CompileLimits) -> Option<(&'static str, &'static str)> {
         let message = "must be at least 256MiB: the compiler does not start with less";
         return Some(("compile.memory", message));
     }
-    if limits.threads == 0 {
-        return Some(("compile.threads", ABOVE_ZERO));
+    if !(1..=THREADS_MAX).contains(&limits.threads) {
+        return Some(("compile.threads", "must be from 1 to 256"));
     }
     if limits.code_bytes == 0 {
         return Some(("compile.code", ABOVE_ZERO));
@@ -98,7 +105,14 @@ mod tests {
                 "memory = \"64MiB\"",
                 "line 2: compile.memory: must be at least 256MiB",
             ),
-            ("threads = 0", "line 2: compile.threads: must be above zero"),
+            (
+                "threads = 0",
+                "line 2: compile.threads: must be from 1 to 256",
+            ),
+            (
+                "threads = 257",
+                "line 2: compile.threads: must be from 1 to 256",
+            ),
             ("code = \"0B\"", "line 2: compile.code: must be above zero"),
             ("time = \"1s\"", "unknown field `time`"),
         ] {

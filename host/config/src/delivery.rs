@@ -8,15 +8,18 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_worker::BatchLimits;
 
+use super::duration;
 use super::problem::Problem;
+use super::size;
 use super::units::to_usize;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct BatchFile {
     pub(super) records: Option<usize>,
+    #[serde(default, deserialize_with = "size::optional")]
     bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     pub(super) window: Option<Duration>,
 }
 
@@ -24,17 +27,18 @@ pub(super) struct BatchFile {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct CheckpointFile {
     records: Option<u64>,
+    #[serde(default, deserialize_with = "size::optional")]
     bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     pub(super) age: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct RetryFile {
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     base: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     cap: Option<Duration>,
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order, PolicyProblem};
 use shardmill_sinks::SinkOptions;
 
+use super::duration;
 use super::problem::{At, Problem};
 use super::sinks::refuse_unknown_sink;
 
@@ -16,7 +17,7 @@ pub(super) struct FailureFile {
     attempts: Option<u32>,
     unavailable_attempts: Option<u32>,
     misconfigured_attempts: Option<u32>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     max_age: Option<Duration>,
     bisect: Option<bool>,
     on_exhausted: Option<OnExhausted>,

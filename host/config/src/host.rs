@@ -9,9 +9,11 @@ use serde::Deserialize;
 use shardmill_core::plugin::{GuestLimits, SecretSource};
 
 use super::cache::CachePlace;
+use super::duration;
 use super::problem::{At, Problem};
 use super::section;
 use super::settings::{HostConfig, OnRemove};
+use super::size;
 use super::units::to_usize;
 use crate::machine::memory_bytes;
 
@@ -22,9 +24,11 @@ const PLUGINS_MAX: usize = 100;
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct HostFile {
+    #[serde(default, deserialize_with = "size::optional")]
     buffer: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size::optional")]
     instances_memory: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
     #[serde(default, deserialize_with = "section::optional")]
@@ -36,9 +40,10 @@ pub(super) struct HostFile {
     cache: Option<PathBuf>,
     #[serde(default)]
     on_remove: OnRemove,
+    #[serde(default, deserialize_with = "size::optional")]
     plugin_bytes_max: Option<ByteSize>,
     plugins_max: Option<usize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     rescan_every: Option<Duration>,
 }
 

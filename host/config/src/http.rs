@@ -6,8 +6,10 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, Network};
 
+use super::duration;
 use super::problem::{At, Problem};
 use super::settings::HttpConfig;
+use super::size;
 use super::units::to_usize;
 
 /// Headers that the HTTP implementation reads at most.
@@ -30,17 +32,20 @@ const IN_FLIGHT_TOTAL_MAX: usize = 16_384;
 pub(super) struct HttpRequestsFile {
     #[serde(default)]
     allow_private: Vec<String>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     connect_timeout: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     first_byte_timeout: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     between_bytes_timeout: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     timeout: Option<Duration>,
+    #[serde(default, deserialize_with = "size::optional")]
     request_bytes: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size::optional")]
     response_bytes: Option<ByteSize>,
     headers: Option<usize>,
+    #[serde(default, deserialize_with = "size::optional")]
     header_bytes: Option<ByteSize>,
     requests_in_flight: Option<usize>,
     requests_in_flight_total: Option<usize>,

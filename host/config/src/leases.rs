@@ -6,29 +6,30 @@ use serde::Deserialize;
 use shardmill_core::plan::Balance;
 use shardmill_worker::LeaseOptions;
 
+use super::duration;
 use super::problem::Problem;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct LeasesFile {
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     duration: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     renew_every: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     scan_every: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     shard_sync_every: Option<Duration>,
     max: Option<usize>,
     #[serde(default)]
     balance: BalanceWord,
     #[serde(default)]
     shared_with_kcl: bool,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     read_deadline: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     plugin_deadline: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     checkpoint_deadline: Option<Duration>,
 }
 

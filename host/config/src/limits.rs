@@ -10,8 +10,10 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use shardmill_core::plugin::GuestLimits;
 
+use super::duration::Bounded;
 use super::problem::{Problem, Under};
 use super::section;
+use super::size;
 
 /// The most that a manifest may ask for by default; inclusive. Memory is what JavaScript and Python
 /// need with room; a minute is still far below `leases.plugin-deadline`; the rest is a multiple of
@@ -277,12 +279,12 @@ impl Row {
     /// Reads the value of its key.
     fn read<'de, A: MapAccess<'de>>(&self, map: &mut A) -> Result<Amount, A::Error> {
         Ok(match (self.bound)(&mut GuestLimits::default()) {
-            Bound::Bytes(_) => map.next_value::<ByteSize>()?.as_u64(),
+            Bound::Bytes(_) => map.next_value::<size::Bounded>()?.0.as_u64(),
             Bound::Count(_) => map.next_value::<usize>()? as Amount,
             Bound::Lines(_) => map.next_value::<u32>()?.into(),
             Bound::Time(_) => {
-                let time: humantime_serde::Serde<Duration> = map.next_value()?;
-                nanoseconds(time.into_inner())
+                let time: Bounded = map.next_value()?;
+                nanoseconds(time.0)
             }
         })
     }

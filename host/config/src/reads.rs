@@ -6,8 +6,10 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_worker::ReadLimits;
 
+use super::duration;
 use super::problem::Problem;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
+use super::size;
 
 /// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by
 /// default.
@@ -17,11 +19,12 @@ const IDLE_MAX_TIMES: u32 = 8;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct ReadsFile {
     calls_per_second: Option<f64>,
+    #[serde(default, deserialize_with = "size::optional")]
     bytes_per_second: Option<ByteSize>,
     records_per_call: Option<u32>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     idle_every: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     idle_max: Option<Duration>,
     #[serde(default)]
     retrieval: RetrievalMode,

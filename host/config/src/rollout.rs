@@ -6,7 +6,9 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
 
+use super::duration;
 use super::problem::Problem;
+use super::size;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -14,17 +16,18 @@ pub(super) struct RolloutFile {
     enabled: Option<bool>,
     canary_records: Option<u64>,
     canary_batches: Option<u64>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     canary_for: Option<Duration>,
     time_factor: Option<f64>,
     memory_factor: Option<f64>,
+    #[serde(default, deserialize_with = "size::optional")]
     memory_allowance: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     probation: Option<Duration>,
     share: Option<f64>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     share_wait: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     quarantine_for: Option<Duration>,
 }
 

@@ -14,7 +14,9 @@ use shardmill_sinks::{
     SinkOptions,
 };
 
+use super::duration;
 use super::problem::{At, Problem, Under};
+use super::size;
 use super::units::to_usize;
 
 /// Smallest limit that can be set for a request or a record: a part of a dead letter needs half of
@@ -41,6 +43,8 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 const TIMEOUT_MAX: Duration = Duration::from_mins(2);
 /// Concurrent requests that an ordinary endpoint handles.
 const CONCURRENCY_DEFAULT: usize = 32;
+/// More connections than a process may usually open.
+const CONCURRENCY_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
@@ -52,6 +56,7 @@ pub(super) enum SinkFile {
     #[serde(rename_all = "kebab-case")]
     File {
         path: PathBuf,
+        #[serde(default, deserialize_with = "size::optional")]
         rotate_bytes: Option<ByteSize>,
         #[serde(default)]
         format: LineFormat,
@@ -69,7 +74,9 @@ pub(super) struct KinesisFile {
     endpoint: Option<String>,
     #[serde(default)]
     order: KeyOrder,
+    #[serde(default, deserialize_with = "size::optional")]
     record_bytes: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size::optional")]
     request_bytes: Option<ByteSize>,
 }
 
@@ -84,10 +91,11 @@ pub(super) struct HttpFile {
     #[serde(default)]
     body: BodyFormat,
     records: Option<usize>,
+    #[serde(default, deserialize_with = "size::optional")]
     request_bytes: Option<ByteSize>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     connect_timeout: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
+    #[serde(default, deserialize_with = "duration::optional")]
     timeout: Option<Duration>,
     concurrency: Option<usize>,
 }
@@ -227,7 +235,7 @@ impl HttpFile {
             request_bytes: between(request_bytes, HTTP_REQUEST_MAX).at("request-bytes")?,
             connect_timeout: within_reason(connect_timeout).at("connect-timeout")?,
             timeout: within_reason(timeout).at("timeout")?,
-            concurrency: above_zero(self.concurrency, CONCURRENCY_DEFAULT).at("concurrency")?,
+            concurrency: concurrency(self.concurrency).at("concurrency")?,
         })
     }
 }
@@ -248,6 +256,13 @@ fn check_header(name: &str, source: &HeaderSource) -> Result<(), String> {
     Ok(())
 }
 
+fn concurrency(asked: Option<usize>) -> Result<usize, &'static str> {
+    match asked.unwrap_or(CONCURRENCY_DEFAULT) {
+        some if (1..=CONCURRENCY_MAX).contains(&some) => Ok(some),
+        _ => Err("must be from 1 to 10000"),
+    }
+}
+
 fn above_zero(asked: Option<usize>, default: usize) -> Result<usize, &'static str> {
     match asked {
         Some(0) => Err("must be above zero"),
@@ -265,8 +280,11 @@ fn within_reason(time: Duration) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Checks a URL to send to. The error never shows a URL with a secret in it.
-pub(super) fn check_url(text: &str) -> Result<Url, String> {
+/// Checks a URL to send to, a sink's or an endpoint's.
+///
+/// # Errors
+/// What is wrong with it. Never shows a URL with a secret in it.
+pub fn check_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text)
         .map_err(|error| format!("not a URL such as \"http://127.0.0.1:4566\": {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -447,6 +465,26 @@ mod tests {
             assert!(
                 error.contains(expected) && !error.contains("hush"),
                 "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_http_sink_has_one_request_at_once_or_as_many_as_a_process_can_hold() {
+        let of = |concurrency: &str| {
+            let text = format!(
+                "type = \"http\"\nurl = \"http://localhost/\"\nconcurrency = {concurrency}\n"
+            );
+            sink(&text)
+        };
+        for good in ["1", "10000"] {
+            assert!(of(good).is_ok(), "{good}");
+        }
+        for bad in ["0", "10001", "9223372036854775807"] {
+            let told = of(bad).unwrap_err();
+            assert!(
+                told.contains("concurrency: must be from 1 to 10000"),
+                "{told}"
             );
         }
     }

@@ -1,5 +1,6 @@
 //! Signals: the first asks for a drain, the second exits at once.
 
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,9 @@ impl Signals {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hang_up = signal(SignalKind::hangup())?;
+        // It kills a process that nobody else listens in. A write beyond the limit of file sizes
+        // then fails, and is shown and tried again as on a full disk.
+        drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?);
         let stop = CancellationToken::new();
         let asked = stop.clone();
         let mut listener = JoinSet::new();

@@ -13,6 +13,7 @@ pub use input::{InputError, Item, LetterInput};
 #[cfg(test)]
 pub(crate) use join::Joiner;
 pub use join::{Incomplete, JoinError};
+pub use room::ROOM_BYTES;
 pub(crate) use room::Rooms;
 pub use source::{input_name, open_input};
 pub(crate) use storing::{LetterTarget, Storing};

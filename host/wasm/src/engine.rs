@@ -16,7 +16,7 @@ pub use metering::Metering;
 pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
 
 /// Stack of a guest, in bytes; wasmtime's default. Deeper recursion traps.
-pub(crate) const STACK_BYTES: usize = 512 << 10;
+pub const STACK_BYTES: usize = 512 << 10;
 
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]

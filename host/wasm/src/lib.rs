@@ -48,7 +48,7 @@ pub mod wall;
 
 pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, CompilerProgram};
 pub use engine::code_cache::{beside_cache, try_cache};
-pub use engine::{EngineError, Metering};
+pub use engine::{EngineError, Metering, STACK_BYTES};
 pub use http::{Endpoint, HttpOptions};
 pub use load::{
     BytesKind, Integrity, IntegrityError, IntegrityRules, InvalidKey, LoadError, PublicKey,

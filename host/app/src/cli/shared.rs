@@ -27,13 +27,13 @@ pub(crate) struct AwsArgs {
     #[arg(long)]
     pub(crate) region: Option<String>,
     /// The address of both services, such as an emulator's.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = values::endpoint)]
     pub(crate) endpoint: Option<String>,
     /// The address of Kinesis.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = values::endpoint)]
     pub(crate) kinesis_endpoint: Option<String>,
     /// The address of DynamoDB.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = values::endpoint)]
     pub(crate) dynamodb_endpoint: Option<String>,
     /// Use the embedded stack of a running `shardmill dev` with this --data directory; `--local` is
     /// short for `--local=data`.

@@ -12,6 +12,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; a duration is written such as 500ms, 10s or 5m"))
 }
 
+/// A service's URL.
+pub(super) fn endpoint(text: &str) -> Result<String, String> {
+    shardmill_config::check_url(text).map(|_| text.to_owned())
+}
+
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let example = "an address is written as IP:PORT, such as 127.0.0.1:9090 or [::1]:9090; names \
         are not accepted";

@@ -4,11 +4,12 @@ mod check;
 mod probe;
 
 use anyhow::Context;
+use indicatif::HumanBytes;
 use shardmill_aws::AwsClients;
 use shardmill_config::Config;
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::Utc;
-use shardmill_serve::{BootClock, Host, Measurements, Signals};
+use shardmill_serve::{BootClock, Host, Measurements, MemorySum, Signals};
 use tokio::task::JoinSet;
 
 use self::check::check;
@@ -66,6 +67,25 @@ fn log_start(config: &Config, host: &Host) {
         plugins = %config.plugins.display(),
         admin,
         "host started"
+    );
+    log_memory(config);
+}
+
+/// What this host takes of the machine at most, so that an operator can compare it with what it may.
+fn log_memory(config: &Config) {
+    let plugins = config.plugins_to_serve().len();
+    let most = MemorySum::of(config, plugins);
+    let bytes = |bytes: usize| HumanBytes(bytes as u64).to_string();
+    tracing::info!(
+        total = bytes(most.total()),
+        instances = bytes(most.instances),
+        buffer = bytes(most.buffer),
+        http = bytes(most.http),
+        letters = bytes(most.letters),
+        calls = bytes(most.calls),
+        process = bytes(most.process),
+        plugins,
+        "the most memory that this host may take, beside compiled code"
     );
 }
 

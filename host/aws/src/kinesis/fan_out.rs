@@ -18,7 +18,7 @@ use super::errors::subscribe_error;
 use super::start::Start;
 use super::subscription::KinesisSubscription;
 use super::wire::{self, Inbox, Wire};
-use crate::client::http_client;
+use crate::transport::http_client;
 
 /// Consumers of one page (AWS limit: 100); a stream has 20, or 50 by agreement.
 const PAGE_CONSUMERS: i32 = 100;

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
@@ -15,7 +17,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
 
-use crate::sdk_error::GIVE_CREDENTIALS;
+use crate::sdk_error::{GIVE_CREDENTIALS, is_of_an_endpoint_that_is_none};
 
 use super::putter::{PutEntry, PutOutcome, PutTarget, Putter};
 use super::wire::Wire;
@@ -27,6 +29,9 @@ const BATCH_RECORDS_MAX: usize = 500;
 const BATCH_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Attempts in a row that stored nothing, before the caller gets an error: about three minutes.
 const FRUITLESS_ATTEMPTS_MAX: u32 = 20;
+/// The same where nothing has answered yet and nothing can: some seconds, for an emulator that is
+/// about to start.
+const UNANSWERED_ATTEMPTS_MAX: u32 = 4;
 /// A shard's budget is counted by the second, so a first wait near a tenth of that and a cap of
 /// some seconds fit.
 const BACKOFF: Backoff = match Backoff::new(Duration::from_millis(100), Duration::from_secs(10)) {
@@ -79,6 +84,9 @@ impl fmt::Display for PutError {
 pub struct StreamWriter {
     putter: Putter,
     backoff: Backoff,
+    /// Whether Kinesis has answered a request, of this writer or a clone: then it is there, and comes
+    /// back after an outage.
+    was_answered: Arc<AtomicBool>,
 }
 
 impl StreamWriter {
@@ -92,6 +100,7 @@ impl StreamWriter {
         Self {
             putter: Putter::new(client, target),
             backoff: BACKOFF,
+            was_answered: Arc::default(),
         }
     }
 
@@ -145,7 +154,8 @@ impl StreamWriter {
                 Err(cause) => cause,
             };
             fruitless = if batch.len() < sent { 0 } else { fruitless + 1 };
-            if fruitless >= FRUITLESS_ATTEMPTS_MAX || is_lasting(&cause) {
+            let attempts_max = self.attempts_max(&cause);
+            if fruitless >= attempts_max {
                 return Err(PutError {
                     stored: report.clone(),
                     attempts: fruitless,
@@ -154,10 +164,30 @@ impl StreamWriter {
             }
             // Half as often each time: the reason is shown, and a log is not flooded.
             if fruitless.is_power_of_two() {
-                tracing::warn!(reason = %cause, attempt = fruitless, of = FRUITLESS_ATTEMPTS_MAX, "nothing was stored, trying again");
+                tracing::warn!(reason = %cause, attempt = fruitless, of = attempts_max, "nothing was stored, trying again");
             }
             report.retries += batch.len() as u64;
             tokio::time::sleep(self.backoff.delay(fruitless.max(1), fastrand::f64())).await;
+        }
+    }
+
+    /// How many attempts in a row may store nothing, by what the last of them ran into.
+    fn attempts_max(&self, cause: &ReadError) -> u32 {
+        match cause {
+            ReadError::Refused { .. }
+            | ReadError::KeyUnusable { .. }
+            | ReadError::NotFound { .. } => 1,
+            // A running command does not get credentials later.
+            ReadError::Unavailable { message } if message.contains(GIVE_CREDENTIALS) => 1,
+            ReadError::Unavailable { message }
+                if is_of_an_endpoint_that_is_none(message)
+                    && !self.was_answered.load(Ordering::Relaxed) =>
+            {
+                UNANSWERED_ATTEMPTS_MAX
+            }
+            ReadError::Throttled { .. }
+            | ReadError::Unavailable { .. }
+            | ReadError::ExpiredIterator => FRUITLESS_ATTEMPTS_MAX,
         }
     }
 
@@ -168,7 +198,11 @@ impl StreamWriter {
         batch: Vec<PutEntry>,
         report: &mut PutReport,
     ) -> Result<Option<RefusedPart>, ReadError> {
-        let outcomes = self.putter.put(&batch).await?;
+        let put = self.putter.put(&batch).await;
+        if !put.as_ref().is_err_and(is_unanswered) {
+            self.was_answered.store(true, Ordering::Relaxed);
+        }
+        let outcomes = put?;
         let mut refused = Vec::new();
         let mut last_message = String::new();
         for (entry, outcome) in batch.into_iter().zip(outcomes) {
@@ -196,16 +230,9 @@ impl StreamWriter {
     }
 }
 
-/// Whether trying again within minutes cannot help.
-fn is_lasting(cause: &ReadError) -> bool {
-    match cause {
-        ReadError::Refused { .. } | ReadError::KeyUnusable { .. } | ReadError::NotFound { .. } => {
-            true
-        }
-        // A running command does not get credentials later.
-        ReadError::Unavailable { message } => message.contains(GIVE_CREDENTIALS),
-        ReadError::Throttled { .. } | ReadError::ExpiredIterator => false,
-    }
+/// Whether Kinesis may not have got the request.
+fn is_unanswered(cause: &ReadError) -> bool {
+    matches!(cause, ReadError::Unavailable { .. })
 }
 
 /// The entries of a batch that Kinesis refused, and why it refused the last of them.

@@ -268,7 +268,7 @@ const WORDS_OF_RUST: [&str; 16] = [
 ];
 
 /// Names in the file and of services, which look like types.
-const OTHER_NAMES: [&str; 5] = ["KiB", "MiB", "GiB", "GetRecords", "DynamoDB"];
+const OTHER_NAMES: [&str; 6] = ["KiB", "MiB", "GiB", "PiB", "GetRecords", "DynamoDB"];
 
 type KeyPath = Vec<String>;
 
@@ -400,4 +400,36 @@ fn every_key_that_a_section_may_have_is_tried() {
         }
     }
     assert!(known > 150, "{known}");
+}
+
+/// How many settings whose sample value `is_one` refuse each of these values, with `refusal`.
+fn refusing(is_one: impl Fn(&str) -> bool, values: [&str; 3], refusal: &str) -> usize {
+    let mut refusing = 0;
+    for path in paths(&table(EVERY_KEY)) {
+        let (last, sections) = path.split_last().unwrap();
+        let mut table = table(EVERY_KEY);
+        let sample = section(&mut table, sections).and_then(|section| section.get(last));
+        let sample = sample.and_then(Value::as_str).unwrap_or_default();
+        if is_one(sample) {
+            for value in values {
+                let told = problems_with(&path, Value::from(value)).join(" ");
+                assert!(told.contains(refusal), "{path:?} = {value}: {told}");
+            }
+            refusing += 1;
+        }
+    }
+    refusing
+}
+
+#[test]
+fn no_duration_or_size_is_so_large_that_the_host_cannot_count_with_it() {
+    let is_duration = |sample: &str| humantime::parse_duration(sample).is_ok();
+    let long = ["36501 days", "584542046090 years", "18446744073709551615 s"];
+    let durations = refusing(is_duration, long, "a duration is at most 100 years");
+    assert!(durations > 25, "{durations}");
+
+    let is_size = |sample: &str| sample.ends_with("iB");
+    let large = ["1025 TiB", "16777215 TiB", "18446744073709551615"];
+    let sizes = refusing(is_size, large, "a size is at most 1PiB");
+    assert!(sizes > 15, "{sizes}");
 }

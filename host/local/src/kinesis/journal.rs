@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::entry::Entry;
@@ -116,6 +116,7 @@ impl Journal {
         if self.is_broken {
             return Err(io::Error::other("an earlier write to the journal failed"));
         }
+        self.refuse_if_deleted()?;
         let bytes = encode(entries)?;
         match self.file.write_all(&bytes) {
             Ok(()) => {
@@ -127,6 +128,20 @@ impl Journal {
                 Err(self.not_written(&error))
             }
         }
+    }
+
+    /// What is written to a deleted file is gone at the next start.
+    fn refuse_if_deleted(&self) -> io::Result<()> {
+        if self.file.metadata()?.nlink() > 0 {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "{}: the file was deleted, so nothing more can be kept; start again",
+                self.path.display()
+            ),
+        ))
     }
 
     /// The error with the file, and how to fix what a person can.

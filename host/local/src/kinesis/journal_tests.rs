@@ -101,3 +101,23 @@ fn a_disk_that_is_full_is_told_with_the_file_and_what_to_do() {
             elsewhere with --data"
     );
 }
+
+#[test]
+fn nothing_is_kept_in_a_file_that_was_deleted_and_what_is_kept_moves_with_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    fs::create_dir(&old).unwrap();
+    let mut journal = Journal::open(&old.join("journal"), |_, _| {}).unwrap();
+    fs::rename(&old, &new).unwrap();
+    journal
+        .append(&[Entry::StreamDeleted("a".to_owned())])
+        .unwrap();
+    assert_eq!(read(&new.join("journal")).unwrap(), ["a"]);
+    fs::remove_dir_all(&new).unwrap();
+    let written = journal.append(&[Entry::StreamDeleted("b".to_owned())]);
+    let told = written.unwrap_err().to_string();
+    assert!(
+        told.ends_with("the file was deleted, so nothing more can be kept; start again"),
+        "{told}"
+    );
+}

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use shardmill_core::plugin::SecretSource;
@@ -57,12 +58,17 @@ impl Door {
     }
 
     /// Why a request is refused, if it is.
-    fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
-        let host = headers
-            .get(header::HOST)
-            .and_then(|host| host.to_str().ok())
-            .unwrap_or_default();
-        if !self.knows(host) {
+    fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let host = hosts.next();
+        let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+        if hosts.next().is_some() {
+            let message = "a request has one header `host`\n";
+            return Some((StatusCode::BAD_REQUEST, message));
+        }
+        // A request to a proxy names the host in its URL, too.
+        let named = uri.authority().map_or(host, Authority::as_str);
+        if !self.knows(host) || !self.knows(named) {
             let message =
                 "unknown host name: use the address, or add the name to host.admin-names\n";
             return Some((StatusCode::MISDIRECTED_REQUEST, message));
@@ -76,10 +82,12 @@ impl Door {
             ));
         }
         match &self.token {
-            Some(token) if !FOR_EVERYBODY.contains(&path) && !shows(headers, token) => Some((
-                StatusCode::UNAUTHORIZED,
-                "send the header `authorization: Bearer TOKEN`, see host.admin-token\n",
-            )),
+            Some(token) if !FOR_EVERYBODY.contains(&uri.path()) && !shows(headers, token) => {
+                Some((
+                    StatusCode::UNAUTHORIZED,
+                    "send the header `authorization: Bearer TOKEN`, see host.admin-token\n",
+                ))
+            }
             Some(_) | None => None,
         }
     }
@@ -100,7 +108,7 @@ impl Door {
 
 /// The middleware.
 pub(super) async fn let_in(State(door): State<Door>, request: Request, next: Next) -> Response {
-    match door.refusal(request.uri().path(), request.headers()) {
+    match door.refusal(request.uri(), request.headers()) {
         Some((StatusCode::UNAUTHORIZED, message)) => (
             StatusCode::UNAUTHORIZED,
             [(header::WWW_AUTHENTICATE, "Bearer")],
@@ -177,14 +185,15 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef";
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let parsed = pairs
-            .iter()
-            .map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()));
-        parsed.collect()
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
     }
 
     fn answer(door: &Door, path: &str, pairs: &[(&'static str, &str)]) -> Option<u16> {
-        door.refusal(path, &headers(pairs))
+        door.refusal(&path.parse().unwrap(), &headers(pairs))
             .map(|(status, _)| status.as_u16())
     }
 
@@ -230,6 +239,13 @@ mod tests {
             Some(421),
             "and a request without a name neither"
         );
+        let local = ("host", "localhost");
+        let twice = [local, ("host", "attacker.example")];
+        assert_eq!(answer(&door, "/live", &twice), Some(400));
+        let elsewhere = "http://attacker.example/status";
+        assert_eq!(answer(&door, elsewhere, &[local]), Some(421));
+        let here = "http://127.0.0.1:9090/status";
+        assert_eq!(answer(&door, here, &[local]), None);
     }
 
     #[test]

@@ -19,6 +19,8 @@ const GROWTH: usize = 6;
 /// requests by default, 32, so that waiting for room slows no target down. Each plugin has its own
 /// room, so that a slow target delays only the plugin that uses it.
 const ROOM_KIB: u32 = 48 << 10;
+/// Bytes that the letters of one plugin may take at once.
+pub const ROOM_BYTES: usize = (ROOM_KIB as usize) << 10;
 
 /// How long a shard waits before its caller gets an error: as long as for its turn at a stream.
 const WAIT_MAX: Duration = Duration::from_secs(30);

@@ -74,7 +74,10 @@ pub enum Refusal {
         what: &'static str,
     },
     /// Bigger than a plugin's file may be.
-    #[error("it has {size} bytes, more than the {limit} allowed")]
+    #[error(
+        "it has {size} bytes, more than the {limit} allowed; make it smaller, or raise \
+            host.plugin-bytes-max"
+    )]
     TooBig {
         /// Its size.
         size: u64,

@@ -179,6 +179,21 @@ pub fn writers(folder: &Path) -> Option<String> {
     scan(folder, u64::MAX).ok()?.writers
 }
 
+/// The files that a host refuses by what they are or by their size, with why and what to do;
+/// nothing if the folder cannot be read.
+pub fn refused_files(folder: &Path, size_max: u64) -> Vec<(PathBuf, Refusal)> {
+    let mut refused = Vec::new();
+    for (file, seen) in scan(folder, size_max)
+        .map(|listing| listing.seen)
+        .unwrap_or_default()
+    {
+        if let Seen::Refused(why @ (Refusal::NotAFile { .. } | Refusal::TooBig { .. })) = seen {
+            refused.push((folder.join(file), why));
+        }
+    }
+    refused
+}
+
 /// Which names are listed first is chance: with some left out, a plugin would seem to have gone
 /// that is there.
 fn too_many(folder: &Path) -> std::io::Error {

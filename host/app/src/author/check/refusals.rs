@@ -26,10 +26,7 @@ pub(super) fn refusals(
     }
     let (size, limit) = (component.bytes.len() as u64, config.host.plugin_bytes_max);
     if size > limit {
-        found.push(format!(
-            "{}; make it smaller, or raise host.plugin-bytes-max",
-            Refusal::TooBig { size, limit }
-        ));
+        found.push(Refusal::TooBig { size, limit }.to_string());
     }
     let trusted = component.check(&config.integrity(), &settings.name);
     found.extend(trusted.err().map(|error| error.to_string()));

@@ -6,6 +6,7 @@ use shardmill_config::{Checked, Config, ConfigError};
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::Utc;
 use shardmill_serve::BootClock;
+use shardmill_wasm::folder::{refused_files, writers};
 
 use super::probe::probe;
 use crate::cli::RunArgs;
@@ -59,11 +60,14 @@ pub(super) async fn check(args: &RunArgs) -> anyhow::Result<()> {
 impl Report {
     fn of(config: &Config) -> Self {
         let Checked {
-            problems,
+            mut problems,
             mut warnings,
         } = config.check_around(Utc(BootClock.wall_ms()));
+        for (file, why) in refused_files(&config.plugins, config.host.plugin_bytes_max) {
+            problems.push(format!("the host would refuse {}: {why}", file.display()));
+        }
         // A running host checks this itself, again and again.
-        warnings.extend(shardmill_wasm::folder::writers(&config.plugins));
+        warnings.extend(writers(&config.plugins));
         Self {
             good: problems.is_empty(),
             problems,
