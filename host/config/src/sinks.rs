@@ -292,7 +292,7 @@ pub fn check_url(text: &str) -> Result<Url, String> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
-            "must not contain a user and password: set the header authorization, from env:NAME or file:PATH"
+            "must not contain a user and password; an HTTP sink sends them in its header authorization"
                 .to_owned(),
         );
     }

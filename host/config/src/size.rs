@@ -1,5 +1,5 @@
-//! A size of the file. One that is far larger than any machine has would overflow where the host
-//! counts with it.
+//! A size in the file. One that is far larger than any machine has would overflow in the host's
+//! arithmetic.
 
 use bytesize::ByteSize;
 use serde::Deserialize;
