@@ -1,6 +1,6 @@
 //! How commands end: with which code, with which words, and after having done what.
 
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use harness::flights;
 use harness::gate::Gate;
@@ -94,6 +94,18 @@ async fn put_gives_every_record_the_key_and_the_shard_that_are_asked_for() {
     setting.stop().await;
 }
 
+async fn put_with_credentials(args: &[&str], setting: &Setting) -> Output {
+    Command::new(binary())
+        .arg("put")
+        .args(args)
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .current_dir(setting.path())
+        .output()
+        .await
+        .unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn put_does_not_try_again_what_trying_cannot_help() {
     let setting = Setting::new(1).await;
@@ -109,21 +121,8 @@ async fn put_does_not_try_again_what_trying_cannot_help() {
     assert!(!told.contains("trying again"), "{told}");
 
     let nobody = "http://127.0.0.1:9";
-    let dead = Command::new(binary())
-        .args([
-            "put",
-            "--region",
-            "us-east-1",
-            "--endpoint",
-            nobody,
-            "lines",
-        ])
-        .env("AWS_ACCESS_KEY_ID", "test")
-        .env("AWS_SECRET_ACCESS_KEY", "test")
-        .current_dir(setting.path())
-        .output()
-        .await
-        .unwrap();
+    let args = ["--region", "us-east-1", "--endpoint", nobody, "lines"];
+    let dead = put_with_credentials(&args, &setting).await;
     let told = text(&dead.stderr);
     assert_eq!(dead.status.code(), Some(1), "{told}");
     let error = told.lines().last().unwrap_or_default();
@@ -141,14 +140,8 @@ async fn put_does_not_try_again_what_trying_cannot_help() {
         "stream = \"s\"\n[aws]\nregion = \"us-east-1\"\nwire = \"json\"\nkinesis-endpoint = {endpoint:?}\n"
     );
     std::fs::write(setting.path().join("gate.toml"), place).unwrap();
-    let denied = Command::new(binary())
-        .args(["put", "--config", "gate.toml", "--stream", STREAM, "lines"])
-        .env("AWS_ACCESS_KEY_ID", "test")
-        .env("AWS_SECRET_ACCESS_KEY", "test")
-        .current_dir(setting.path())
-        .output()
-        .await
-        .unwrap();
+    let args = ["--config", "gate.toml", "--stream", STREAM, "lines"];
+    let denied = put_with_credentials(&args, &setting).await;
     let told = text(&denied.stderr);
     assert_eq!(denied.status.code(), Some(1), "{told}");
     assert!(told.contains("AccessDenied"), "{told}");

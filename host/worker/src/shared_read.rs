@@ -35,7 +35,7 @@ mod ring;
 mod shard;
 
 pub use ring::RingBudget;
-use shard::{Call, Caller, Line, Poll, SharedShard, Step};
+use shard::{Call, Caller, Poll, SharedShard, Step, TurnWait};
 
 /// Rounds of one fetch: an iterator, a call, the reply; more only if what was read is trimmed away
 /// at once, by a ring without room.
@@ -80,7 +80,7 @@ enum Polled {
     ByOther,
     /// Its reply is kept.
     Kept,
-    /// The chain was forgotten meanwhile: its reply cannot be kept, and goes to the caller as it is.
+    /// The chain was forgotten meanwhile: the reply cannot be kept, and goes to the caller unchanged.
     NotKept(Fetched),
 }
 
@@ -367,7 +367,7 @@ impl Inner {
     async fn turn(&self, shard: &ShardId, place: Option<&Place>) {
         let now = self.clock.now();
         let known = self.with_shard(shard, |shared| shared.fresh_answer(place, now));
-        let mut line = Line::default();
+        let mut wait = TurnWait::default();
         loop {
             let now = self.clock.now();
             let waits = self.with_shard(shard, |shared| {
@@ -375,7 +375,7 @@ impl Inner {
                 if fresh.is_some() && fresh != known {
                     return None;
                 }
-                Some((shared.turn_at(place, &mut line, now)?, shared.changes()))
+                Some((shared.turn_at(place, &mut wait, now)?, shared.changes()))
             });
             let Some((at, mut changes)) = waits else {
                 return;

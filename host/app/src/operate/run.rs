@@ -71,7 +71,7 @@ fn log_start(config: &Config, host: &Host) {
     log_memory(config);
 }
 
-/// What this host takes of the machine at most, so that an operator can compare it with what it may.
+/// Logs the most memory that this host may take, so that an operator can compare it with the limit.
 fn log_memory(config: &Config) {
     let plugins = config.plugins_to_serve().len();
     let most = MemorySum::of(config, plugins);

@@ -84,8 +84,8 @@ impl fmt::Display for PutError {
 pub struct StreamWriter {
     putter: Putter,
     backoff: Backoff,
-    /// Whether Kinesis has answered a request, of this writer or a clone: then it is there, and comes
-    /// back after an outage.
+    /// Whether Kinesis has answered a request of this writer or a clone. If so, it exists, and an
+    /// outage will end.
     was_answered: Arc<AtomicBool>,
 }
 

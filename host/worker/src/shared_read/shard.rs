@@ -42,18 +42,18 @@ struct Flown {
     flight: Arc<AsyncMutex<()>>,
 }
 
-/// A caller's wait for a call of its chain.
+/// How long a caller waits for the next call of its chain.
 ///
-/// Chains share the calls of a shard. Callers of several come back at the same moment, and one of
-/// them makes a call; if the others waited for the next moment, the same one could be first each
-/// time, and the rest would read nothing. So a caller waits once. Then it goes on, and has the
-/// slots of the shard in the order in which callers ask for them ([`SharedShard::take_slot`]).
+/// The chains of a shard share its calls. Callers of several chains come back at the same moment,
+/// and one of them makes a call. If the others waited for the next moment, the same caller could be
+/// first each time, and the rest would read nothing. So each waits once, and then gets the next
+/// free slot of the shard ([`SharedShard::take_slot`]), in the order in which they ask.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct TurnWait {
     /// The chain and its calls so far; `None` for a caller without a place.
-    of: Option<(u64, u64)>,
-    /// When a call for it could have been made, as it was first known.
-    at: Option<Moment>,
+    chain: Option<(u64, u64)>,
+    /// When it could first have made a call.
+    until: Option<Moment>,
 }
 
 /// A call for a chain.
@@ -102,14 +102,14 @@ impl Flown {
     }
 }
 
-impl Line {
-    /// How long to wait for the next call of `of`, which could be made at `at` by now: no longer
-    /// than it first seemed, unless a call was made for it since.
-    fn wait(&mut self, of: Option<(u64, u64)>, at: Moment) -> Moment {
-        let first = self.at.filter(|_| self.of == of).unwrap_or(at);
+impl TurnWait {
+    /// When the next call for `chain` may be made, which now seems to be at `at`: no later than it
+    /// seemed at first, unless a call was made for the chain since.
+    fn until(&mut self, chain: Option<(u64, u64)>, at: Moment) -> Moment {
+        let first = self.until.filter(|_| self.chain == chain).unwrap_or(at);
         *self = Self {
-            of,
-            at: Some(first),
+            chain,
+            until: Some(first),
         };
         first.min(at)
     }
@@ -246,18 +246,18 @@ impl SharedShard {
         Some(due?.max(now + rate.call_interval))
     }
 
-    /// When a caller at `place` (or one that has none yet) should come back; `None` is now. `line`
-    /// is what it has waited for so far.
+    /// When a caller at `place` (or one that has none yet) should come back; `None` is now. `wait`
+    /// is its wait so far.
     pub(super) fn turn_at(
         &mut self,
         place: Option<&Place>,
-        line: &mut Line,
+        wait: &mut TurnWait,
         now: Moment,
     ) -> Option<Moment> {
         let next_call = self.next_call;
         let best = place.and_then(|place| self.best(place).map(|flown| (place, flown)));
         let at = match best {
-            None => line.wait(None, next_call),
+            None => wait.until(None, next_call),
             Some((place, flown)) if flown.chain.has_news_for(place) => return None,
             Some((_, flown)) => {
                 let calls = flown.chain.calls();
@@ -265,7 +265,7 @@ impl SharedShard {
                 if flown.is_in_flight() {
                     at
                 } else {
-                    let first = line.wait(Some((flown.chain.id(), calls.finished())), at);
+                    let first = wait.until(Some((flown.chain.id(), calls.finished())), at);
                     first.max(calls.due())
                 }
             }

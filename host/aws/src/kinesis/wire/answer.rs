@@ -1,5 +1,5 @@
-//! Where a reply goes that we decoded, and what the SDK gets in its place: an empty structure, or an
-//! error's message.
+//! Holds replies that we decoded, and gives the SDK an empty structure, or the message of an error, in
+//! their place.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
