@@ -62,3 +62,41 @@ async fn a_lease_that_was_given_up_says_why_in_its_row_though_that_can_be_writte
     );
     until("all out", || fleet.is_all_checkpointed()).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_behind_a_write_that_was_given_up_is_written_before_the_lease_is_given_back() {
+    let mut fleet = TestFleet::new(2);
+    fleet.options.checkpoints.records = 1;
+    // So long that the row is renewed meanwhile, to say so.
+    let slow = NativePlugin::echo(1).taking(fleet.options.leases.duration);
+    let (a, tables) = fleet.start_apart("a", slow);
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("they share", || {
+        processing(&a) == 1 && count(&fleet, "b") == 1
+    })
+    .await;
+    // The renewal is applied and never answered, nor is the read that follows, until it is given up
+    // and the checkpoint behind it is sent.
+    let (mut renewals, mut reads_since) = (0, 0);
+    tables.store.faults.draw_from(move |op| match op {
+        StoreOp::Renew => {
+            (renewals, reads_since) = (renewals + 1, 0);
+            Some(match renewals {
+                1 => Fault::UnknownApplied,
+                _ => Fault::UnknownNotApplied,
+            })
+        }
+        StoreOp::Get => {
+            reads_since += 1;
+            (reads_since <= 2).then_some(Fault::UnknownNotApplied)
+        }
+        _ => None,
+    });
+    fleet.put(0..100);
+    until("a gave it back", || count(&fleet, "a") == 0).await;
+    until("all out", || fleet.sink.lines().len() >= 100).await;
+    assert!(
+        fleet.has_exactly(0..100),
+        "nothing that was settled repeats"
+    );
+}

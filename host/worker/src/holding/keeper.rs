@@ -48,8 +48,9 @@ pub(crate) struct Keeper {
     progress: watch::Receiver<Progress>,
     state: watch::Sender<LeaseState>,
     troubles: Troubles,
-    /// Whether a write was given up that may have been applied, or may still be.
-    is_unsettled: bool,
+    /// Whether a write was given up that may have been applied, or may still be. From then on, a
+    /// row that has moved by one does not prove that a later write was applied.
+    gave_up_a_write: bool,
 }
 
 /// The ports and options that a keeper needs.
@@ -137,7 +138,7 @@ impl Keeper {
             progress,
             state: state_sender,
             troubles,
-            is_unsettled: false,
+            gave_up_a_write: false,
         };
         (keeper, handle, state)
     }
@@ -306,7 +307,7 @@ impl Keeper {
                 }
             }
             if self.is_given_up() && !self.is_last_chance(write, first_sent) {
-                self.is_unsettled = true;
+                self.gave_up_a_write = true;
                 return Err(Unwritten::GivenUp);
             }
             self.troubles.signs().look();
@@ -320,7 +321,7 @@ impl Keeper {
         if remaining.is_zero() {
             return Err(NotApplied::Lost(LossReason::DeadlinePassed));
         }
-        let sent = tokio::time::timeout(remaining, self.settle_and_send(write)).await;
+        let sent = tokio::time::timeout(remaining, self.send(write)).await;
         let result = sent.unwrap_or_else(|_| Err(no_answer()));
         self.judge(write, result).await
     }
@@ -374,18 +375,6 @@ impl Keeper {
             () = tokio::time::sleep(wait) => {}
             Ok(()) = self.ports.give_up.changed() => {}
         }
-    }
-
-    /// A write that was given up may have been applied: the next one goes by what the row says.
-    async fn settle_and_send(&mut self, write: Write<'_>) -> WriteResult {
-        if self.is_unsettled {
-            let row = self.ports.store.get(&self.held.token.key).await?;
-            if self.meaning_of(row.as_ref()) == ConflictVerdict::AppliedEarlier {
-                self.held.token = self.held.token.advanced();
-            }
-            self.is_unsettled = false;
-        }
-        self.send(write).await
     }
 
     fn send<'a>(&'a self, write: Write<'a>) -> PortFuture<'a, WriteResult> {
@@ -461,8 +450,11 @@ impl Keeper {
         error: StoreError,
     ) -> Result<Applied, NotApplied> {
         match self.meaning_of(row) {
-            // A release leaves no owner: this is a write that was given up before it.
-            ConflictVerdict::AppliedEarlier if matches!(write, Write::Release(_)) => {
+            // It may be a write that was given up before this one; of a release it is, which would
+            // have left no owner. If it is this one, sending it again changes nothing.
+            ConflictVerdict::AppliedEarlier
+                if self.gave_up_a_write || matches!(write, Write::Release(_)) =>
+            {
                 self.held.token = self.held.token.advanced();
                 Err(NotApplied::Failed(error))
             }
