@@ -4,14 +4,16 @@
 //! A call that is cut off counts as unanswered, like a lost answer: it is unknown whether it was
 //! applied.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
 use shardmill_core::lease::{Lease, LeaseToken, TableDeadlines, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
-    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore,
+    CachedShards, CheckpointWrite, Clock, Coordinator, Created, Deleted, LeaseListing, LeaseStore,
     PortFuture, Progress, Raced, SavedState, ShardEndWrite, StoreError, WriteResult,
 };
 use shardmill_core::rollout::Quarantined;
@@ -26,6 +28,7 @@ const SHARD_LIST_MAX: Duration = Duration::from_mins(2);
 pub(crate) struct TimedStore {
     store: Arc<dyn LeaseStore>,
     deadlines: TableDeadlines,
+    clock: Arc<dyn Clock>,
 }
 
 /// A coordinator table that answers in time, or not at all.
@@ -35,8 +38,16 @@ pub(crate) struct TimedCoordinator {
 }
 
 impl TimedStore {
-    pub(crate) fn new(store: Arc<dyn LeaseStore>, deadlines: TableDeadlines) -> Self {
-        Self { store, deadlines }
+    pub(crate) fn new(
+        store: Arc<dyn LeaseStore>,
+        deadlines: TableDeadlines,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            store,
+            deadlines,
+            clock,
+        }
     }
 
     fn call<'a, T: 'a>(
@@ -80,6 +91,26 @@ fn within<'a, T: 'a>(
     })
 }
 
+/// The same call, which does nothing any more once `limit` has passed since now.
+///
+/// A timer cannot promise that: after a suspension of the host, the client's wait before its next
+/// try has ended too, and a client that is asked for its answer first sends the request again.
+fn never_after<'a, T: 'a>(
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+    mut call: PortFuture<'a, Result<T, StoreError>>,
+) -> PortFuture<'a, Result<T, StoreError>> {
+    let begun_at = clock.now();
+    Box::pin(poll_fn(move |context| {
+        if clock.now().since(begun_at) < limit {
+            return call.as_mut().poll(context);
+        }
+        Poll::Ready(Err(StoreError::Unknown {
+            message: format!("this host stood still for longer than {limit:?}"),
+        }))
+    }))
+}
+
 impl LeaseStore for TimedStore {
     /// Without a deadline: a table takes its time to be made. Each request has its own.
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
@@ -98,8 +129,11 @@ impl LeaseStore for TimedStore {
         self.call(self.store.get(key))
     }
 
+    /// Only a create has no counter in its condition: sent again after a long time, it would bring
+    /// back the row of a shard that was read to its end meanwhile, and removed.
     fn create<'a>(&'a self, lease: &'a Lease) -> PortFuture<'a, Result<Created, StoreError>> {
-        self.call(self.store.create(lease))
+        let (limit, clock) = (self.deadlines.call, Arc::clone(&self.clock));
+        self.call(never_after(limit, clock, self.store.create(lease)))
     }
 
     fn take<'a>(
@@ -265,5 +299,48 @@ impl Coordinator for TimedCoordinator {
         shards: &'a CachedShards,
     ) -> PortFuture<'a, Result<(), StoreError>> {
         within(SHARD_LIST_MAX, self.coordinator.write_shards(shards))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use shardmill_core::time::Moment;
+
+    use super::*;
+
+    /// A clock that is set by hand.
+    #[derive(Default)]
+    struct SetClock(AtomicU64);
+
+    impl Clock for SetClock {
+        fn now(&self) -> Moment {
+            Moment::from_origin(Duration::from_secs(self.0.load(Ordering::Relaxed)))
+        }
+
+        fn wall_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_would_try_again_after_a_suspension_is_not_asked_any_more() {
+        for (wakes_at, sent_again) in [(2, true), (3, false), (100, false)] {
+            let clock = Arc::new(SetClock::default());
+            let tries = Arc::new(AtomicU64::new(0));
+            let suspended = (Arc::clone(&clock), Arc::clone(&tries));
+            let call = async move {
+                let (clock, tries) = suspended;
+                tries.fetch_add(1, Ordering::Relaxed);
+                clock.0.store(wakes_at, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                tries.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            };
+            let answer = never_after(Duration::from_secs(3), clock, Box::pin(call)).await;
+            assert_eq!(answer.is_ok(), sent_again, "{wakes_at}");
+            assert_eq!(tries.load(Ordering::Relaxed), 1 + u64::from(sent_again));
+        }
     }
 }

@@ -123,7 +123,11 @@ impl Worker {
         options.validate()?;
         let deadlines = TableDeadlines::of(options.leases.duration);
         let ports = Ports {
-            store: Arc::new(TimedStore::new(ports.store, deadlines)),
+            store: Arc::new(TimedStore::new(
+                ports.store,
+                deadlines,
+                Arc::clone(&ports.clock),
+            )),
             coordinator: Arc::new(TimedCoordinator::new(ports.coordinator, deadlines)),
             ..ports
         };
