@@ -360,6 +360,8 @@ pub struct Call {
 pub struct Heartbeat {
     /// Who.
     pub host: String,
+    /// Whether it writes a row that was not there: the host starts, or its row was removed.
+    pub is_registration: bool,
     /// How it went.
     pub result: CallResult,
     /// When it was sent, by the true clock.

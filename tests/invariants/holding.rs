@@ -20,6 +20,9 @@ pub(crate) struct Holding {
     /// When each host got the answer to the first heartbeat after its last missed deadline, by its
     /// own clock.
     hearts_back_at: BTreeMap<String, Micros>,
+    /// Of each host, since when what is written is held by its heartbeats, by its own clock: since
+    /// it registered last, or since its heart was back.
+    generations: BTreeMap<String, Micros>,
     /// When each paused host woke. What it sent at that moment, it may have counted from long
     /// before.
     woke_at: BTreeMap<String, Micros>,
@@ -35,8 +38,11 @@ struct Hold {
     /// By the host's own clock; `None` without a lease.
     until: Option<Micros>,
     /// When the last heartbeat was sent that holds it, by the true clock. One that comes after a
-    /// missed deadline holds only what is taken after it, so that others need not wait for it.
+    /// missed deadline, or after the host's row was gone, holds only what is written after it, so
+    /// that others need not wait for it.
     beaten_at: Option<Micros>,
+    /// When the last applied write to the row was sent, by the host's own clock.
+    local_written: Micros,
     /// When the last write or heartbeat was sent that holds it, by the true clock.
     last_sent_at: Micros,
     /// When it got to know that an answer is missing.
@@ -66,6 +72,8 @@ struct Beat {
     sent: Micros,
     local_sent: Micros,
     local_answered: Micros,
+    /// What was written before that is not held by it.
+    holds_from: Micros,
 }
 
 #[derive(Debug)]
@@ -208,8 +216,8 @@ impl Holding {
                     if is_take {
                         hold.unanswered.clear();
                         hold.beaten_at = None;
-                        hold.held_by_beats(self.beats.get(&call.host), call.local_sent_at, limits);
                     }
+                    hold.held_by_beats(self.beats.get(&call.host), call.local_sent_at, limits);
                 }
             }
         }
@@ -219,34 +227,40 @@ impl Holding {
             .filter(|write| self.applied.contains(&id(write.sent_at)))
         {
             hold.held_by(write, limits);
-            if write.is_take {
-                hold.held_by_beats(self.beats.get(&call.host), write.local_sent_at, limits);
-            }
+            hold.held_by_beats(self.beats.get(&call.host), write.local_sent_at, limits);
         }
         hold.unanswered = unanswered;
     }
 
     fn beat(&mut self, beat: &Heartbeat, limits: &Limits) {
         // Its row is gone: what it held before, its heart holds again only once the lease's row was
-        // written.
+        // written. Whether it is gone, or another process beats, the host knows a moment later.
         if beat.result == CallResult::Conflict {
             self.hearts_back_at.insert(beat.host.clone(), beat.local_at);
+        }
+        // Whatever the answer: it may have been applied.
+        if beat.is_registration {
+            let registered_at = beat.local_sent_at;
+            self.generations.insert(beat.host.clone(), registered_at);
         }
         if beat.result != CallResult::Ok {
             return;
         }
-        let beat_of = Beat {
-            sent: beat.sent_at,
-            local_sent: beat.local_sent_at,
-            local_answered: beat.local_at,
-        };
         let beats = self.beats.entry(beat.host.clone()).or_default();
         if beats
             .last()
             .is_some_and(|last| beat.local_at > rules::hold_until(last.local_sent, limits))
         {
             self.hearts_back_at.insert(beat.host.clone(), beat.local_at);
+            self.generations.insert(beat.host.clone(), beat.local_at);
         }
+        let generation = self.generations.get(&beat.host);
+        let beat_of = Beat {
+            sent: beat.sent_at,
+            local_sent: beat.local_sent_at,
+            local_answered: beat.local_at,
+            holds_from: generation.copied().unwrap_or_default(),
+        };
         beats.push(beat_of);
         let was_asleep = self.woke_at.get(&beat.host) == Some(&beat.sent_at);
         let heart_back_at = self
@@ -361,6 +375,7 @@ impl Holding {
                 self.holds.retain(|(holder, _), _| holder != host);
                 self.beats.remove(host);
                 self.hearts_back_at.remove(host);
+                self.generations.remove(host);
             }
             HostChange::Resumed => {
                 let mine = self
@@ -440,6 +455,7 @@ impl Hold {
     fn held_by(&mut self, write: &Unanswered, limits: &Limits) {
         let until = rules::hold_until(write.local_sent_at, limits);
         self.last_sent_at = self.last_sent_at.max(write.sent_at);
+        self.local_written = self.local_written.max(write.local_sent_at);
         if write.is_take {
             self.until = Some(until);
             self.in_doubt_since = None;
@@ -450,7 +466,8 @@ impl Hold {
 
     /// A lease that ran out is not revived by a late answer.
     fn held_by_beat(&mut self, beat: Beat, limits: &Limits) {
-        if self.until.is_some_and(|old| beat.local_answered <= old) {
+        let is_in_time = self.until.is_some_and(|old| beat.local_answered <= old);
+        if is_in_time && self.local_written >= beat.holds_from {
             self.until = self
                 .until
                 .max(Some(rules::hold_until(beat.local_sent, limits)));
@@ -483,14 +500,12 @@ impl Hold {
         }
     }
 
-    /// Heartbeats that were answered since the take was sent, each while the take or one of them
+    /// Heartbeats that were answered since the write was sent, each while the write or one of them
     /// still held.
-    fn held_by_beats(&mut self, beats: Option<&Vec<Beat>>, taken_at: Micros, limits: &Limits) {
-        for beat in beats
-            .into_iter()
-            .flatten()
-            .filter(|beat| beat.local_answered >= taken_at)
-        {
+    fn held_by_beats(&mut self, beats: Option<&Vec<Beat>>, written_at: Micros, limits: &Limits) {
+        let beats = beats.map_or(&[][..], Vec::as_slice);
+        let first = beats.partition_point(|beat| beat.local_answered < written_at);
+        for beat in &beats[first..] {
             self.held_by_beat(*beat, limits);
         }
     }

@@ -254,16 +254,18 @@ pub struct ObservedCoordinator {
 /// A heartbeat without an answer so far.
 struct Beating<'a> {
     store: &'a ObservedCoordinator,
+    is_registration: bool,
     sent_at: Micros,
     local_sent_at: Micros,
     result: CallResult,
 }
 
 impl ObservedCoordinator {
-    fn beating(&self) -> Beating<'_> {
+    fn beating(&self, is_registration: bool) -> Beating<'_> {
         let (sent_at, local_sent_at) = (self.world.now(), self.machine.local_micros());
         Beating {
             store: self,
+            is_registration,
             sent_at,
             local_sent_at,
             result: CallResult::Unknown,
@@ -277,6 +279,7 @@ impl Drop for Beating<'_> {
         if store.machine.is_running(&store.host) {
             store.world.note(What::Heartbeat(Heartbeat {
                 host: store.host.clone(),
+                is_registration: self.is_registration,
                 result: self.result,
                 sent_at: self.sent_at,
                 local_sent_at: self.local_sent_at,
@@ -325,7 +328,7 @@ impl Coordinator for ObservedCoordinator {
         row: &'a WorkerRow,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(async move {
-            let mut beating = self.beating();
+            let mut beating = self.beating(true);
             let result = self.table.register(seen, row).await;
             beating.result = of_raced(&result);
             result
@@ -334,7 +337,7 @@ impl Coordinator for ObservedCoordinator {
 
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(async move {
-            let mut beating = self.beating();
+            let mut beating = self.beating(false);
             let result = self.table.heartbeat(row).await;
             beating.result = of_raced(&result);
             result

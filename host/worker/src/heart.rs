@@ -224,11 +224,10 @@ impl Heart {
     /// Registers again, since the row was removed, as dead or by hand, and this host lives. It keeps
     /// the leases it finds.
     async fn register_again(&self) {
-        let until = self.ports.clock.now() + self.options.hold_for();
-        let registered = self.ports.coordinator.register(None, &self.row).await;
-        if registered == Ok(Raced::Applied) && !self.ports.renews_rows.load(Ordering::Relaxed) {
-            self.heartbeat
-                .send_modify(|heartbeat| heartbeat.registered_anew(until));
+        self.heartbeat.send_modify(Heartbeat::row_gone);
+        let sent_at = self.ports.clock.now();
+        if self.ports.coordinator.register(None, &self.row).await == Ok(Raced::Applied) {
+            self.beaten(sent_at);
         }
     }
 

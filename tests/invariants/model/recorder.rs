@@ -101,7 +101,7 @@ impl Recorder {
         }
         recorder.created(0, 0);
         recorder.beat_sent_at = recorder.now;
-        recorder.heartbeat(0, CallResult::Ok);
+        recorder.heartbeat(0, true, CallResult::Ok);
         recorder
     }
 
@@ -169,7 +169,7 @@ impl Recorder {
         }));
     }
 
-    pub(crate) fn heartbeat(&mut self, host: usize, result: CallResult) {
+    pub(crate) fn heartbeat(&mut self, host: usize, is_registration: bool, result: CallResult) {
         if !self.is_on {
             return;
         }
@@ -177,6 +177,7 @@ impl Recorder {
             (HOSTS[host].to_owned(), self.beat_sent_at, self.now + STEP);
         self.push(What::Heartbeat(Heartbeat {
             host,
+            is_registration,
             result,
             sent_at,
             local_sent_at: sent_at,

@@ -47,3 +47,34 @@ fn a_heartbeat_after_a_missed_deadline_holds_nothing_that_was_taken_before() {
         .deliver("a", "p", &[1])
         .passes();
 }
+
+#[test]
+fn a_heartbeat_after_the_hosts_row_was_gone_holds_only_what_was_written_since() {
+    let gone = || {
+        let story = Story::with_records(2)
+            .heartbeat("a", CallResult::Ok)
+            .take("a", "p")
+            .wait(3 * SECOND)
+            .heartbeat("a", CallResult::Ok)
+            .wait(3 * SECOND)
+            .heartbeat("a", CallResult::Conflict);
+        story.wait(MS)
+    };
+    let paused = |story: Story| story.heartbeat("a", CallResult::Ok).wait(8 * SECOND);
+    let registered = || gone().register("a", CallResult::Ok);
+    paused(registered()).take("b", "p").passes();
+    paused(registered().wait(MS).renew("a", "p"))
+        .take("b", "p")
+        .breaks(&[S10]);
+    paused(registered()).deliver("a", "p", &[1]).breaks(&[S10]);
+    paused(registered().wait(MS).renew("a", "p"))
+        .deliver("a", "p", &[1])
+        .passes();
+    // It may have been applied.
+    paused(gone().register("a", CallResult::Unknown))
+        .take("b", "p")
+        .passes();
+    // The row was there: another try of a heartbeat was late.
+    paused(gone()).take("b", "p").breaks(&[S10]);
+    paused(gone()).deliver("a", "p", &[1]).passes();
+}

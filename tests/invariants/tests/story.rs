@@ -323,9 +323,18 @@ impl Story {
     }
 
     pub(super) fn heartbeat(self, host: &str, result: CallResult) -> Self {
+        self.beat(host, result, false)
+    }
+
+    pub(super) fn register(self, host: &str, result: CallResult) -> Self {
+        self.beat(host, result, true)
+    }
+
+    fn beat(self, host: &str, result: CallResult, is_registration: bool) -> Self {
         let (sent_at, local_at) = (self.now, self.now + MS);
         self.push(What::Heartbeat(Heartbeat {
             host: host.to_owned(),
+            is_registration,
             result,
             sent_at,
             local_sent_at: sent_at,

@@ -29,6 +29,8 @@ pub struct Heartbeat {
     until: Moment,
     /// The deadline of leases of the generation before, which may not have passed yet.
     until_before: Moment,
+    /// Whether the host's row was found gone since the last heartbeat that was applied.
+    is_row_gone: bool,
 }
 
 impl Heartbeat {
@@ -39,10 +41,12 @@ impl Heartbeat {
             generation: Generation::default(),
             until,
             until_before: Moment::default(),
+            is_row_gone: false,
         }
     }
 
-    /// A heartbeat that holds until `until` was applied, which is known at `now`.
+    /// A heartbeat that holds until `until` was applied, or the registration of a host whose row was
+    /// gone, which is known at `now`.
     ///
     /// One that comes after the deadline revives nothing: it begins a generation of its own.
     pub fn beaten(&mut self, until: Moment, now: Moment) {
@@ -50,18 +54,20 @@ impl Heartbeat {
             self.begin_generation();
         }
         self.until = self.until.max(until);
+        self.is_row_gone = false;
     }
 
-    /// The host's row was gone, and was written anew by a request that holds until `until`.
+    /// The host's row is gone, and is to be written again.
     ///
-    /// While it was gone, others may have judged the host by its rows alone, so each lease has to
+    /// While it is gone, others may judge the host by its lease rows alone, so each lease has to
     /// prove itself. What the heartbeats before it hold, they hold until their deadline: a host
-    /// whose row vanishes counts as silent from then.
-    pub fn registered_anew(&mut self, until: Moment) {
-        if !SeededBug::VanishedHeartHolds.is_on() {
+    /// whose row vanishes counts as silent from then. That does not depend on the answer to the
+    /// registration, which may be lost, or come only to the second one.
+    pub fn row_gone(&mut self) {
+        if !self.is_row_gone && !SeededBug::VanishedHeartHolds.is_on() {
             self.begin_generation();
         }
-        self.until = self.until.max(until);
+        self.is_row_gone = true;
     }
 
     /// Whether others may still take the host for alive: its last heartbeat holds at `now`. What a
@@ -108,7 +114,9 @@ mod tests {
         assert!(heartbeat.is_alive(at(9)) && !heartbeat.is_alive(at(10)));
         heartbeat.beaten(at(25), at(16));
         assert!(heartbeat.is_alive(at(24)) && !heartbeat.is_alive(at(25)));
-        heartbeat.registered_anew(at(50));
+        heartbeat.row_gone();
+        assert!(!heartbeat.is_alive(at(25)));
+        heartbeat.beaten(at(50), at(40));
         assert!(heartbeat.is_alive(at(49)));
     }
 
@@ -162,10 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn a_host_registered_anew_holds_until_the_deadline_it_had_what_is_not_written_since() {
+    fn a_host_registered_again_holds_until_the_deadline_it_had_what_is_not_written_since() {
         let mut heart = Heartbeat::new(at(9));
         let idle = row(3, heart.generation());
-        heart.registered_anew(at(13));
+        heart.row_gone();
+        heart.beaten(at(13), at(4));
         assert_eq!(
             heart.deadline(idle),
             at(9),
@@ -178,5 +187,18 @@ mod tests {
             at(9),
             "a later heartbeat does not prolong it"
         );
+    }
+
+    #[test]
+    fn a_registration_without_an_answer_holds_nothing_and_takes_nothing() {
+        let mut heart = Heartbeat::new(at(9));
+        let idle = row(3, heart.generation());
+        heart.row_gone();
+        heart.row_gone();
+        assert_eq!(heart.deadline(idle), at(9), "it is still the first time");
+        heart.beaten(at(16), at(6));
+        assert_eq!(heart.deadline(idle), at(9), "the row was gone in between");
+        heart.row_gone();
+        assert_eq!(heart.deadline(idle), at(3), "two generations ago");
     }
 }

@@ -64,11 +64,15 @@ struct Rebuilt {
 
 impl Rebuilt {
     fn new(heart: &Heart) -> Self {
-        let mut heartbeat = Heartbeat::new(Moment::default());
+        let mut heartbeat = Heartbeat::new(in_ticks(heart.left_before));
         let oldest = heartbeat.generation();
-        heartbeat.registered_anew(in_ticks(heart.left_before));
+        heartbeat.row_gone();
+        heartbeat.beaten(in_ticks(heart.left_before), Moment::default());
         let before = heartbeat.generation();
-        heartbeat.registered_anew(in_ticks(heart.left));
+        heartbeat.row_gone();
+        if !heart.is_row_gone {
+            heartbeat.beaten(in_ticks(heart.left), Moment::default());
+        }
         Self {
             heartbeat,
             generations: [heartbeat.generation(), before, oldest],
@@ -112,12 +116,14 @@ pub(super) fn deadline(heart: &Heart, tenure: Tenure) -> u8 {
 pub(super) fn beaten(heart: &mut Heart, left: u8) -> bool {
     let mut rebuilt = Rebuilt::new(heart);
     rebuilt.heartbeat.beaten(in_ticks(left), in_ticks(0));
+    heart.is_row_gone = false;
     rebuilt.note(heart)
 }
 
-/// The host registered again, its row being gone. Whether a generation began.
-pub(super) fn registered_anew(heart: &mut Heart, left: u8) -> bool {
+/// The host's row was found gone. Whether a generation began.
+pub(super) fn row_gone(heart: &mut Heart) -> bool {
     let mut rebuilt = Rebuilt::new(heart);
-    rebuilt.heartbeat.registered_anew(in_ticks(left));
+    rebuilt.heartbeat.row_gone();
+    heart.is_row_gone = true;
     rebuilt.note(heart)
 }

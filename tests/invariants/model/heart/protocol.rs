@@ -165,6 +165,7 @@ impl Heartbeats {
         let heart = Heart {
             left: HOLD_TICKS,
             left_before: 0,
+            is_row_gone: false,
             beat: 1,
             call: None,
             ghost: None,

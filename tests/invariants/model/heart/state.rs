@@ -92,6 +92,8 @@ pub(crate) struct Heart {
     /// Ticks until its deadline, and until that of the generation before.
     pub(crate) left: u8,
     pub(crate) left_before: u8,
+    /// Its row was found gone, and no heartbeat or registration was answered since.
+    pub(crate) is_row_gone: bool,
     /// The beat that it sent last.
     pub(crate) beat: u8,
     pub(crate) call: Option<BeatCall>,

@@ -179,7 +179,7 @@ impl Heartbeats {
                 if call.fate == Fate::Travelling && !call.is_registration {
                     heart.ghost = Some(call.beat);
                 }
-                log.heartbeat(HOLDER, CallResult::Unknown);
+                log.heartbeat(HOLDER, call.is_registration, CallResult::Unknown);
             }
             Action::GhostBeatArrives => {
                 let ghost = heart.ghost.take();
@@ -202,18 +202,14 @@ impl Heartbeats {
             HOLD_TICKS - call.age
         };
         if call.fate == Fate::Applied {
-            let has_begun = if call.is_registration {
-                decided::registered_anew(heart, left)
-            } else {
-                decided::beaten(heart, left)
-            };
-            log.heartbeat(HOLDER, CallResult::Ok);
+            let has_begun = decided::beaten(heart, left);
+            log.heartbeat(HOLDER, call.is_registration, CallResult::Ok);
             if has_begun && !self.is(Mutation::LateHeartbeatRevives) {
                 begin_generation(state);
             }
             return;
         }
-        log.heartbeat(HOLDER, CallResult::Conflict);
+        log.heartbeat(HOLDER, call.is_registration, CallResult::Conflict);
         // It reads its row: an earlier beat came late, or the row is gone.
         if let Some(beat) = state.worker {
             heart.beat = heart.beat.max(beat);
@@ -226,6 +222,9 @@ impl Heartbeats {
                 fate,
             });
             log.beat_sent_at = log.now;
+            if decided::row_gone(heart) {
+                begin_generation(state);
+            }
         }
     }
 
