@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Checkpoint, Event, HostChange, Micros, Topology, What};
+use crate::history::{Checkpoint, Event, HostChange, Micros, Place, Topology, What};
 use crate::holding::Holding;
 use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
@@ -24,7 +24,8 @@ pub(crate) struct Progress {
 struct Watched {
     /// Until when its host believed to hold it, when that was looked at last.
     held_until: Micros,
-    /// Since when there are records that are not handled, and none is settled for the first time.
+    /// Since when there are records that are not handled, and none is settled that was not before,
+    /// or not in this tenure: after a checkpoint was set back by hand, old ones come again.
     undelivered: Waiting,
     /// Since when something settled is not written down, and nothing is.
     unwritten: Waiting,
@@ -43,7 +44,12 @@ struct Waiting {
 enum Done {
     #[default]
     Nothing,
-    Settled(usize),
+    Settled {
+        /// Records of the shard, by any host.
+        records: usize,
+        /// In this tenure. It never goes back.
+        through: Option<Place>,
+    },
     Written(Checkpoint),
 }
 
@@ -234,7 +240,10 @@ fn undelivered(world: &World, tenure: &Tenure) -> Option<Done> {
         .filter(|_| tenure.generation == world.stream.generation)?;
     let mut due = shard.due(&tenure.frontier(), &Checkpoint::End);
     due.any(|place| !tenure.is_done_with(place))
-        .then_some(Done::Settled(shard.settled.len()))
+        .then(|| Done::Settled {
+            records: shard.settled.len(),
+            through: tenure.settled_through.clone(),
+        })
 }
 
 fn unwritten(tenure: &Tenure) -> Option<Done> {

@@ -3,7 +3,7 @@
 use super::story::{LEASE, SECOND, Story, place};
 use crate::Invariant::{L6, L8, S15};
 use crate::check_plugins;
-use crate::history::{CallResult, HostChange, Outcome, PluginEvent, What};
+use crate::history::{CallResult, Checkpoint, HostChange, Outcome, PluginEvent, What};
 
 const BOUND: u64 = 2 * SECOND;
 
@@ -92,6 +92,19 @@ fn l6_what_gets_on_need_not_be_shown() {
         shown(read(read(read(Story::with_records(3).take("a", "p"), 1), 2), 3).wait(3 * SECOND))
     };
     one_by_one(SECOND).passes();
+    // After the checkpoint was set back by hand, old records come again.
+    let again = |story: Story, record| {
+        let read = story.wait(SECOND).deliver("b", "p", &[record]);
+        read.checkpoint("b", "p", record)
+    };
+    let set_back = Story::with_records(3)
+        .take("a", "p")
+        .deliver("a", "p", &[1, 2])
+        .checkpoint("a", "p", 2)
+        .release("a", "p")
+        .admin("p", |row| row.checkpoint = Checkpoint::Initial)
+        .take("b", "p");
+    shown(again(again(again(set_back, 1), 2), 3)).passes();
     // With nothing to read there is nothing to show.
     shown(Story::with_records(0).take("a", "p").wait(5 * SECOND)).passes();
 }
