@@ -100,3 +100,25 @@ async fn a_checkpoint_behind_a_write_that_was_given_up_is_written_before_the_lea
         "nothing that was settled repeats"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_host_gave_up_it_takes_at_once_when_the_host_that_took_it_goes() {
+    let mut fleet = TestFleet::new(2);
+    let lease = fleet.options.leases.duration;
+    fleet.options.leases.plugin_deadline = lease;
+    let a = fleet.start("a", NativePlugin::hanging(1));
+    until("a has both", || processing(&a) == 2).await;
+    fleet.put(0..100);
+    until("a gave them up", || count(&fleet, "a") == 0).await;
+    let b = fleet.start("b", NativePlugin::echo(2));
+    until("b has its share", || count(&fleet, "b") == 1).await;
+    a.offer(NativePlugin::echo(2));
+    // Until a has looked.
+    tokio::time::sleep(lease * 5 / 4).await;
+    b.stop().await;
+    let gone_at = tokio::time::Instant::now();
+    until("a has what b had", || count(&fleet, "a") == 1).await;
+    let waited = gone_at.elapsed();
+    assert!(waited < lease / 2, "{waited:?}");
+    until("all out", || fleet.is_all_checkpointed()).await;
+}

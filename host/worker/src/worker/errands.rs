@@ -171,7 +171,7 @@ impl Errands {
                 at_hand: AtHand {
                     me: run.me(),
                     is_mine: holdings.has(&key),
-                    is_avoided: holdings.avoids(&key),
+                    is_avoided: row.as_ref().is_some_and(|row| holdings.avoids(row)),
                     has_room: room > 0,
                 },
             };

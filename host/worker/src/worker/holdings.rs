@@ -34,8 +34,8 @@ const LEAVE_TO_OTHERS_LEASES: u32 = OVERDUE_LEASES + 1;
 pub(super) struct Holdings {
     run: Arc<Run>,
     held: HashMap<LeaseKey, HeldLease>,
-    /// Leases that this host gave up, and until when it leaves them to others.
-    avoided: HashMap<LeaseKey, Moment>,
+    /// Leases that this host gave up.
+    avoided: HashMap<LeaseKey, Avoided>,
     tasks: JoinSet<HoldingEnd>,
     /// Whether keepers renew each row.
     renews_rows: Arc<AtomicBool>,
@@ -43,6 +43,14 @@ pub(super) struct Holdings {
     fan_out: Option<FanOutView>,
     /// How much may be logged about records that are given up.
     given_up_lines: Arc<LogAllowance>,
+}
+
+/// A lease that this host gave up, and leaves to others.
+struct Avoided {
+    until: Moment,
+    /// Whether another host was seen to have it since. One that it gave back waits for nobody: all
+    /// others may be gone.
+    was_taken: bool,
 }
 
 /// What this worker knows of a lease that it holds.
@@ -230,10 +238,26 @@ impl Holdings {
         self.held.contains_key(key)
     }
 
-    /// Whether this host leaves the lease to others for now.
-    pub(super) fn avoids(&self, key: &LeaseKey) -> bool {
-        let now = self.run.now();
-        self.avoided.get(key).is_some_and(|until| *until > now)
+    /// Whether this host leaves the lease of a row to others for now.
+    pub(super) fn avoids(&self, row: &Lease) -> bool {
+        let Some(avoided) = self.avoided.get(&row.key) else {
+            return false;
+        };
+        let was_given_back = avoided.was_taken && row.owner.is_none();
+        avoided.until > self.run.now() && !was_given_back
+    }
+
+    /// Notes which of the leases that this host gave up another host has.
+    pub(super) fn see_owners(&mut self, rows: &[Lease]) {
+        if self.avoided.is_empty() {
+            return;
+        }
+        for row in rows {
+            let is_taken = row.owner.as_ref().is_some_and(|id| id != self.run.me());
+            if is_taken && let Some(avoided) = self.avoided.get_mut(&row.key) {
+                avoided.was_taken = true;
+            }
+        }
     }
 
     /// How many more leases this host may hold.
@@ -300,9 +324,12 @@ impl Holdings {
         tracing::warn!(lease = %key, reason, "lease given up");
         self.run.counter(metrics::GIVEN_UP).increment(1);
         let now = self.run.now();
-        self.avoided.retain(|_, until| *until > now);
-        let until = now + self.run.lease_duration() * LEAVE_TO_OTHERS_LEASES;
-        self.avoided.insert(key, until);
+        self.avoided.retain(|_, avoided| avoided.until > now);
+        let avoided = Avoided {
+            until: now + self.run.lease_duration() * LEAVE_TO_OTHERS_LEASES,
+            was_taken: false,
+        };
+        self.avoided.insert(key, avoided);
     }
 
     /// Ends everything at once.

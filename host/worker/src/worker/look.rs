@@ -283,7 +283,7 @@ impl Lookout {
     pub(super) fn leases(&self, holdings: &Holdings) -> Vec<ObservedLease> {
         let outlook = self.outlook();
         let rows = self.rows().iter();
-        rows.map(|row| outlook.lease(row, holdings.has(&row.key), holdings.avoids(&row.key)))
+        rows.map(|row| outlook.lease(row, holdings.has(&row.key), holdings.avoids(row)))
             .collect()
     }
 

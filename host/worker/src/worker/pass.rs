@@ -117,6 +117,7 @@ impl Worker {
         let has_listed = self.lookout.look(&mut self.office).await?;
         if has_listed {
             self.holdings.verify(self.lookout.rows());
+            self.holdings.see_owners(self.lookout.rows());
             self.heeding.set_heir(false);
         }
         Ok(has_listed)
