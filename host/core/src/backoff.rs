@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `base * 2^n`, capped, of which the upper half is random.
+/// `base * 2^n` up to a cap; the upper half of it is random.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     base: Duration,
@@ -28,12 +28,12 @@ impl Backoff {
         }
     }
 
-    /// The first wait, at most.
+    /// The longest that the first wait can be.
     pub const fn base(self) -> Duration {
         self.base
     }
 
-    /// No wait is longer.
+    /// The longest that any wait can be.
     pub const fn cap(self) -> Duration {
         self.cap
     }

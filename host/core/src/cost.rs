@@ -1,7 +1,7 @@
 //! What a fleet asks of AWS, in the units that AWS bills: arithmetic on its size and its settings.
 //!
-//! Coordination is as decision 19 has it: three hosts watch everything, the others heed. The sizes
-//! of rows are those of the fleet benchmark, whose counts these figures are held against.
+//! Coordination follows decision 19: three hosts watch everything, the others heed. The row sizes
+//! come from the fleet benchmark; the tests compare these figures with its counts.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::fleet::pace::{LEASE_ROW_BYTES, WORKER_ROW_BYTES};
 const WATCHERS: u32 = 3;
 /// A lease's row before its first checkpoint: no digest of a plugin, no times.
 const NEW_LEASE_BYTES: f64 = 273.0;
-/// A read of this much that need not be consistent costs half a unit (DynamoDB).
+/// An eventually consistent read of this size costs half a unit (DynamoDB).
 const READ_UNIT_BYTES: f64 = 4_096.0;
-/// A write of this much costs a unit (DynamoDB), in a transaction two.
+/// A write of this size costs one unit (DynamoDB), and two in a transaction.
 const WRITE_UNIT_BYTES: f64 = 1_024.0;
-/// A read that need not be consistent, of a row or two.
+/// An eventually consistent read of one or two rows.
 const SMALL_READ: f64 = 0.5;
 /// One application: a plugin on one stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Load {
     pub state_bytes: Option<f64>,
 }
 
-/// The settings that it depends on.
+/// The settings that the cost depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
     /// `leases.duration`.
@@ -52,17 +52,17 @@ pub struct Pace {
 /// What one kind of request costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
-    /// What is done.
+    /// The kind of request.
     pub what: &'static str,
     /// Units of DynamoDB's reads a second.
     pub reads: f64,
     /// Units of DynamoDB's writes a second.
     pub writes: f64,
-    /// What it depends on.
+    /// The settings and figures that the cost depends on.
     pub why: &'static str,
 }
 
-/// What an application asks of DynamoDB while its fleet is settled: nobody joins, leaves or dies.
+/// What an application costs in DynamoDB while its fleet is settled: no host joins, leaves or dies.
 pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
     let lease = seconds(pace.lease);
     let hosts = f64::from(load.hosts);

@@ -1,7 +1,7 @@
 //! What a host may do with a version that it died of, or may have died of.
 //!
 //! Before a version is loaded or called for the first time it is marked, and the mark is removed
-//! once the version has worked for a while: it is proven. A mark without a live process was left by
+//! once the version has worked for a while: it is proven. A mark whose process is gone was left by
 //! one that died.
 //!
 //! | deaths with a version unproven | the version may be tried |
@@ -10,8 +10,8 @@
 //! | some | as the only unproven one |
 //! | two or more, and it was the only unproven one in at least one of them | not until an operator releases it |
 //!
-//! A process that is killed by a person, by the system for want of memory, or with its machine,
-//! leaves the same marks. So one death is only a suspicion.
+//! A process that is killed by a person, by the system because memory ran out, or together with its
+//! machine, leaves the same marks. So one death is only a suspicion.
 
 mod proven;
 mod unproven;
@@ -24,8 +24,8 @@ pub use unproven::{Entry, Unmark, Unproven};
 
 use crate::stream::Utc;
 
-/// How long a version must work before no death of the host counts against it. A minute: what is
-/// wrong with code or with its memory shows within its first batches, and machines do not lose
+/// How long a version must work before a death of the host no longer counts against it. A minute:
+/// faults in its code or its memory use show within the first batches, and machines do not lose
 /// power twice in the first minutes of one version.
 pub(crate) const PROVEN_AFTER: Duration = Duration::from_mins(1);
 /// Deaths that quarantine a version, if it was the only unproven one in at least one of them.
@@ -45,10 +45,10 @@ pub enum Stage {
     Call,
 }
 
-/// What a process left behind that died with a version unproven.
+/// The mark of a process that died while a version was unproven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Death {
-    /// How far the version had come.
+    /// What the host was doing with the version.
     pub stage: Stage,
     /// Whether no other version was unproven in that process.
     pub was_alone: bool,
@@ -64,7 +64,7 @@ pub struct Death {
 pub enum Ruling {
     /// It may be tried beside others.
     Together,
-    /// It may be tried as the only unproven version: should the host die, it is known of which.
+    /// It may be tried as the only unproven version: if the host dies, this version is the cause.
     Alone,
     /// It may not be tried, until an operator releases it.
     Quarantined,
@@ -80,7 +80,7 @@ pub fn ruling(deaths: &[Death]) -> Ruling {
     }
 }
 
-/// A reason in words, for a quarantine. `deaths` must not be empty for it to be true.
+/// The reason for a quarantine, in words. `deaths` must not be empty.
 pub fn told(deaths: &[Death]) -> String {
     let times = match deaths.len() {
         1 => "once".to_owned(),
@@ -95,7 +95,7 @@ pub fn told(deaths: &[Death]) -> String {
 }
 
 impl Stage {
-    /// The stage's stable name, in marks.
+    /// The stage's stable name, as marks contain it.
     pub fn code(self) -> &'static str {
         match self {
             Self::Load => "load",
@@ -104,7 +104,7 @@ impl Stage {
         }
     }
 
-    /// The stage of that name.
+    /// The stage with that name.
     pub fn of_code(code: &str) -> Option<Self> {
         [Self::Load, Self::Start, Self::Call]
             .into_iter()

@@ -2,7 +2,7 @@
 //! changed.
 //!
 //! ```text
-//!   facts (read by `aws`) ──> diagnose() ──> census, findings with their mends, the mode that fits
+//!   facts (read by `aws`) ──> diagnose() ──> census, findings with their fixes, the mode that fits
 //! ```
 
 mod census;

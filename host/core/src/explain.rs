@@ -23,16 +23,16 @@ use crate::lease::{Lease, Standing};
 use crate::plan::{FleetView, ObservedLease, Reason, missing_rows};
 use crate::stream::{InvalidName, ShardId};
 
-/// All that is known of one shard.
+/// Everything known about one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// The shard that was asked about.
     pub shard: ShardId,
-    /// What Kinesis says of it; `None` if it was not asked.
+    /// What Kinesis reports about it; `None` if Kinesis was not asked.
     pub listed: Option<Listed>,
     /// The state of its lease; `None` if it has no row.
     pub status: Option<LeaseStatus>,
-    /// Why it does not move, the weightiest first; empty if the tables show nothing in its way.
+    /// Why it does not move, the most important cause first; empty if the tables show none.
     pub causes: Vec<Cause>,
     /// The shards that it waits for, nearest first.
     pub lineage: Vec<Ancestor>,
@@ -42,22 +42,22 @@ pub struct Explanation {
     pub relatives: Vec<Relative>,
 }
 
-/// What Kinesis says of a shard.
+/// What Kinesis reports about a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
     /// It takes records.
     Open,
     /// It was split or merged, and is read to its end.
     Closed,
-    /// It is not in the list.
+    /// The list does not contain it.
     No,
 }
 
-/// The shard that people mean: its id, or only the number in it.
+/// The shard that `text` names: its id, or only the number in it.
 ///
 /// # Errors
 ///
-/// If the text is neither.
+/// If `text` is neither.
 pub fn shard_named(text: &str) -> Result<ShardId, InvalidName> {
     if !text.is_empty() && text.len() <= 12 && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return ShardId::new(format!("shardId-{text:0>12}"));
@@ -89,7 +89,7 @@ pub fn explain(shard: &ShardId, evidence: &Evidence<'_>) -> Option<Explanation> 
     })
 }
 
-/// None of a shard that no worker could do anything about.
+/// Empty for a shard that no worker could do anything about.
 fn opinions(
     shard: &ShardId,
     row: Option<&Lease>,
@@ -114,7 +114,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// Why a shard that Kinesis lists, or that has a damaged row, has no row to go by.
+    /// Why a shard that Kinesis lists, or whose row is damaged, has no usable row.
     fn why_no_row(&self, shard: &ShardId) -> Cause {
         if let Some(problem) = self.unreadable(shard) {
             return Cause::Unreadable {
@@ -144,7 +144,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// The state of the lease in `row`, and what is in its way.
+    /// The state of the lease in `row`, with what blocks it.
     fn status(&self, row: &Lease, rows: &Rows<'_>) -> LeaseStatus {
         let holder = self.holder(row);
         let observed = self
@@ -183,7 +183,7 @@ impl Evidence<'_> {
         causes
     }
 
-    /// What it means that the stream's list does not show a shard that has a row, if it does not.
+    /// What it means that a shard with a row is missing from the stream's list, if it is missing.
     fn unlisted(&self, row: &Lease, rows: &Rows<'_>) -> Option<Cause> {
         let (list, shard) = (self.shards.as_ref()?, row.key.shard_id());
         if list.gone.confirmed.contains(&shard) {
@@ -211,7 +211,7 @@ impl Evidence<'_> {
         causes
     }
 
-    /// Of a lease that may be taken, and that nobody has taken yet.
+    /// Why a lease that may be taken has not been taken yet.
     fn causes_while_untaken(
         &self,
         observed: &ObservedLease,

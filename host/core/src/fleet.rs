@@ -1,4 +1,4 @@
-//! What the hosts of one application know of each other: the rows of the coordinator table.
+//! What the hosts of one application know about each other: the rows of the coordinator table.
 
 mod errand;
 mod leader;
@@ -25,20 +25,20 @@ pub struct FleetRows {
     pub workers: Vec<WorkerRow>,
     /// The leader's record, if there ever was a leader.
     pub leader: Option<LeaderRow>,
-    /// Raised by whoever changes something that others should look at soon: a released lease, a
+    /// Raised by a host that changes something others should look at soon: a released lease, a
     /// claim, a new row.
     pub bulletin: u64,
-    /// Which stream the checkpoints belong to, once somebody wrote it down.
+    /// The stream that the checkpoints belong to, once a host has recorded it.
     pub stream: Option<StreamRow>,
-    /// Where the application began on it, once somebody wrote it down. Never changes.
+    /// Where the application began on the stream, once a host has recorded it. Never changes.
     pub start: Option<ApplicationStart>,
     /// Versions of the plugin that hosts found bad.
     pub quarantined: Vec<Quarantined>,
 }
 
 impl FleetRows {
-    /// The same for somebody who asks before the first host came, which takes rows that are there
-    /// for complete: another program's first sync was its own ([`StreamRow::first`]).
+    /// The same for a command that looks before the first host has come. It takes existing rows for
+    /// complete: another program did its own first sync ([`StreamRow::first`]).
     pub fn is_bootstrapped_given(&self, has_leases: bool) -> bool {
         self.stream
             .as_ref()

@@ -1,12 +1,12 @@
 //! The hash behind every order that all hosts must agree on.
 //!
-//! `std::hash::DefaultHasher` will not do: its algorithm may change from one Rust release to the
-//! next, and during a rolling upgrade a fleet runs hosts of two builds.
+//! `std::hash::DefaultHasher` is unsuitable: its algorithm may change between Rust releases, and
+//! during a rolling upgrade a fleet runs hosts of two builds.
 
 /// A 64-bit hash that is the same whatever a host was built with: FNV-1a of `bytes`, then the
 /// finalizer of `MurmurHash3` (`fmix64`). FNV-1a alone hardly carries the last bytes into the high
-/// bits, and ids that differ in their last digits would come out next to each other in every host's
-/// order. Not for input that an adversary chooses.
+/// bits, so ids that differ only in their last digits would be neighbours in every host's order.
+/// Not for input that an adversary chooses.
 pub fn stable(bytes: impl IntoIterator<Item = u8>) -> u64 {
     fmix64(fnv1a(bytes))
 }
@@ -67,7 +67,7 @@ mod tests {
             (0..1_000).min_by_key(rank)
         };
         let firsts: BTreeSet<_> = (0..64).map(first_of).collect();
-        // 62 would be expected of perfect dice; FNV-1a alone gives 37.
+        // A perfect hash would give about 62; FNV-1a alone gives 37.
         assert!(firsts.len() >= 56, "{}", firsts.len());
     }
 }

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! (`awslabs/amazon-kinesis-producer:aggregation-format.md`.) A user record has the sequence number
-//! of its aggregate and its own number in it, from 0, as sub-sequence number: the same as the KCL
-//! gives, so that checkpoints mean the same.
+//! of its aggregate, and its index in the aggregate, from 0, as sub-sequence number. The KCL
+//! numbers them in the same way, so checkpoints mean the same.
 //!
-//! What is not in order is never dropped:
+//! Nothing is dropped because it is malformed:
 //!
-//! | What | Comes out as |
+//! | Input | Result |
 //! |---|---|
 //! | no magic, or too short for a body and its MD5 | a plain record (KCL rule) |
 //! | magic, but another MD5 | a plain record (KCL rule), counted: bytes were lost, or it only looks like an aggregate |
@@ -23,9 +23,9 @@
 //! | an aggregate in an aggregate | a user record like any other: one level is opened (KCL rule) |
 //! | user records whose hash keys the shard does not have, as after a reshard | all of them |
 //!
-//! On the last row the KCL gives up the whole aggregate, and counts on the KPL to notice and to put
-//! those records again. Other producers do not. A record that comes twice is allowed, one that
-//! never comes is not.
+//! In the last case the KCL drops the whole aggregate, and relies on the KPL to notice and to put
+//! those records again. Other producers do not do that. A record may be delivered twice, but never
+//! not at all.
 
 mod wire;
 
@@ -42,39 +42,39 @@ const MAGIC: [u8; 4] = [0xf3, 0x89, 0x9a, 0xc2];
 const DIGEST_BYTES: usize = 16;
 
 /// Most bytes that the records of one aggregate may cost, see [`Record::cost_bytes`]. The KPL makes
-/// aggregates of up to 1 MiB; one that is larger when opened holds nothing but empty records under
-/// long keys. An aggregate of 10 MiB, the most that Kinesis takes, passes if its user records have
-/// 20 bytes or more each.
+/// aggregates of up to 1 MiB; one that is larger when opened contains only empty records with long
+/// keys. An aggregate of 10 MiB, the most that Kinesis takes, passes if each of its user records
+/// has 20 bytes or more.
 pub const EXPANDED_BYTES_MAX: usize = 64 << 20;
-/// Most entries of an aggregate: keys and records together. The least entry has two bytes, so what
-/// the KPL makes cannot have more.
+/// Most entries of an aggregate: keys and records together. The smallest entry has two bytes, so an
+/// aggregate of the KPL cannot have more.
 const ENTRIES_MAX: usize = 1 << 19;
 
 /// What a Kinesis record turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expansion {
-    /// Not an aggregate; as it came.
+    /// Not an aggregate; the record is unchanged.
     Plain(Record),
     /// The user records, in the producer's order; possibly none. Their data are slices of the
-    /// aggregate's.
+    /// aggregate's data.
     Aggregate(Vec<Record>),
-    /// Looks like an aggregate, but cannot be opened; as it came.
+    /// Looks like an aggregate, but cannot be opened; the record is unchanged.
     Damaged(Record, Damage),
 }
 
 /// Why an aggregate cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Damage {
-    /// The MD5 at its end is that of something else.
+    /// The MD5 at its end does not match its bytes.
     #[error("its checksum is wrong")]
     Checksum,
-    /// The protobuf breaks off, or is another message.
+    /// The protobuf is cut off, or is another message.
     #[error("its checksum is right, but it is not an aggregated record")]
     Encoding,
-    /// A user record without a key, with one that no table holds, or without data.
+    /// A user record that has no key, names a key that no table holds, or has no data.
     #[error("a user record in it has no key or no data")]
     KeyIndex,
-    /// Opened it would be too large.
+    /// It would be too large when opened.
     #[error(
         "unpacked, it would be larger than {EXPANDED_BYTES_MAX} bytes, or have more than \
             {ENTRIES_MAX} entries"
@@ -102,13 +102,12 @@ impl Damage {
     }
 }
 
-/// Whether a record may be an aggregate: cheap, and never wrong about one that is.
+/// Whether a record may be an aggregate: a cheap check that never misses one.
 pub fn may_be_aggregate(record: &Record) -> bool {
     body(&record.data).is_some()
 }
 
-/// Opens `record`, if it is an aggregate. Allocates nothing that the record's own length does not
-/// pay for.
+/// Opens `record`, if it is an aggregate. What it allocates is bounded by the record's own length.
 pub fn expand(record: Record) -> Expansion {
     let Some(body) = body(&record.data) else {
         return Expansion::Plain(record);
@@ -119,7 +118,7 @@ pub fn expand(record: Record) -> Expansion {
     }
 }
 
-/// What lies between magic and MD5, if that is anything.
+/// The bytes between magic and MD5; `None` if there are none.
 fn body(data: &Bytes) -> Option<Bytes> {
     let end = data.len().checked_sub(DIGEST_BYTES)?;
     (data.starts_with(&MAGIC) && end > MAGIC.len()).then(|| data.slice(MAGIC.len()..end))
@@ -134,8 +133,8 @@ fn open(record: &Record, body: Bytes) -> Result<Vec<Record>, Damage> {
         return Err(Damage::TooLarge);
     }
     let aggregate = AggregatedRecord::decode(body).map_err(|_| Damage::Encoding)?;
-    // Before any of it is built: the tables are short, but each key is copied as often as it is
-    // named.
+    // Checked before any of it is built: the tables are short, but each key is copied as often as
+    // it is named.
     if cost_of(&aggregate)? > EXPANDED_BYTES_MAX {
         return Err(Damage::TooLarge);
     }

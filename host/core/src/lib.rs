@@ -1,4 +1,4 @@
-//! Decisions, and nothing else: no tokio, no AWS SDK, no wasmtime, no clock, no randomness, no I/O.
+//! Decisions only: no tokio, no AWS SDK, no wasmtime, no clock, no randomness, no I/O.
 //!
 //! ```text
 //!   lease rows + shard list + time ──> FleetView ──> plan() ──> steps, each with its reason

@@ -1,9 +1,9 @@
-//! Migration from another library and back: what its tables say, which of its workers are alive,
-//! where each shard starts here, and which of our checkpoints its tables can hold.
+//! Migration from another library and back: what its tables contain, which of its workers are
+//! alive, where each shard starts here, and which of our checkpoints its tables can hold.
 //!
 //! ```text
 //!   rows of its tables ──> read() ──> Found ──> plan_import() ──> a step for each shard, and why
-//!   look after look    ──> FleetWatch ──> who of the old fleet lives
+//!   repeated looks     ──> FleetWatch ──> which workers of the old fleet are alive
 //!   our leases         ──> plan_export() ──> rows as the library writes them, or why it cannot hold them
 //! ```
 //!

@@ -1,5 +1,5 @@
-//! One shard's records: how they keep coming, what is settled, what becomes of those that fail,
-//! when to write it down.
+//! One shard's records: how they are fetched, what is settled, what happens to those that fail,
+//! when to checkpoint.
 
 mod arrivals;
 mod batch;

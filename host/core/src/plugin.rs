@@ -1,4 +1,4 @@
-//! A plugin as the core sees it: a name, a version, limits and permissions.
+//! A plugin as the core knows it: a name, a version, limits and permissions.
 
 mod addresses;
 mod contract;

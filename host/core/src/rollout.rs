@@ -7,8 +7,9 @@
 //!                              └─────────────┴────────────────┴──> quarantined(reason, since)
 //! ```
 //!
-//! A failure of a version under trial is no record's fault yet: the shard goes back to the version
-//! before it, which gets the same records. Only what that one handles is held against the new one.
+//! A failure of a version under trial is not yet blamed on a record: the shard goes back to the
+//! version before it, which gets the same records. The new version is blamed only for records that
+//! the old one handles.
 
 mod fault;
 mod fleet_view;

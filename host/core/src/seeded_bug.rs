@@ -45,7 +45,7 @@ pub enum SeededBug {
     IgnoresStreamIdentity,
     /// After an expired iterator, reading goes on at what comes next (K7).
     ExpiredIteratorGoesToLatest,
-    /// The record that the checkpoint names, and records fetched before, are delivered again.
+    /// The record that the checkpoint names, and records fetched before it, are delivered again.
     DeliversSettledAgain,
     /// A batch that fails is skipped (KCL, K1).
     SkipsFailedBatch,
@@ -55,7 +55,7 @@ pub enum SeededBug {
     CheckpointsBeforeDelivery,
     /// A lease is given up without checkpointing what was settled (KCL at shutdown).
     HandsOverWithoutCheckpoint,
-    /// A leader on its way out keeps the office.
+    /// A leader that leaves does not resign.
     NeverResigns,
     /// An expired lease is taken without a consistent look at its owner's heart.
     TakesWithoutSecondLook,
@@ -71,21 +71,21 @@ pub enum SeededBug {
     CheckpointCoversHeldBack,
     /// A claim binds all others for ever, even if its claimant is dead.
     ClaimsNeverExpire,
-    /// The fair share is rounded down, so that a rest is left to nobody.
+    /// The fair share is rounded down, so that some leases are left to no host.
     FairShareRoundedDown,
     /// A merged shard waits for one of its parents only.
     OneParentIsEnough,
     /// A shard that is missing in one listing counts as gone.
     DeletesUnlistedShards,
-    /// A host that is told to stop checkpoints, and keeps its leases.
+    /// A host that is asked to stop checkpoints, and keeps its leases.
     DrainsWithoutRelease,
-    /// Reading starts one record too late (an off-by-one after the checkpoint).
+    /// Reading starts one record too late (off by one after the checkpoint).
     SkipsFirstRecord,
-    /// A dead letter counts as stored without having been.
+    /// A dead letter counts as stored although it was not.
     GivesUpUnstored,
     /// With bisecting, a batch that failed as a whole is an attempt of each of its records.
     ChargesWholeBatch,
-    /// A record that failed as often as it may is tried again.
+    /// A record that has used up its attempts is tried again.
     NeverOutOfAttempts,
     /// Records do not wait for an earlier one of their key that is tried again.
     ParkedKeyFlows,
@@ -95,43 +95,44 @@ pub enum SeededBug {
     RenewsAtLatest,
     /// An instance that dies does not take the shard back to the state that was saved.
     UnsavedStateIsForgotten,
-    /// What a version on trial fails on is held against the records, and not only against the
+    /// What a version on trial fails on is held against the records too, and not only against the
     /// version.
     TrialChargesRecords,
-    /// `LATEST` is read as now, whenever that is, and not as the moment when the application began
+    /// `LATEST` means now, whenever it is read, and not the moment when the application began
     /// (KCL).
     LatestIsNow,
-    /// What was closed before the application began gets rows at the oldest record.
+    /// Shards that were closed before the application began get rows at the oldest record.
     AncestorsAtOldest,
-    /// A take belongs to the heart's generation of its answer, and not of its sending.
+    /// A take belongs to the heart's generation at its answer, and not at its sending.
     HeartGenerationAtAnswer,
     /// A worker whose row vanishes counts as dead at once.
     VanishedWorkerIsDead,
-    /// A host whose row vanished goes on holding all its leases by the heartbeats after it
-    /// registered anew.
+    /// A host whose row vanished and that registered again goes on holding all its leases by its
+    /// new heartbeats.
     VanishedHeartHolds,
     /// The leader removes the row of a silent worker that writes to its leases.
     ReapsWorkersAtWork,
-    /// Leases that are a host's by name, and more than it may hold, are held by its heart and read
-    /// by nobody.
+    /// Leases with a host's name that exceed what it may hold are kept by its heart and read by no
+    /// host.
     KeepsOwnAboveMax,
-    /// What a host takes since it is its own by name does not count to its share.
+    /// What a host takes because the row already has its name does not count towards its share.
     OwnTakesLeaveRoom,
-    /// What a host asked for counts twice to its share.
+    /// What a host asked for counts twice towards its share.
     ClaimsCountTwice,
     /// Each host orders the leases that may move in its own way (a hash that is not specified).
     OrderDiffersByHost,
-    /// A lease whose row cannot be written is neither shown as such nor given up.
+    /// A lease whose row cannot be written is neither reported nor given up.
     WriteTroubleIsLeftAlone,
     /// A call to a table waits for its answer as long as the client does.
     CallsHaveNoDeadline,
-    /// A leader whose shard list could not be shared does nothing else, and it never can be.
+    /// A leader that could not share its shard list does nothing else, even if the list can never
+    /// be shared.
     HintStopsLeader,
-    /// By key, what is tried again goes before all else that is due.
+    /// By key, records that are tried again go before all other due records.
     FailingKeysFirst,
     /// What one plugin of a host is guaranteed is lent to another that asks first.
     LendsGuarantees,
-    /// A kept reply is served to whoever had anything before it, and not only what it follows.
+    /// A kept reply is served to any caller behind it, and not only to the one it directly follows.
     KeptRepliesHideGaps,
 }
 
@@ -210,7 +211,7 @@ impl SeededBug {
         return false;
     }
 
-    /// Whether any bug is switched on for this thread: then what follows from it is no mistake.
+    /// Whether any bug is switched on for this thread: then its consequences are expected.
     #[inline]
     pub(crate) fn is_any_on() -> bool {
         #[cfg(debug_assertions)]

@@ -1,5 +1,5 @@
-//! One read of a shard for several plugins: what is kept of the replies, and which callers can be
-//! served from it.
+//! One read of a shard for several plugins: which replies are kept, and which callers can be served
+//! from them.
 
 mod calls;
 mod chain;

@@ -1,14 +1,14 @@
-//! Divides what a host has so much of, and no more (bytes, memory, threads), among plugins that do
-//! not trust each other.
+//! Divides a host's limited resources (bytes, memory, threads) among plugins that do not trust each
+//! other.
 //!
 //! ```text
 //!   |<------------------------------ total ------------------------------>|
 //!   | guarantee of A | guarantee of B | guarantee of C |      common      |
 //! ```
 //!
-//! Each member may always have its guarantee: nobody else is ever lent a unit of it. What is beyond
-//! all guarantees is common, and lent to whoever asks first. So a member that gives nothing back
-//! takes the common part from the others, and no more.
+//! Each member may always have its guarantee: no unit of it is ever lent to another. What is beyond
+//! all guarantees is common, and is lent to the first that asks. So a member that gives nothing
+//! back takes the common part from the others, and no more.
 
 pub mod pool;
 
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::seeded_bug::SeededBug;
 
-/// Somebody who takes units; counted from 0, never used again.
+/// Identifies a member, which takes units; counted from 0, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MemberId(u64);
 
@@ -29,16 +29,16 @@ pub(crate) struct Ticket(u64);
 pub enum Membership {
     /// It may always have its part, and borrow.
     Guaranteed,
-    /// It only borrows: what it does with it can be done without.
+    /// It only borrows: it can do without the units.
     BorrowsOnly,
 }
 
-/// Who has how much, and who waits. Decides; waits for nothing itself.
+/// Which member has how many units, and which ones wait. Only decides; it does not wait itself.
 #[derive(Debug)]
 pub(crate) struct Shares {
     total: usize,
     floor: usize,
-    /// What each guaranteed member may always have, with as many as there are.
+    /// What each guaranteed member may always have, given how many there are.
     guarantee: usize,
     held: usize,
     members: BTreeMap<MemberId, Account>,
@@ -52,7 +52,7 @@ pub(crate) struct Shares {
 struct Account {
     membership: Membership,
     held: usize,
-    /// It asks for nothing any more: it stays until it has given back what it holds.
+    /// It asks for nothing any more: it is kept until it has given back what it holds.
     has_left: bool,
 }
 
@@ -63,19 +63,19 @@ struct Waiting {
     units: usize,
 }
 
-/// What stands in the way of taking units.
+/// Why units cannot be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
-    /// Its guarantee is lent still, from before it joined, and will come back to it first.
+    /// Its guarantee is still lent, from before it joined, and will come back to it first.
     Lent,
     /// The common part is taken.
     NothingCommon,
 }
 
 impl Shares {
-    /// `total` units. Half of them are guaranteed in equal parts, and half are common; but a
-    /// guarantee is `floor` units, as long as there are enough for all members, and beyond that
-    /// nothing is common.
+    /// Divides `total` units: half are guaranteed in equal parts, and half are common. But each
+    /// guarantee is at least `floor` units, while there are enough for all members; the common part
+    /// shrinks to nothing if need be.
     pub(crate) fn new(total: usize, floor: usize) -> Self {
         Self {
             total,
@@ -89,8 +89,8 @@ impl Shares {
         }
     }
 
-    /// One more member; the guarantees of the others shrink, and what they hold beyond is borrowed
-    /// from now on.
+    /// Adds a member. The guarantees of the others shrink, and what they hold beyond them counts as
+    /// borrowed from now on.
     pub(crate) fn join(&mut self, membership: Membership) -> MemberId {
         let id = MemberId(self.members_made);
         self.members_made += 1;
@@ -115,12 +115,12 @@ impl Shares {
         self.forget_gone(id);
     }
 
-    /// What each guaranteed member may always have, in units, with as many members as there are.
+    /// What each guaranteed member may always have, in units, with the present number of members.
     pub(crate) fn guarantee(&self) -> usize {
         self.guarantee
     }
 
-    /// The same, if there was one more.
+    /// The same with one more member.
     pub(crate) fn guarantee_with_one_more(&self) -> usize {
         self.guarantee_among(self.guaranteed_members() + 1)
     }
@@ -137,31 +137,31 @@ impl Shares {
             .count()
     }
 
-    /// The most that a member could hold if all others held nothing.
+    /// The most that a member could hold if the others held nothing.
     pub(crate) fn most(&self, id: MemberId) -> usize {
         let is_guaranteed = self.members.get(&id).is_some_and(Account::is_guaranteed);
         let others = self.guaranteed_members() - usize::from(is_guaranteed);
         self.total.saturating_sub(others * self.guarantee)
     }
 
-    /// What a member holds.
+    /// The units that a member holds.
     pub(crate) fn held(&self, id: MemberId) -> usize {
         self.members.get(&id).map_or(0, |account| account.held)
     }
 
-    /// What all hold.
+    /// The units that all members hold together.
     pub(crate) fn held_by_all(&self) -> usize {
         self.held
     }
 
-    /// Whether the member holds more than it is guaranteed.
+    /// Whether the member holds more than its guarantee.
     pub(crate) fn borrows(&self, id: MemberId) -> bool {
         self.members
             .get(&id)
             .is_some_and(|account| account.held > self.guarantee_of(account))
     }
 
-    /// What a member could take now, without passing anybody who waits.
+    /// What a member could take now, without overtaking one that waits.
     pub(crate) fn free(&self, id: MemberId) -> usize {
         let Some(account) = self.members.get(&id) else {
             return 0;
@@ -179,7 +179,7 @@ impl Shares {
         unheld.min(own + common)
     }
 
-    /// Takes units now or not at all; passes nobody who waits.
+    /// Takes units now or not at all, without overtaking a member that waits.
     pub(crate) fn take(&mut self, id: MemberId, units: usize) -> bool {
         let is_free = units <= self.free(id);
         if is_free {
@@ -188,7 +188,8 @@ impl Shares {
         is_free
     }
 
-    /// Waits for units, behind all that the member waits for already; see [`Shares::admit`].
+    /// Queues for units, behind everything that the member already waits for; see
+    /// [`Shares::admit`].
     pub(crate) fn ask(&mut self, id: MemberId, units: usize) -> Ticket {
         let ticket = Ticket(self.tickets_made);
         self.tickets_made += 1;
@@ -200,7 +201,7 @@ impl Shares {
         ticket
     }
 
-    /// Waits no more; `false` if the units were given out in the meantime.
+    /// Stops waiting; `false` if the units were given out in the meantime.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
         let at = self
             .waiting
@@ -219,9 +220,9 @@ impl Shares {
         self.forget_gone(id);
     }
 
-    /// Gives out what can be given to those who wait. Each member's own turn comes in order of
-    /// asking, and so does borrowing: a large wish is not passed by small ones, but for what others
-    /// are guaranteed.
+    /// Gives units to members that wait, as far as possible. Requests of one member are met in the
+    /// order of asking, and so are loans: small requests do not overtake a large one, except for
+    /// what other members are guaranteed.
     pub(crate) fn admit(&mut self) -> Vec<Ticket> {
         let mut admitted = Vec::new();
         let mut passed_over = BTreeSet::new();
@@ -245,7 +246,7 @@ impl Shares {
         admitted
     }
 
-    /// Whether somebody waits whom `id` would help by giving back: one of its own, or anybody if it
+    /// Whether a member waits that `id` would help by giving back: itself, or any member if it
     /// borrows.
     pub(crate) fn is_asked_for(&self, id: MemberId) -> bool {
         let borrows = self.borrows(id);
@@ -275,7 +276,7 @@ impl Shares {
         (self.held + units > self.total).then_some(Obstacle::Lent)
     }
 
-    /// What may be lent: beyond all guarantees, and beyond what was lent already.
+    /// What may be lent: beyond all guarantees, and not lent already.
     fn common(&self) -> usize {
         let reserved: usize = self
             .members

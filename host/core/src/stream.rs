@@ -1,4 +1,4 @@
-//! What Kinesis is: streams, shards, positions, records.
+//! The concepts of Kinesis: streams, shards, positions, records.
 
 mod consumer;
 mod coverage;

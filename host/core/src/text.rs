@@ -1,24 +1,25 @@
-//! Text that somebody else wrote, made fit for a terminal or a line of a log.
+//! Makes text from others fit for a terminal or a log line.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal or a reader is led astray by it: control characters, of C1 too, which some
-/// terminals obey in UTF-8; separators of lines; and what turns the direction of writing around.
+/// Whether the character can mislead a terminal or a reader: control characters, including those of
+/// C1, which some terminals obey in UTF-8; line separators; and characters that change the
+/// direction of writing.
 pub fn steers(c: char) -> bool {
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// The text on one line: what steers, line breaks included, is written as JSON escapes it
+/// The text on one line: such characters, line breaks included, are written as JSON escapes
 /// (`\u001b`).
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escape(text, steers)
 }
 
-/// The same for text of several lines, whose breaks stay. JSON stays JSON: outside of its strings
-/// it has none of this but line breaks.
+/// The same for text of several lines, whose breaks stay. JSON stays JSON: outside its strings,
+/// line breaks are the only such characters in it.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, |c| c != '\n' && steers(c))
 }
@@ -30,7 +31,7 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if is_escaped(c) {
-            // Writing to a string cannot fail, and all of these have four digits at most.
+            // Writing to a string cannot fail, and all these characters have at most four digits.
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
             escaped.push(c);

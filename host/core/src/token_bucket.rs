@@ -1,4 +1,4 @@
-//! So many a second, and some at once.
+//! Limits a rate: a number per second, with a burst.
 
 use crate::time::Moment;
 
@@ -12,7 +12,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Full: `burst` may be taken at once.
+    /// A full bucket: `burst` may be taken at once.
     pub fn new(per_second: u32, burst: u32, now: Moment) -> Self {
         let burst = f64::from(burst);
         Self {
@@ -23,7 +23,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes one, if there is one.
+    /// Takes one token, if there is one.
     pub fn take(&mut self, now: Moment) -> bool {
         let earned = now.since(self.refilled).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + earned).min(self.burst);

@@ -1,37 +1,38 @@
-//! Who is next, where plugins are served one at a time and some take far longer than others.
+//! Which plugin is next, where plugins are served one at a time and some take far longer than
+//! others.
 //!
-//! First come, first served would let five that take a minute each hold up a sixth that takes a
-//! moment, again and again. So whoever was given the least time is next: whoever takes long waits
-//! for the others, at most until they have had as much, and nobody waits for ever.
+//! With first come, first served, five plugins that take a minute each would delay a sixth that
+//! takes a moment, again and again. So the plugin that has had the least time is next. A slow one
+//! waits for the others, but only until they have had as much time, so none waits for ever.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::plugin::PluginName;
 
-/// Plugins whose time is remembered: ten times as many as a host has. Beyond it, those that were
-/// given the least are forgotten, which changes the order least.
+/// Plugins whose time is remembered: ten times as many as a host has. Beyond that, those with the
+/// least time are forgotten, which changes the order least.
 const REMEMBERED_MAX: usize = 1_000;
 
-/// Those who wait, and what everybody was given so far.
+/// The plugins that wait, and the time that each has had so far.
 #[derive(Debug, Default)]
 pub struct Turns {
     given: BTreeMap<PluginName, Duration>,
-    /// By the number of their arrival.
+    /// By arrival number.
     waiting: BTreeMap<u64, PluginName>,
     arrivals: u64,
 }
 
 impl Turns {
-    /// Stands in line for a plugin; the answer is the number of this arrival.
+    /// Queues a plugin; returns the number of this arrival.
     pub fn arrive(&mut self, name: &PluginName) -> u64 {
         self.arrivals += 1;
         self.waiting.insert(self.arrivals, name.clone());
         self.arrivals
     }
 
-    /// The arrival that is next, which waits no longer: of those that were given the least time, the
-    /// first.
+    /// Takes the next arrival from the queue: the first of those whose plugins have had the least
+    /// time.
     pub fn call(&mut self) -> Option<u64> {
         let given = |name: &PluginName| self.given.get(name).copied().unwrap_or_default();
         let next = self.waiting.iter().min_by_key(|(_, name)| given(name));
@@ -40,7 +41,7 @@ impl Turns {
         Some(arrival)
     }
 
-    /// A plugin had its turn for so long.
+    /// Adds the time that a plugin's turn took.
     pub fn served(&mut self, name: &PluginName, time: Duration) {
         *self.given.entry(name.clone()).or_default() += time;
         if self.given.len() > REMEMBERED_MAX {
@@ -93,7 +94,7 @@ mod tests {
         let (slow, quick) = (plugin("slow"), plugin("quick"));
         turns.served(&slow, Duration::from_secs(30));
         let waiting = turns.arrive(&slow);
-        // Its file changes whenever it was compiled.
+        // Its file changes each time it was compiled.
         let mut served = Duration::ZERO;
         loop {
             turns.arrive(&quick);

@@ -2,12 +2,12 @@ use std::collections::VecDeque;
 
 use crate::plugin::PluginDigest;
 
-/// Versions that are remembered as proven; the oldest go first. 512: five versions of each of as
-/// many plugins as a host may have. One that is forgotten is marked again, which costs a file for a
-/// minute.
+/// Versions that are remembered as proven; the oldest are forgotten first. 512: five versions for
+/// each of the plugins that a host may have. A forgotten version is marked again, which costs a
+/// file for a minute.
 pub const PROVEN_MAX: usize = 512;
 
-/// Versions that worked well on this build of the host: another may fail where this one does not.
+/// Versions that worked well on this build of the host; on another build they may fail.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proven {
     digests: VecDeque<PluginDigest>,

@@ -4,7 +4,7 @@ use super::{PROVEN_AFTER, Proven};
 use crate::plugin::{PluginDigest, PluginName};
 use crate::time::Moment;
 
-/// The versions at work in this process that it has not seen work yet, and those that it has.
+/// The versions in use in this process: those that are still unproven, and those that are proven.
 #[derive(Debug, Clone, Default)]
 pub struct Unproven {
     // By digest.
@@ -12,43 +12,43 @@ pub struct Unproven {
     proven: Proven,
 }
 
-/// A version that is marked: should the host die now, it may have been the cause.
+/// A marked version: if the host dies now, this version may be the cause.
 #[derive(Debug, Clone)]
 struct Marked {
     plugin: PluginName,
     since: Moment,
-    /// No other version may be unproven beside it.
+    /// Whether it must be the only unproven version.
     is_alone: bool,
-    /// Calls of it that have not ended.
+    /// Calls that have not ended.
     calls: usize,
-    /// Whether a batch came to an end.
+    /// Whether it has finished a batch.
     has_worked: bool,
 }
 
 /// What must be done before a version is loaded or called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// Nothing: it has done well for long enough.
+    /// Nothing: the version is proven.
     Proven,
-    /// Nothing: it is marked.
+    /// Nothing: it is already marked.
     Marked,
     /// It must be marked.
     Mark,
-    /// It must wait, as long as versions of these plugins are unproven.
+    /// It must wait while versions of these plugins are unproven.
     Wait(Vec<PluginName>),
 }
 
 /// A version whose mark must be removed, by the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unmark {
-    /// It did well for long enough.
+    /// It worked well for long enough.
     Proven(PluginDigest),
-    /// It did nothing. Others get their turn, and it is marked again when it is called.
+    /// It was idle. Others get their turn, and it is marked again when it is called.
     Idle(PluginDigest),
 }
 
 impl Unproven {
-    /// No version is marked, and those of `proven` need no mark.
+    /// Starts with no version marked; those of `proven` need no mark.
     pub fn new(proven: Proven) -> Self {
         Self {
             marked: BTreeMap::new(),
@@ -66,8 +66,7 @@ impl Unproven {
         &self.proven
     }
 
-    /// A call of a version is about to begin, or its loading. Unless it must wait, [`Self::leave`]
-    /// follows.
+    /// A version is about to be called or loaded. Unless it must wait, [`Self::leave`] follows.
     pub fn enter(
         &mut self,
         plugin: &PluginName,
@@ -97,7 +96,8 @@ impl Unproven {
         Entry::Mark
     }
 
-    /// A suspect must be the only unproven version, so that it is known what the host died of.
+    /// The plugins to wait for. A suspect must be the only unproven version, so that a death can be
+    /// traced to it.
     fn in_the_way(&self, is_suspect: bool) -> Vec<PluginName> {
         self.marked
             .values()
@@ -114,7 +114,7 @@ impl Unproven {
         }
     }
 
-    /// A call of the version was denied memory: it has grown as far as it may, and its time starts
+    /// A call of the version was denied memory: it has grown as far as it may, so its time starts
     /// again. A version that keeps doing that is never proven.
     pub fn denied_memory(&mut self, digest: &PluginDigest, now: Moment) {
         if let Some(marked) = self.marked.get_mut(digest.as_str()) {
@@ -275,7 +275,7 @@ mod tests {
         assert!(!versions.loaded(&digest(1)), "it is being loaded still");
         versions.leave(&digest(1), false);
         assert!(versions.loaded(&digest(1)) && !versions.loaded(&digest(1)));
-        // Loaded again while it is at work.
+        // Loaded again while it runs.
         assert_eq!(enter(&mut versions, 1, true, 1), Entry::Mark);
         assert_eq!(enter(&mut versions, 1, true, 2), Entry::Marked);
         versions.leave(&digest(1), false);

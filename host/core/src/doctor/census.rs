@@ -8,7 +8,7 @@ use crate::fleet::WorkerRow;
 use crate::lease::{Lease, LeaseObserver, Pulse, WorkerId, kcl_leader};
 use crate::time::Moment;
 
-/// A table's leases in numbers.
+/// A table's leases, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     /// Lease rows that can be read.

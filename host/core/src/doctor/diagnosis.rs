@@ -13,28 +13,28 @@ use crate::lease::{Checkpoint, Pulse, WorkerId};
 use crate::rollout::{WhyNot, untaken};
 use crate::stream::LeaseKey;
 
-/// A KCL 3.x leader ends a graceful hand-off after 30 s and a lease duration of 10 s (KCL
+/// A KCL 3.x leader ends a graceful hand-off after 30 s plus a lease duration of 10 s (KCL
 /// defaults).
 const HAND_OFF_MAX: Duration = Duration::from_secs(40);
 
 /// The conclusions from the facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// How a host may use the table, once what must be fixed first is fixed.
+    /// How a host may use the table, once the findings that come first are fixed.
     pub mode: Mode,
-    /// The leases in numbers; all zero without a lease table.
+    /// The leases, counted; all zero without a lease table.
     pub census: Census,
-    /// Which library and which of its versions wrote the rows, as far as rows show; empty if there
-    /// are none.
+    /// Which library, in which of its versions, wrote the rows, as far as they show it; empty if
+    /// there are none.
     pub writer: String,
     /// The worst first.
     pub findings: Vec<Finding>,
-    /// The one command that comes next.
+    /// The next command to run.
     pub next: String,
 }
 
 impl Diagnosis {
-    /// Whether nothing must be fixed first.
+    /// Whether the table may be used without a fix.
     pub fn is_usable(&self) -> bool {
         self.findings
             .iter()
@@ -229,7 +229,7 @@ fn judge_hand_offs(table: &LeaseTableFacts, findings: &mut Findings) {
     );
 }
 
-/// The first host writes down where the application begins. Until then, `LATEST` in a row means a
+/// The first host records where the application begins. Until then, `LATEST` in a row means a
 /// moment in the future.
 fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
     if let Some(start) = &table.fleet.start {
@@ -260,8 +260,8 @@ fn judge_start(table: &LeaseTableFacts, findings: &mut Findings) {
     }
 }
 
-/// Versions that hosts have and do not run: the records wait for another version, or an older one
-/// handles them.
+/// Reports versions that hosts have and do not run: the records wait for another version, or an
+/// older one handles them.
 fn judge_versions(facts: &Facts, table: &LeaseTableFacts, findings: &mut Findings) {
     for version in untaken(&table.fleet) {
         let topic = match version.why {

@@ -1,4 +1,4 @@
-//! What was read. Reading changes nothing and decides nothing.
+//! The facts that were read. Reading changes nothing and decides nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,21 +20,21 @@ pub struct Facts {
     pub companions: Companions,
     /// The stream, if one was named.
     pub stream: Option<StreamFacts>,
-    /// What another library keeps under this name, if it does.
+    /// The data that another library keeps under this name, if there are any.
     pub predecessor: Option<PredecessorFacts>,
     /// The KCL's failover time, if the caller knows it. No row shows it, and without it no worker
     /// of a KCL counts as dead.
     pub failover_time: Option<Duration>,
 }
 
-/// What another library keeps under the application's name.
+/// The data that another library keeps under the application's name.
 #[derive(Debug, Clone)]
 pub struct PredecessorFacts {
     /// The library.
     pub library: Library,
-    /// Its places, as last seen: one for each application and stream.
+    /// Its checkpoints, as last seen: one entry for each application and stream.
     pub places: Vec<Found>,
-    /// Its workers, place by place, as far as they were watched.
+    /// Its workers for each of these entries, as far as they were watched.
     pub workers: Vec<Vec<WorkerLife>>,
 }
 
@@ -55,9 +55,9 @@ pub enum TableFacts {
 /// A table with a lease table's key.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseTableFacts {
-    /// DynamoDB's word: `ACTIVE`, `CREATING`, `UPDATING`, `DELETING` and others.
+    /// DynamoDB's status: `ACTIVE`, `CREATING`, `UPDATING`, `DELETING` and others.
     pub status: String,
-    /// Whether it has the index `LeaseOwnerToLeaseKeyIndex`, which only KCL 3.x makes.
+    /// Whether it has the index `LeaseOwnerToLeaseKeyIndex`, which only KCL 3.x creates.
     pub has_owner_index: bool,
     /// The leases.
     pub leases: Vec<LeaseFacts>,
@@ -71,10 +71,10 @@ pub struct LeaseTableFacts {
     /// `tm` of the row `TableMigration3.5`: how far KCL 3.5 is with moving its other tables into
     /// this one.
     pub table_migration: Option<String>,
-    /// Hosts of shardmill that registered, and the stream they wrote down; empty without a
+    /// The registered hosts of shardmill, and the stream that they recorded; empty without a
     /// coordinator table.
     pub fleet: FleetRows,
-    /// The leases some time later, if that was waited for.
+    /// The leases some time later, if there was a second look.
     pub second_look: Option<SecondLook>,
 }
 
@@ -100,7 +100,7 @@ pub struct SecondLook {
     pub fleet: FleetRows,
 }
 
-/// Tables that go with a lease table; `true` if there is one.
+/// Which of the tables that go with a lease table exist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Companions {
     /// `APPLICATION-WorkerMetricStats`, of KCL 3.0 to 3.4.
@@ -116,10 +116,10 @@ pub struct Companions {
 pub struct StreamFacts {
     /// Its name.
     pub name: StreamName,
-    /// Kinesis' word: `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`; `None` if there is no such
-    /// stream.
+    /// Kinesis' status: `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`; `None` if the stream does
+    /// not exist.
     pub status: Option<String>,
-    /// What distinguishes it from an earlier stream of the same name, if Kinesis says.
+    /// What distinguishes it from an earlier stream of the same name, if Kinesis reports it.
     pub identity: Option<StreamIdentity>,
     /// All its shards, open and closed.
     pub shards: Vec<Shard>,

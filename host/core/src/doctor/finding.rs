@@ -21,7 +21,7 @@ pub enum Severity {
     /// Records would be lost or repeated, or nothing would work: fix it before a host uses the
     /// table.
     FixFirst,
-    /// A host may use the table; somebody should know this.
+    /// A host may use the table, but the operator should know this.
     Warning,
     /// For information; nothing is wrong.
     Note,
@@ -51,13 +51,13 @@ topics! {
     NoTable = "no-table",
     /// Another library keeps checkpoints under this name.
     OtherLibrary = "other-library",
-    /// The table has another key.
+    /// The table has a key that is not a lease table's.
     OtherKey = "other-key",
     /// The table cannot be used at this moment.
     TableNotActive = "table-not-active",
     /// The stream does not exist, or cannot be read at this moment.
     StreamNotActive = "stream-not-active",
-    /// The rows are of another stream than the one named.
+    /// The rows belong to a stream other than the one named.
     OtherStream = "other-stream",
     /// Rows that cannot be read.
     BadRows = "bad-rows",
@@ -71,7 +71,7 @@ topics! {
     SilentOwners = "silent-owners",
     /// The table was read only once, so it is unknown which workers are alive.
     NotWatched = "not-watched",
-    /// What only KCL 3.x leaves behind.
+    /// Traces that only KCL 3.x leaves.
     Kcl3Traces = "kcl3-traces",
     /// A fleet between KCL 2.x and 3.x.
     ClientVersion = "client-version",
@@ -79,13 +79,13 @@ topics! {
     TableMigration = "table-migration",
     /// Leases between two owners of a KCL 3.x fleet.
     HandOffs = "hand-offs",
-    /// Two-phase checkpoints that somebody prepared.
+    /// Two-phase checkpoints that were prepared and not completed.
     PendingCheckpoints = "pending-checkpoints",
-    /// Where the application began, and what follows for leases that were never read.
+    /// Where the application began, and the consequences for leases that were never read.
     Start = "start",
     /// Versions of the plugin that are quarantined.
     Quarantined = "quarantined",
-    /// Versions of the plugin that hosts cannot load, or must not.
+    /// Versions of the plugin that hosts cannot load, or may not.
     RefusedFiles = "refused-files",
     /// Hash keys that no unfinished lease covers.
     Holes = "holes",
@@ -128,7 +128,7 @@ impl Findings {
     }
 }
 
-/// Such as `7 rows (a, b, c and 4 more)`: enough to find them, in one line.
+/// A list such as `7 rows (a, b, c and 4 more)`: enough to find them, on one line.
 pub(super) fn some_of<T: fmt::Display>(noun: &str, all: impl IntoIterator<Item = T>) -> String {
     const SHOWN: usize = 3;
     let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();

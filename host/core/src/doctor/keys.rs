@@ -1,4 +1,4 @@
-//! Which row is for which shard.
+//! Which shard each row belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,8 @@ use super::finding::{Findings, some_of};
 use super::{LeaseTableFacts, Severity, Topic};
 use crate::stream::{LeaseKey, ShardId};
 
-/// The KCL's multi-stream mode keeps all streams of an application in one table; shardmill reads
-/// one stream, knows a row by its shard id, and starts on no such table.
+/// The KCL's multi-stream mode keeps all streams of an application in one table. shardmill reads
+/// one stream and identifies rows by shard id, so it does not start on such a table.
 pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
     let keys = || table.leases.iter().map(|facts| &facts.lease.key);
     let streams: BTreeSet<&str> = keys().filter_map(LeaseKey::stream_prefix).collect();

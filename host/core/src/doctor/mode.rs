@@ -7,11 +7,11 @@ use super::{Census, Companions, LeaseTableFacts};
 /// How a host may use a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// There is no table: the first host makes it.
+    /// There is no table: the first host creates it.
     NoTable,
-    /// Not at all.
+    /// A host cannot use it.
     NotALeaseTable,
-    /// Only shardmill uses it. Rows that a stopped KCL 2.x left are continued at their checkpoints.
+    /// Only shardmill uses it. Rows of a stopped KCL 2.x are continued at their checkpoints.
     Own,
     /// Beside a live fleet that follows KCL 2.x rules.
     Kcl2Shared,
@@ -73,7 +73,7 @@ impl fmt::Display for Mode {
 /// Whose rules the writers of a table follow.
 enum Rules {
     Kcl2,
-    /// KCL 3.x during an upgrade or after a roll-back: takes and elects as KCL 2.x does.
+    /// KCL 3.x during an upgrade or after a roll-back: it takes leases and elects as KCL 2.x does.
     Kcl3InKcl2Mode,
     Kcl3,
 }
@@ -86,7 +86,7 @@ fn rules_of(table: &LeaseTableFacts, companions: Companions) -> Rules {
     }
 }
 
-/// What only KCL 3.x leaves behind, in words.
+/// The traces that only KCL 3.x leaves, in words.
 pub(super) fn traces_of_kcl3(table: &LeaseTableFacts, companions: Companions) -> Vec<String> {
     let mut traces = Vec::new();
     let mut add = |is_there: bool, what: &str| {

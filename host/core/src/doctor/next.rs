@@ -1,10 +1,10 @@
-//! The one command that comes next.
+//! Composes the next command to run.
 
 use super::{Facts, Finding, PredecessorFacts, Severity, TableFacts, Topic};
 use crate::migration::of_multi_stream;
 use crate::stream::StreamRef;
 
-/// Complete, with words in capitals for what is not known yet.
+/// The whole command line, with words in capitals in place of unknown values.
 pub(super) fn command(facts: &Facts, findings: &[Finding]) -> String {
     let application = &facts.application;
     if let Some(predecessor) = &facts.predecessor {
@@ -56,8 +56,8 @@ fn import(facts: &Facts, predecessor: &PredecessorFacts) -> String {
     format!("shardmill import {application}{group} --stream {stream} --to PLUGIN")
 }
 
-/// Unquoted only if a shell takes it for one plain word: a person may paste the command, and any
-/// writer to the table may have chosen the name.
+/// The name if a shell takes it for one plain word, otherwise a placeholder: a person may paste the
+/// command, and any writer to the table may have chosen the name.
 fn one_word(name: &str) -> &str {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     if !name.is_empty() && name.chars().all(is_plain) {

@@ -1,12 +1,12 @@
-//! What another library keeps under the application's name.
+//! Judges the data that another library keeps under the application's name.
 
 use super::finding::{Findings, some_of};
 use super::{PredecessorFacts, Severity, Topic};
 use crate::lease::Checkpoint;
 use crate::migration::{Found, WorkerLife};
 
-/// Reports which library the place belongs to, which of its workers are alive, and what cannot be
-/// read. Never advises to delete anything: it is the only record of what was done.
+/// Reports which library wrote the data, which of its workers are alive, and what cannot be read.
+/// Never advises to delete anything: it is the only record of the progress made.
 pub(super) fn judge(facts: &PredecessorFacts, application: &str, findings: &mut Findings) {
     let library = facts.library;
     findings.add(

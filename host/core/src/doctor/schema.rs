@@ -1,9 +1,9 @@
-//! Which library and which of its versions wrote the rows of a table, as far as rows show.
+//! Which library, in which of its versions, wrote a table's rows, as far as they show it.
 
 use super::mode::traces_of_kcl3;
 use super::{Facts, LeaseTableFacts, TableFacts};
 
-/// In words; empty if there is nothing.
+/// The writer in words; empty if there are no rows.
 pub(super) fn writer(facts: &Facts) -> String {
     if let Some(predecessor) = &facts.predecessor {
         let library = predecessor.library;

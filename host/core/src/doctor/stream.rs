@@ -1,4 +1,5 @@
-//! Compares leases with hash keys and shards: what nobody reads, and what no longer exists.
+//! Compares leases with hash keys and shards: which shards no host reads, and which no longer
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -76,7 +77,7 @@ fn judge_status(stream: &StreamFacts, findings: &mut Findings) -> bool {
     false
 }
 
-/// Hosts of shardmill write down which stream the checkpoints belong to.
+/// Compares the stream with the one that hosts of shardmill recorded for these checkpoints.
 fn is_as_written_down(
     table: &LeaseTableFacts,
     stream: &StreamFacts,
@@ -96,7 +97,7 @@ fn is_as_written_down(
     false
 }
 
-/// Shard ids are the same in all streams; hash keys and sequence numbers are not.
+/// Compares by hash keys and sequence numbers: shard ids are the same in all streams.
 fn is_of_stream(
     table: &LeaseTableFacts,
     stream: &StreamFacts,
@@ -141,8 +142,8 @@ fn stands_for(lease: &Lease, shard: &Shard) -> bool {
     !has_other_keys && !is_past_end
 }
 
-/// One listing does not prove that a shard is gone; the leader finds that out
-/// ([`crate::plan::MissingShards`]).
+/// Reports leases whose shard is not listed. One listing does not prove that a shard is gone; the
+/// leader finds that out ([`crate::plan::MissingShards`]).
 fn judge_unlisted(
     table: &LeaseTableFacts,
     shards: &BTreeMap<&ShardId, &Shard>,
@@ -174,7 +175,7 @@ fn judge_unlisted(
     }
 }
 
-/// Open shards without a row that the next leader would create one for.
+/// Reports open shards without a row that the next leader would create one for.
 fn judge_without_lease(table: &LeaseTableFacts, stream: &StreamFacts, findings: &mut Findings) {
     let without = open_without_lease(table, stream);
     if !without.is_empty() {

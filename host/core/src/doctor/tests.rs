@@ -1,4 +1,4 @@
-//! Facts in, mode and findings out, one table line for each kind of table.
+//! Facts in, mode and findings out: one case for each kind of table.
 
 mod modes;
 mod rows;
@@ -89,7 +89,7 @@ fn of_shardmill() -> LeaseTableFacts {
     )
 }
 
-/// With these hosts in the coordinator table.
+/// Registers these hosts in the coordinator table.
 fn registered(mut table: LeaseTableFacts, workers: &[&str]) -> LeaseTableFacts {
     table.fleet.workers = workers
         .iter()
@@ -101,7 +101,7 @@ fn registered(mut table: LeaseTableFacts, workers: &[&str]) -> LeaseTableFacts {
     table
 }
 
-/// 12 s later: these wrote to their rows, or, if they are ours, sent a heartbeat.
+/// 12 s later: these workers have written to their rows or, if they are ours, sent a heartbeat.
 fn watched(table: LeaseTableFacts, live: &[&str]) -> LeaseTableFacts {
     watched_for(Duration::from_secs(12), table, live)
 }

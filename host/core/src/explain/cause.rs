@@ -1,4 +1,4 @@
-//! What may be in a shard's way.
+//! Causes that can block a shard.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub enum Cause {
     Finished,
     /// Its holder reports that it makes no progress.
     Stuck {
-        /// The holder's report, as it stands in the row.
+        /// The holder's report, as the row has it.
         text: String,
     },
     /// Its owner is shutting down.
@@ -39,16 +39,16 @@ pub enum Cause {
     OwnerSilent {
         /// The worker that the row names.
         owner: WorkerId,
-        /// How long neither its heart nor the row moved, as far as was watched.
+        /// How long neither its heart nor the row moved, as far as they were watched.
         silent: Duration,
-        /// When others may take the lease, if nothing moves until then.
+        /// The time until others may take the lease, if nothing moves before.
         expires_in: Duration,
     },
     /// Its owner stopped, and the lease has expired.
     OwnerDead {
         /// The worker that the row names.
         owner: WorkerId,
-        /// How long neither its heart nor the row moved, as far as was watched.
+        /// How long neither its heart nor the row moved, as far as they were watched.
         silent: Duration,
     },
     /// A worker asked the owner for it, and its claim no longer counts.
@@ -60,7 +60,7 @@ pub enum Cause {
     Free,
     /// Its last holder gave it up because it made no progress.
     GivenUp {
-        /// The holder's report, as it stands in the row.
+        /// The holder's report, as the row has it.
         text: String,
     },
     /// No live worker could take it.
@@ -79,7 +79,7 @@ pub enum Cause {
         /// The leader, if it was not seen dead.
         leader: Option<WorkerId>,
     },
-    /// It has no row, and gets none now.
+    /// It has no row, and does not get one now.
     NoRow {
         /// The planner's reason, if it has one.
         why: Option<NoRow>,
@@ -120,7 +120,7 @@ impl Cause {
         }
     }
 
-    /// Whether no worker could do anything about it, so that none need be asked.
+    /// Whether no worker could do anything about it, so that none needs to be asked.
     pub(super) fn is_beyond_workers(&self) -> bool {
         match self {
             Self::Planned(reason) => *reason == Reason::FirstSync || !reason.waits_for().is_empty(),
@@ -143,7 +143,7 @@ impl Cause {
                 owner,
                 text: text.clone(),
             }),
-            // Too short a look shows nothing about movement.
+            // A look that is too short shows nothing about movement.
             (Pulse::Beats | Pulse::Unwatched { .. } | Pulse::Expired { .. }, _) => None,
         }
     }

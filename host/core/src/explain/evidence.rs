@@ -1,4 +1,4 @@
-//! What an explanation is based on, and what it makes of owners and claims.
+//! What an explanation is based on, and what that shows about owners and claims.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::ports::BadRow;
 use crate::stream::{LeaseKey, ShardId};
 use crate::time::Moment;
 
-/// All that was read of an application's tables, as values.
+/// Everything that was read from an application's tables, as values.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// Who asks: an id that no worker has. It owns nothing and claims nothing.
+    /// The id that asks, which no worker has. It owns nothing and claims nothing.
     pub asker: &'a WorkerId,
     /// What was seen to move, and when.
     pub observer: &'a LeaseObserver,
     /// The moment to judge by.
     pub now: Moment,
-    /// The same moment in milliseconds since the Unix epoch, for times that stand in rows.
+    /// The same moment in milliseconds since the Unix epoch, to compare with times in rows.
     pub wall_ms: u64,
     /// From the first look to `now`; zero if there was only one look.
     pub watched_for: Duration,
@@ -43,7 +43,7 @@ pub struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// Workers that live and are not shutting down.
+    /// Workers that are alive and not shutting down.
     pub(super) fn alive(&self) -> BTreeSet<WorkerId> {
         alive_workers(self.observer, self.now)
     }
@@ -68,8 +68,8 @@ impl<'a> Evidence<'a> {
             .leases_if_running(self.leases.iter())
     }
 
-    /// Whether any worker could take a lease: a registered one that lives, or a KCL's, which is seen
-    /// by its rows.
+    /// Whether any worker could take a lease: a registered one that is alive, or a KCL's, which
+    /// shows by its rows.
     pub(super) fn is_anybody_alive(&self) -> bool {
         let alive = self.alive();
         let registered: Vec<WorkerRow> = self

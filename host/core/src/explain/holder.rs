@@ -1,4 +1,4 @@
-//! Who holds a lease, and who asked for it.
+//! Which worker holds a lease, and which one asked for it.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use crate::fleet::Incarnation;
 use crate::lease::{Pulse, WorkerId};
 
-/// The owner of a lease, as far as its rows show it.
+/// The owner of a lease, as far as the rows show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     /// The worker that the lease's row names.
     pub worker: WorkerId,
-    /// The run that registered; `None` if it is not registered: a KCL's worker, or one that is long
-    /// dead.
+    /// The run that registered; `None` if the worker is not registered: a KCL's, or one that died
+    /// long ago.
     pub run: Option<Incarnation>,
     /// For how long neither its heart nor the row was seen to move.
     pub silent: Duration,
-    /// Whether it lives, by that silence.
+    /// Whether it is alive, judged by that silence.
     pub pulse: Pulse,
     /// Whether it is shutting down.
     pub is_leaving: bool,
@@ -29,9 +29,9 @@ pub struct Holder {
 pub struct Claim {
     /// The worker that asked.
     pub by: WorkerId,
-    /// How long the claim has been in the row, as far as was watched.
+    /// How long the claim has been in the row, as far as it was watched.
     pub waited: Duration,
-    /// Whether the claim counts: the claimant lives, and has not waited too long.
+    /// Whether the claim counts: the claimant is alive, and has not waited too long.
     pub is_fresh: bool,
 }
 

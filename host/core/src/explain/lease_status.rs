@@ -15,12 +15,13 @@ pub struct LeaseStatus {
     pub standing: Standing,
     /// The owner that the row names, if it names one.
     pub holder: Option<Holder>,
-    /// How long its owner has held it: from the owner's wall clock to the reader's.
+    /// How long its owner has held it: from the take, by the owner's wall clock, to now, by the
+    /// reader's.
     pub held_for: Option<Duration>,
     /// Whether its checkpoint moved between the two looks; `None` if there was only one.
     pub has_advanced: Option<bool>,
     /// The claim on it, if another worker asked for it.
     pub claim: Option<Claim>,
-    /// What is in its way, the weightiest first.
+    /// What blocks it, the most important cause first.
     pub causes: Vec<Cause>,
 }

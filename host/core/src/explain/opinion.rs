@@ -1,4 +1,4 @@
-//! What each live worker would do about a shard: the planner, asked from each one's point of view.
+//! What each live worker would do about a shard, by running the planner from its point of view.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::stream::ShardId;
 /// What one live worker would do about the shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opinion {
-    /// The worker whose view of the fleet was planned with.
+    /// The worker from whose view the plan was made.
     pub worker: WorkerId,
     /// What it would do at its next look.
     pub intent: Intent,
@@ -19,21 +19,21 @@ pub struct Opinion {
 /// What a worker would do about a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Intent {
-    /// It would take this step, which has its reason.
+    /// It would take this step, which includes its reason.
     Do(Step),
     /// It would leave the shard for now.
     HoldBack {
         /// Why the planner did not choose a step.
         reason: Reason,
     },
-    /// It holds the lease, and goes on with it.
+    /// It holds the lease, and keeps it.
     Keep,
     /// It sees no reason to do anything.
     Nothing,
 }
 
-/// Every live worker's opinion, in order of id. Leases that a worker gave up a short while ago are
-/// not known here, only to that worker.
+/// Every live worker's opinion, in order of id. Only a worker itself knows which leases it gave up
+/// a short while ago, so these are not considered here.
 pub(super) fn of_live_workers(shard: &ShardId, evidence: &Evidence<'_>) -> Vec<Opinion> {
     let workers = observed_workers(evidence.observer, evidence.now);
     let living = workers
@@ -88,7 +88,7 @@ fn intent(shard: &ShardId, view: &FleetView<'_>, limits: &PlanLimits) -> Intent 
 }
 
 impl Intent {
-    /// Whether it says more than `causes`, the shard's own, do.
+    /// Whether it says more than `causes`, the causes of the shard itself.
     pub fn adds_to(&self, causes: &[Cause]) -> bool {
         match self {
             Self::Do(_) => true,

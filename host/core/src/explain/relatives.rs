@@ -1,5 +1,5 @@
-//! The shards around one shard: those that it waits for, and its parents, children and others on
-//! the same hash keys.
+//! The shards around a shard: those that it waits for, and its parents, children and others on the
+//! same hash keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The shards that the causes name as to end first, and those that these wait for in turn.
+    /// The shards that must end first according to the causes, and those that these wait for in
+    /// turn.
     pub(super) fn lineage(&self, causes: &[Cause], evidence: &Evidence<'_>) -> Vec<Ancestor> {
         let mut found = Vec::new();
         let mut visited = BTreeSet::new();
@@ -70,7 +71,7 @@ impl<'a> Rows<'a> {
         while !generation.is_empty() && found.len() < LINEAGE_MAX {
             let mut next = Vec::new();
             for id in generation {
-                // Each shard once, so that rows with a cycle of parents end too.
+                // Visits each shard once, so that rows with a cycle of parents end too.
                 if visited.insert(id.clone())
                     && let Some(row) = self.by_shard.get(&id)
                 {
@@ -112,7 +113,7 @@ impl<'a> Rows<'a> {
         Some(evidence.status(row, self))
     }
 
-    /// As the row has them, or else as Kinesis lists them.
+    /// From its row, or else from the list of Kinesis.
     fn parents(&self, shard: &ShardId) -> BTreeSet<ShardId> {
         let parents = match self.by_shard.get(shard) {
             Some(row) => Some(&row.parents),
@@ -121,7 +122,7 @@ impl<'a> Rows<'a> {
         parents.into_iter().flatten().cloned().collect()
     }
 
-    /// As its own row, the shard list, or the row of a child has them.
+    /// From its own row, the shard list, or the rows of the children.
     fn children(&self, shard: &ShardId) -> BTreeSet<ShardId> {
         let mut children = BTreeSet::new();
         if let Some(row) = self.by_shard.get(shard) {

@@ -19,13 +19,13 @@ const LIMITS: PlanLimits = PlanLimits {
     finished_rows_stay: Duration::ZERO,
 };
 
-/// A table as it is seen twice, `watched` apart.
+/// A table that is read twice, `watched` apart.
 struct Scene {
     leases: Vec<Lease>,
-    /// Rows at the first look that differ.
+    /// Rows that differ at the first look.
     earlier: Vec<Lease>,
     bad_rows: Vec<BadRow>,
-    /// Each with whether its heart beats between the looks.
+    /// The workers, and whether the heart of each beats between the looks.
     workers: Vec<(WorkerRow, bool)>,
     leader: Option<LeaderRow>,
     shards: Option<Vec<Shard>>,
@@ -235,7 +235,7 @@ fn an_owner_that_cannot_write_rows_is_named_with_its_reason() {
     let says =
         "a cannot write lease rows, and releases its leases if another host can: AccessDenied";
     assert_eq!(scene.says(0), says);
-    // One that is silent says nothing any more.
+    // A silent one reports nothing any more.
     let scene = Scene {
         workers: vec![(troubled, false)],
         ..Scene::of(vec![held(0, "a")])
@@ -283,7 +283,7 @@ fn a_child_waits_for_its_lineage_up_to_the_one_that_is_in_trouble() {
     ];
     assert_eq!(told, expected);
     assert_eq!(scene.opinions(4), [] as [String; 0]);
-    // Rows whose parents form a cycle end too.
+    // The walk ends even if the parents in the rows form a cycle.
     assert_eq!(
         Scene::of(vec![row(0, &[1]), row(1, &[0])])
             .explain(0)
@@ -294,7 +294,7 @@ fn a_child_waits_for_its_lineage_up_to_the_one_that_is_in_trouble() {
     );
 }
 
-/// What a host's planner holds back, and why, against the causes of the same shard.
+/// Asserts that the planner's reason to hold the shard back is also its cause.
 fn assert_cause_is_the_planners(scene: &Scene, n: u32, kind: &str) {
     let explanation = scene.explain(n).unwrap();
     let [Cause::Planned(cause)] = &explanation.causes[..] else {
@@ -468,7 +468,7 @@ fn a_free_shard_of_a_fleet_that_is_gone_says_that_nobody_is_alive() {
         ..Scene::of(vec![given_up])
     };
     assert_eq!(scene.words(0), ["free", "nobody-alive", "given-up"]);
-    // A KCL's worker is seen by its rows.
+    // A KCL's worker shows by its rows.
     let kcl = held(1, "kcl");
     let moved = Lease {
         counter: LeaseCounter(9),
@@ -497,7 +497,7 @@ fn a_silent_owner_expires_in_time_and_a_dead_one_has() {
         silent(11).opinions(0),
         ["b would take it: a stopped renewing it, and below the fair share of 1"]
     );
-    // Between two heartbeats everybody is silent, and one look tells nothing.
+    // Between two heartbeats every owner is silent, and one look proves nothing.
     assert_eq!(silent(3).words(0), [] as [&str; 0]);
     assert_eq!(silent(0).words(0), [] as [&str; 0]);
     let holder = silent(0)
@@ -669,7 +669,7 @@ fn shards_on_the_same_hash_keys_are_relatives() {
         .map(|relative| (relative.relation, relative.shard.clone()))
         .collect();
     assert_eq!(told, [(Relation::SameHashKeys, id(1))]);
-    // Keys of the KCL's multi-stream mode name their shard last.
+    // Keys of the KCL's multi-stream mode end with the shard.
     let multi = Lease {
         key: LeaseKey::new(format!("1:orders:2:{}", id(8))).unwrap(),
         ..held(0, "a")

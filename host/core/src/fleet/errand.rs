@@ -2,16 +2,16 @@ use super::Incarnation;
 use crate::lease::{LeaseCounter, WorkerId};
 use crate::stream::LeaseKey;
 
-/// What the leader leaves for one host. A hint with its evidence: whoever does it reads the row
-/// first, consistently, and writes on the condition that it is as the leader saw it. Old errands
-/// and those of two leaders are therefore harmless.
+/// What the leader leaves for one host. A hint with its evidence: the host first reads the row
+/// consistently, and its write requires that the row is as the leader saw it. So old errands, and
+/// errands of two leaders, are harmless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
-    /// For which run of the host; another run leaves it alone.
+    /// The run of the host that the mail is for; another run ignores it.
     pub to: Incarnation,
-    /// Another with every mail, so that each is heeded once.
+    /// Differs with every mail, so that each is heeded once.
     pub number: u64,
-    /// What to do.
+    /// The errands themselves.
     pub errands: Vec<Errand>,
 }
 
@@ -20,48 +20,48 @@ pub struct Mail {
 pub struct Errand {
     /// The lease.
     pub key: LeaseKey,
-    /// What.
+    /// What to do about it.
     pub task: Task,
 }
 
 /// What to do about a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
-    /// Become the owner, if the row and its owner's heart still are as seen.
+    /// Become the owner, if the row and its owner's heart are still as seen.
     Take {
         /// The row's counter.
         counter: LeaseCounter,
         /// Its owner, if it has one.
         owner: Option<OwnerSeen>,
-        /// Why.
+        /// The reason for the take.
         why: Why,
     },
     /// Ask a live owner for it.
     Claim {
         /// The owner.
         from: WorkerId,
-        /// Whose claim, which is void, is on the row.
+        /// The claimant whose claim is on the row, which no longer counts.
         replaces: Option<WorkerId>,
-        /// How much more the owner holds.
+        /// How many more leases the owner holds.
         lead: u64,
     },
-    /// Look at the row for a while: another host asks for the lease, or was told to.
+    /// Watch the row for a while: another host asks for the lease, or has an errand to do so.
     Expect {
-        /// Which.
+        /// The host that asks.
         by: WorkerId,
     },
 }
 
-/// The owner of a lease as a leader saw it stand still for its lease duration.
+/// The owner of a lease that did not move for its lease duration, as a leader saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerSeen {
-    /// Who.
+    /// The owner's id.
     pub id: WorkerId,
     /// The run and the beat of its row; `None` if it is not registered.
     pub beat: Option<(Incarnation, u64)>,
 }
 
-/// Why a lease is to be taken.
+/// Why a lease should be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// It is free or expired, and the host holds less than its share.
@@ -69,11 +69,11 @@ pub enum Why {
         /// How many leases each host should hold.
         fair_share: usize,
     },
-    /// Nobody took it for long, whatever the shares are.
+    /// No host took it for a long time, whatever the shares are.
     Overdue,
-    /// A KCL's worker, which knows no claims, holds more.
+    /// A KCL's worker, which does not know claims, holds more.
     Uneven {
-        /// By how much.
+        /// How many more.
         lead: u64,
     },
 }
@@ -81,7 +81,6 @@ pub enum Why {
 impl Mail {
     /// Most errands in one mail, about 13 KB: it is read once a second.
     pub(crate) const ERRANDS_MAX: usize = 128;
-    /// So many fit what one read unit covers anyway; a longer mail is removed once it is worked
-    /// off.
+    /// Errands that cost no extra read unit. A longer mail is removed once its errands are done.
     pub const ERRANDS_FREE: usize = 32;
 }

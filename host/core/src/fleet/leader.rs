@@ -1,5 +1,5 @@
-//! Who leads: decided on a fenced record and this host's own observation of it, never by comparing
-//! clocks.
+//! Which host leads: decided from a fenced record and this host's own observation of it, never by
+//! comparing clocks.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use super::{Incarnation, Role, Service};
 use crate::lease::WorkerId;
 use crate::time::Moment;
 
-/// A leader whose record stood still for this many lease durations is taken over. One: a leader's
+/// A leader is replaced if its record did not move for this many lease durations. One: a leader's
 /// work can wait as long as a lease can.
 pub(crate) const LEADER_SILENCE_LEASES: u32 = 1;
 
 /// The leader's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderRow {
-    /// Who leads; `None` after it gave the office back.
+    /// The leader; `None` after it resigned.
     pub holder: Option<(WorkerId, Incarnation)>,
-    /// Raised by one with every write, and what every write is conditional on.
+    /// Raised by one with every write; every write is conditional on it.
     pub version: u64,
-    /// What the leader says of its service; `None` from a leader of an older version.
+    /// How the leader serves the fleet, as it reports; `None` from a leader of an older version.
     pub service: Option<Service>,
 }
 
-/// What to do about the office.
+/// What to do about the leadership.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaderStep {
-    /// Write the record, if it still is as seen: nobody leads, or the leader stands still.
+    /// Write the record, if it is still as seen: there is no leader, or the leader does not move.
     Acquire,
     /// Write the record again: this host leads.
     Refresh,
-    /// This host leads, and has said so recently enough.
+    /// This host leads, and renewed its record recently enough.
     Lead,
-    /// Somebody else leads.
+    /// Another host leads.
     Follow,
 }
 
@@ -54,8 +54,8 @@ impl Leadership {
         self.seen = row.map(|row| (row.clone(), moved_at));
     }
 
-    /// What to do now. A leader writes its record only after its duties went well: one whose duties
-    /// fail is replaced.
+    /// What to do now. A leader writes its record only after its duties succeeded, so that a leader
+    /// whose duties fail is replaced.
     pub fn decide(
         &self,
         me: &WorkerId,
@@ -78,7 +78,7 @@ impl Leadership {
                     LeaderStep::Refresh
                 }
             }
-            // An earlier run of this very worker leads no more.
+            // An earlier run of this same worker no longer leads.
             Some((worker, _)) if worker == me => LeaderStep::Acquire,
             Some(_) if now.since(*moved_at) > self.patience(me, lease_duration) => {
                 LeaderStep::Acquire
@@ -87,8 +87,8 @@ impl Leadership {
         }
     }
 
-    /// How long a leader may be silent. A deputy knows more, and thousand hosts must not try at
-    /// once: it goes first.
+    /// How long a leader may be silent. A deputy goes first: it knows more, and a thousand hosts
+    /// must not try at once.
     fn patience(&self, me: &WorkerId, lease_duration: Duration) -> Duration {
         let watches = lease_duration * LEADER_SILENCE_LEASES;
         match self.role(me) {
@@ -97,8 +97,8 @@ impl Leadership {
         }
     }
 
-    /// How `me` learns what to do: by watching, unless a leader that has deputies enough leaves
-    /// errands for it.
+    /// How `me` learns what to do: by watching, unless a leader with enough deputies leaves errands
+    /// for it.
     pub fn role(&self, me: &WorkerId) -> Role {
         let Some(row) = self.seen() else {
             return Role::Watch;
@@ -110,7 +110,7 @@ impl Leadership {
         }
     }
 
-    /// What the leader last said of its service.
+    /// How the leader last reported that it serves the fleet.
     pub fn service(&self) -> Option<&Service> {
         self.seen()?.service.as_ref()
     }

@@ -1,33 +1,33 @@
-//! How often a host may read what grows with the fleet. All bounds are in read units of DynamoDB: 4
-//! KB, or 8 KB if eventually consistent, as all reads are that are paced here.
+//! How often a host may read data that grow with the fleet. All bounds are in DynamoDB read units:
+//! 4 KB, or 8 KB for the eventually consistent reads that are paced here.
 
 use std::time::Duration;
 
 /// Bytes that one unit of an eventually consistent read covers.
 const UNIT_BYTES: f64 = 8_192.0;
-/// Bytes of a row of the lease table: at most so many while nothing is noted for people.
+/// Bytes of a row of the lease table: the most without notes for people.
 pub(crate) const LEASE_ROW_BYTES: usize = 640;
 /// Bytes of a worker's row, with the versions of its plugin.
 pub(crate) const WORKER_ROW_BYTES: usize = 420;
-/// What all heeding hosts together spend on looking for themselves, in units a second, whatever the
+/// What all heeding hosts together may spend on their own looks, in units a second, whatever the
 /// size of the fleet.
 const OWN_LOOKS_UNITS: f64 = 50.0;
-/// What they spend on the rows of workers while a version waits for their turn, in units a second:
-/// a fifteenth of what the one partition that they lie in gives.
+/// What they may spend on the rows of workers while a version waits for their turn, in units a
+/// second: a fifteenth of what the single partition of these rows can deliver.
 const TURN_UNITS: f64 = 200.0;
-/// What all hosts together spend on scans beside a KCL, in units a second: a fifth of the 10 that a
-/// KCL long gave its table.
+/// What all hosts together may spend on scans beside a KCL, in units a second: a fifth of the 10
+/// that a KCL long gave its table.
 const BESIDE_KCL_UNITS: f64 = 2.0;
-/// Hosts that register in a second at most: a tenth of the writes that one partition takes, beside
-/// the heartbeats.
+/// Most hosts that register in a second: a tenth of the writes that one partition takes, beside the
+/// heartbeats.
 const JOINS_A_SECOND: f64 = 25.0;
 
-/// What a scan of `leases` rows costs, of the size that we write.
+/// What a scan of `leases` rows costs, if they are as large as those that we write.
 pub(crate) fn scan_units(leases: usize) -> f64 {
     units(leases * LEASE_ROW_BYTES)
 }
 
-/// What an eventually consistent read of so many bytes costs.
+/// What an eventually consistent read of this many bytes costs.
 fn units(bytes: usize) -> f64 {
     (bytes as f64 / UNIT_BYTES).max(0.5)
 }
@@ -37,8 +37,8 @@ pub(crate) fn fleet_units(hosts: usize) -> f64 {
     units(hosts * WORKER_ROW_BYTES)
 }
 
-/// How often a heeding host looks for itself, whatever the leader says: three lease durations, or
-/// so seldom that all hosts together cost no more than a bound.
+/// How often a heeding host looks itself, whatever the leader leaves for it: every three lease
+/// durations, or less often, so that all hosts together stay within a bound.
 pub fn own_look_every(hosts: usize, leases: usize, lease_duration: Duration) -> Duration {
     let units = hosts as f64 * (fleet_units(hosts) + scan_units(leases));
     Duration::from_secs_f64(units / OWN_LOOKS_UNITS).max(lease_duration * 3)
@@ -50,9 +50,9 @@ pub fn fleet_look_every(hosts: usize, look_every: Duration) -> Duration {
     Duration::from_secs_f64(hosts as f64 * fleet_units(hosts) / TURN_UNITS).max(look_every)
 }
 
-/// How often each of `scanning` hosts scans a table of so many bytes beside a KCL: three times a
-/// lease duration, or so seldom that a provisioned table has units left for the KCL. By bytes and
-/// not by rows, since others write on the rows too, and may keep rows of their own in the table.
+/// How often each of `scanning` hosts scans a table of this many bytes beside a KCL: every three
+/// lease durations, or less often, so that a provisioned table has units left for the KCL. Counts
+/// bytes and not rows, since others write to the rows too, and may keep other rows in the table.
 pub fn scan_every_beside_kcl(
     table_bytes: usize,
     scanning: usize,
@@ -62,8 +62,8 @@ pub fn scan_every_beside_kcl(
     Duration::from_secs_f64(units / BESIDE_KCL_UNITS).max(lease_duration / 3)
 }
 
-/// Within what time hosts that join a fleet of `hosts` register: a tenth of it may start at once. A
-/// small fleet notices nothing.
+/// The time over which hosts that join a fleet of `hosts` spread their registration: a tenth of the
+/// fleet may start at once. In a small fleet it is too short to notice.
 pub fn join_within(hosts: usize) -> Duration {
     Duration::from_secs_f64(hosts as f64 / 10.0 / JOINS_A_SECOND)
 }

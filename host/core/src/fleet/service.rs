@@ -1,10 +1,10 @@
-//! Who watches a fleet, and who is told what to do: so that reading grows with the hosts and with
-//! the leases, not with their product.
+//! Which hosts watch a fleet, and which ones get errands: so that reading grows with the hosts and
+//! with the leases, not with their product.
 //!
-//! The leader and two deputies watch everything, as the hosts of a small fleet all do. The others
-//! heed: each reads a row of its own, where the leader leaves errands, and looks for itself only
-//! seldom. A deputy has watched for long when the leader dies, so that the leases of a dead leader
-//! expire as soon as any other's.
+//! The leader and two deputies watch everything, as all hosts of a small fleet do. The others heed:
+//! each reads its own row, where the leader leaves errands, and looks itself only rarely. When the
+//! leader dies, its deputies have already watched for a while, so a dead leader's leases expire as
+//! soon as any other's.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,15 @@ use crate::lease::WorkerId;
 /// Hosts that watch beside the leader. Two: one may be lost with the leader.
 pub const DEPUTIES: usize = 2;
 
-/// From so many hosts on, those of a fleet that nobody serves yet do not all look: fewer cost
-/// little, and have their shares a second sooner.
+/// In a fleet of this many hosts that no leader serves yet, not all look: fewer hosts cost little,
+/// and get their shares a second sooner.
 const SPARE_FROM: usize = 16;
 
-/// What a leader says of its service, in its record. A leader of an older version says nothing, and
-/// everybody watches.
+/// What a leader reports about its service, in its record. A leader of an older version reports
+/// nothing, and then every host watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// The deputies, in order of id. Fewer than [`DEPUTIES`] in a fleet so small that everybody
+    /// The deputies, in order of id. Fewer than [`DEPUTIES`] in a fleet so small that every host
     /// watches.
     pub deputies: Vec<WorkerId>,
     /// Live hosts, the leader included.
@@ -41,16 +41,16 @@ pub enum Role {
     Heed,
 }
 
-/// Whether `me` will be none of those that watch, once there is a leader with deputies: a fleet
-/// that starts all at once must not list all leases as many times as it has hosts. In order of id,
-/// as deputies are chosen.
+/// Whether `me` will not watch once there is a leader with deputies: a fleet whose hosts start
+/// together must not list all leases once for each host. Goes by order of id, as the choice of
+/// deputies does.
 pub fn is_spare(me: &WorkerId, live: &BTreeSet<WorkerId>) -> bool {
     live.len() >= SPARE_FROM && !live.iter().take(DEPUTIES + 1).any(|id| id == me)
 }
 
 impl Service {
-    /// The deputies of `leader` among the live hosts: those of `before` that are left, then others
-    /// in order of id. A deputy that stays knows how long each row has stood still.
+    /// Chooses the deputies of `leader` among the live hosts: those of `before` that are left, then
+    /// others in order of id. A deputy that stays knows how long each row has not moved.
     pub fn choose_deputies(
         before: &[WorkerId],
         live: &BTreeSet<WorkerId>,
@@ -67,7 +67,7 @@ impl Service {
         deputies
     }
 
-    /// What `me`, which does not lead, is to do.
+    /// The role of `me`, which does not lead.
     pub fn role(&self, me: &WorkerId) -> Role {
         if !self.has_deputies() || self.deputies.contains(me) {
             Role::Watch

@@ -2,37 +2,37 @@ use std::fmt;
 
 use crate::stream::{InitialPosition, Utc};
 
-/// How far this host's clock may be ahead of the stream's, where only this host's is known.
+/// How far this host's clock may be ahead of the stream's, if only this host's is known.
 const CLOCK_ERROR_MS: u64 = 5_000;
 
-/// Where an application began on its stream. Written down once, by its first host, before any lease
-/// is made or taken; kept for good, whatever is configured later.
+/// Where an application began on its stream. Its first host records it once, before any lease is
+/// created or taken; it never changes, whatever is configured later.
 ///
-/// It makes `LATEST` in a lease row one moment for the whole fleet: without it, each new holder
-/// would start at its own now, and skip what arrived before it.
+/// It makes `LATEST` in a lease row the same moment for the whole fleet: without it, each new
+/// holder would start at its own present, and skip the records that arrived before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApplicationStart {
-    /// What was configured when it began.
+    /// The position that was configured when it began.
     pub position: InitialPosition,
-    /// When its first host looked at the tables, in milliseconds since the Unix epoch, on the
-    /// stream's own clock and never ahead of it: what `LATEST` means.
+    /// When its first host looked at the tables, in milliseconds since the Unix epoch, by the
+    /// stream's clock and never ahead of it. This is what `LATEST` means.
     pub looked_at_ms: u64,
-    /// Whether leases were there before it: a KCL's, or an earlier shardmill's. When those began is
-    /// not known.
+    /// Whether leases existed before it: a KCL's, or an earlier shardmill's. It is not known when
+    /// those began.
     pub found_leases: bool,
 }
 
 impl ApplicationStart {
-    /// The moment of a first look, by the stream's clock if it tells the time, else by the host's.
+    /// The moment of a first look, by the stream's clock if it is known, otherwise by the host's.
     ///
-    /// A host whose clock is further ahead than five seconds would skip records, which is why the
-    /// stream's comes first.
+    /// A host whose clock is more than five seconds ahead would skip records, so the stream's clock
+    /// comes first.
     pub fn moment(stream_ms: Option<u64>, host_ms: u64) -> u64 {
         stream_ms.unwrap_or_else(|| host_ms.saturating_sub(CLOCK_ERROR_MS))
     }
 
-    /// The time before which nothing is to be read, in milliseconds since the Unix epoch. `None` if
-    /// everything is to be read that is kept, or if it is not known, since others began before.
+    /// Nothing before this time is read, in milliseconds since the Unix epoch. `None` if everything
+    /// that is kept is read, or if the time is unknown because others began before.
     pub fn since_ms(&self) -> Option<u64> {
         match self.position {
             _ if self.found_leases => None,
@@ -42,7 +42,7 @@ impl ApplicationStart {
         }
     }
 
-    /// What was configured then, if that is not what is configured now.
+    /// The position that was configured then, if another one is configured now.
     pub fn kept_instead_of(&self, configured: InitialPosition) -> Option<InitialPosition> {
         (self.position != configured).then_some(self.position)
     }

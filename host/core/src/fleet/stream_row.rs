@@ -1,9 +1,9 @@
 use crate::stream::StreamName;
 
-/// What tells a stream from another one of the same name.
+/// What distinguishes a stream from another one of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamIdentity {
-    /// When it was created, in milliseconds since the Unix epoch, as Kinesis says.
+    /// When it was created, in milliseconds since the Unix epoch, as Kinesis reports.
     pub created_at_ms: u64,
 }
 
@@ -19,12 +19,12 @@ pub struct StreamRow {
     pub is_bootstrapped: bool,
 }
 
-/// What follows from the row for a host that reads `name`, created at some time.
+/// What the row means for a host that reads `name`, created at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamVerdict {
-    /// The checkpoints are this stream's.
+    /// The checkpoints belong to this stream.
     Same,
-    /// Nobody wrote it down yet: do so.
+    /// No host has recorded the stream yet: do so.
     Unknown,
     /// The application reads a stream of another name.
     OtherName,
@@ -33,8 +33,8 @@ pub enum StreamVerdict {
 }
 
 impl StreamRow {
-    /// What the first host writes down. Rows without a coordinator are another program's, or older
-    /// than this one: their first sync was theirs.
+    /// What the first host records. Rows without a coordinator table are another program's, or from
+    /// before this version: those did their own first sync.
     pub fn first(name: StreamName, identity: StreamIdentity, has_leases: bool) -> Self {
         Self {
             name,
@@ -43,13 +43,13 @@ impl StreamRow {
         }
     }
 
-    /// Compares what was written down with what Kinesis says now.
+    /// Compares the recorded stream with what Kinesis reports now.
     pub fn judge(row: Option<&Self>, name: &StreamName, identity: StreamIdentity) -> StreamVerdict {
         match row {
             None => StreamVerdict::Unknown,
             Some(row) if row.name != *name => StreamVerdict::OtherName,
-            // Kinesis gives the time in whole seconds in some replies: less than a second apart is
-            // the same.
+            // Kinesis gives the time in whole seconds in some replies: a difference below one
+            // second does not count.
             Some(row) if row.identity.created_at_ms.abs_diff(identity.created_at_ms) >= 1_000 => {
                 StreamVerdict::Recreated
             }

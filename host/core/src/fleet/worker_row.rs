@@ -42,32 +42,33 @@ impl fmt::Debug for Incarnation {
 /// A worker's registration and heartbeat. While its beat moves, the leases it owns are held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerRow {
-    /// Who.
+    /// The worker's id.
     pub worker: WorkerId,
-    /// Which run of it; a heartbeat of another run fails.
+    /// The run of the worker; a heartbeat of another run fails.
     pub incarnation: Incarnation,
     /// Raised by one with every heartbeat.
     pub beat: u64,
     /// How long its heart may be silent before others take its leases: its own setting, so that
     /// hosts with different settings can share a table.
     pub lease_duration: Duration,
-    /// Whether it is on its way out: it takes nothing more and counts for nobody's share.
+    /// Whether it is shutting down: it takes nothing more and is left out of fair shares.
     pub is_draining: bool,
     /// Most unfinished leases it will hold.
     pub max_leases: usize,
-    /// The versions of the plugin that it has: what runs comes first. Empty if it does not tell.
+    /// The versions of the plugin that it has; the running one comes first. Empty if it does not
+    /// report them.
     pub versions: Vec<VersionRow>,
-    /// Why it cannot write the row of a lease that it holds, if it cannot: then no other host gives
-    /// up leases in the hope that this one fares better.
+    /// Why it cannot write the row of a lease that it holds, if it cannot. While all hosts report
+    /// this, none gives leases up in the hope that another one does better.
     pub cannot_write: Option<String>,
-    /// Why it cannot look after leases, if it cannot: it holds what it has, and takes and makes
+    /// Why it cannot look after leases, if it cannot: it keeps what it has, and takes and creates
     /// none. For people only.
     pub cannot_look: Option<String>,
 }
 
 #[cfg(test)]
 impl WorkerRow {
-    /// A host that beats, holds leases for 10 s, and has no trouble.
+    /// A host that beats, whose leases last 10 s, and that has no trouble.
     pub(crate) fn beating(name: &str) -> Self {
         Self {
             worker: WorkerId::new(name).unwrap(),

@@ -40,7 +40,7 @@ fn three() -> AggregatedRecord {
     }
 }
 
-/// The user records of an aggregate that is in order.
+/// The user records of an intact aggregate.
 fn opened(record: Record) -> Vec<Record> {
     assert!(may_be_aggregate(&record));
     match expand(record) {
@@ -165,7 +165,7 @@ fn what_lacks_magic_or_room_for_a_checksum_is_a_plain_record() {
     assert_plain(&record(Vec::new()));
     assert_plain(&record(&MAGIC[..3]));
     let aggregate = packed(&three()).data;
-    // The last of them would be magic and the checksum of nothing, which the KCL does not open
+    // The last of them would be the magic and the checksum of nothing, which the KCL does not open
     // either.
     for length in MAGIC.len()..=MAGIC.len() + DIGEST_BYTES {
         assert_plain(&record(aggregate.slice(..length)));
@@ -222,7 +222,7 @@ fn a_user_record_without_key_or_data_gives_the_whole_aggregate_back() {
             ..user_record(0, None, b"")
         },
     ] {
-        // Whether it is the first, the last or the only one.
+        // The bad record is the first, the last or the only one.
         for (before, after) in [(0, 0), (0, 2), (2, 0), (1, 1)] {
             let good = |count| std::iter::repeat_n(user_record(0, None, b"good"), count);
             let records = good(before)
@@ -247,7 +247,7 @@ fn lengths_that_lie_and_deep_groups_are_refused_without_allocating() {
             Damage::Encoding
         );
     }
-    // In a record of the right length: the data's length lies.
+    // In a record of the right length, the length of the data is wrong.
     assert_eq!(
         damage(&sealed(&[&[0x1a, 8, 0x08, 0, 0x1a][..], &huge].concat())),
         Damage::Encoding
@@ -266,7 +266,7 @@ fn more_entries_than_a_record_of_the_kpl_can_have_are_refused_before_they_are_bu
             Damage::TooLarge
         );
     }
-    // At the bound, entries are looked at: these records lack all.
+    // At the bound, entries are examined: these records lack everything.
     assert_eq!(
         damage(&sealed(&b"\x1a\x00".repeat(ENTRIES_MAX))),
         Damage::KeyIndex
@@ -285,7 +285,7 @@ fn one_long_key_for_many_records_does_not_multiply_beyond_the_bound() {
         })
     };
     assert_eq!(damage(&of(1 << 10, 1 << 20)), Damage::TooLarge);
-    // As many as fit into 1 MiB, under a key of 255 letters, the longest of one byte each: just
+    // As many as fit into 1 MiB, with a key of 255 letters, the longest of one byte each: just
     // allowed.
     let densest = of(((1 << 20) - 300) / 6, 255);
     assert!(densest.data.len() <= 1 << 20);

@@ -15,8 +15,9 @@ pub(super) struct AggregatedRecord {
     pub(super) records: Vec<UserRecord>,
 }
 
-/// `Record` of the format. Index and data are required there; here their absence is told from a
-/// zero. Its tags, which the format keeps for later and no consumer reads, are skipped.
+/// `Record` of the format. Index and data are required there; here they are optional, so that
+/// absence differs from zero. Its tags, which the format reserves and no consumer reads, are
+/// skipped.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct UserRecord {
     #[prost(uint64, optional, tag = "1")]
@@ -27,8 +28,8 @@ pub(super) struct UserRecord {
     pub(super) data: Option<Bytes>,
 }
 
-/// Decodes from any message as the number of its fields: two bytes may ask for a hundred in memory,
-/// so they are counted before any is built.
+/// Decodes from any message as the number of its fields: two bytes may demand a hundred in memory,
+/// so fields are counted before any is built.
 #[derive(Debug, Default)]
 pub(super) struct FieldCount(pub(super) usize);
 

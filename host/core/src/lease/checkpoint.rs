@@ -19,12 +19,12 @@ pub enum Checkpoint {
     Latest,
     /// Everything up to and including this position is settled.
     At(Position),
-    /// Everything is settled and Kinesis said that no more will come.
+    /// Everything is settled, and Kinesis reported the end of the shard.
     ShardEnd,
 }
 
 impl Checkpoint {
-    /// The sentinel a fresh lease starts with.
+    /// The sentinel that a fresh lease starts with.
     pub fn initial(position: InitialPosition) -> Self {
         match position {
             InitialPosition::TrimHorizon => Self::TrimHorizon,
@@ -33,7 +33,7 @@ impl Checkpoint {
         }
     }
 
-    /// Reads the two attributes of a lease row; `None` if they make no sense.
+    /// Reads the two attributes of a lease row; `None` if they are invalid.
     pub fn parse(text: &str, sub_sequence: u64) -> Option<Self> {
         match text {
             "TRIM_HORIZON" => Some(Self::TrimHorizon),
@@ -66,7 +66,7 @@ impl Checkpoint {
         self.position().map_or(0, |position| position.sub_sequence)
     }
 
-    /// The settled position, if it is one.
+    /// The settled position, unless it is a sentinel.
     pub fn position(&self) -> Option<&Position> {
         match self {
             Self::At(position) => Some(position),
@@ -77,9 +77,9 @@ impl Checkpoint {
     /// Where a reader starts after this checkpoint; `None` at `SHARD_END`.
     ///
     /// The time of [`Checkpoint::Latest`] and [`Checkpoint::AtTimestamp`] is not kept in the row
-    /// (KCL rule) but in `start`, so that whoever reads the shard, and whenever, starts at the same
-    /// record. If the application did not begin at a timestamp, as with rows of others,
-    /// [`Checkpoint::AtTimestamp`] is the oldest record: repeating is allowed, losing is not.
+    /// (KCL rule) but in `start`, so that every reader starts at the same record, at any time. If
+    /// the application did not begin at a timestamp, as with rows of others,
+    /// [`Checkpoint::AtTimestamp`] means the oldest record: records may be repeated but not lost.
     pub fn read_from(&self, start: &ApplicationStart) -> Option<ReadFrom> {
         Some(match self {
             Self::TrimHorizon => ReadFrom::TrimHorizon,

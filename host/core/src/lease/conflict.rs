@@ -1,4 +1,4 @@
-//! What a failed condition means: a lost lease, or our own write whose answer got lost.
+//! What a failed condition means: a lost lease, or our own write whose answer was lost.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use super::{Lease, LeaseToken, WorkerId};
 pub enum LossReason {
     /// Another worker took it.
     TakenBy(WorkerId),
-    /// Nobody owns it: it was released, by hand or by an earlier write of ours.
+    /// It has no owner: it was released, by hand or by an earlier write of ours.
     Unowned,
     /// The row is gone.
     RowDeleted,
-    /// The row is ours by name but its counter moved without us: another process uses the same
-    /// worker id.
+    /// The row has our name but its counter moved without us: another process uses the same worker
+    /// id.
     CounterMoved,
     /// The holder's own deadline passed before a renewal went through.
     DeadlinePassed,
@@ -35,7 +35,7 @@ impl fmt::Display for LossReason {
 /// The meaning of a row that did not meet a write's condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConflictVerdict {
-    /// The write had been applied; only its answer was lost (or the SDK sent it twice).
+    /// The write had been applied; only its answer was lost, or the SDK sent it twice.
     AppliedEarlier,
     /// The write was not applied and the row has not changed: it may be sent again.
     NotApplied,
@@ -43,7 +43,7 @@ pub enum ConflictVerdict {
     Lost(LossReason),
 }
 
-/// Judges the row found after a write with `token` failed its condition or got no answer.
+/// Judges the row that was found after a write with `token` failed its condition or got no answer.
 ///
 /// Sound because a counter value is only ever written once by one owner: `counter + 1` under our
 /// name is our write.

@@ -17,7 +17,7 @@ use crate::time::Moment;
 /// What an observer may assume of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody owns it.
+    /// It has no owner.
     Free,
     /// Its owner was seen alive within the lease duration, or has not been watched long enough.
     Held,
@@ -30,14 +30,14 @@ pub enum Standing {
 pub struct LeaseObserver {
     leases: HashMap<LeaseKey, Sighting>,
     workers: BTreeMap<WorkerId, WorkerSighting>,
-    /// Registered workers whose rows are gone, and until when that is remembered: for their lease
-    /// duration.
+    /// Registered workers whose rows are gone, with the moment until which that is remembered: for
+    /// their lease duration.
     left: BTreeMap<WorkerId, Moment>,
     strangers: Strangers,
     watching: Option<Watching>,
 }
 
-/// Since when this host reads the registered workers at least once a lease duration, and when it
+/// Since when this host has read the registered workers at least once a lease duration, and when it
 /// read them last.
 #[derive(Debug, Clone, Copy)]
 struct Watching {
@@ -66,7 +66,7 @@ struct WorkerSighting {
     /// When it was first seen.
     since: Moment,
     moved_at: Moment,
-    /// When the row was last there.
+    /// When the row was last found.
     seen_at: Moment,
     /// Since when this host has looked at it at least once a lease duration.
     watched_since: Moment,
@@ -144,8 +144,9 @@ impl WorkerSighting {
         }
     }
 
-    /// Whether a row that is gone now was that of a worker on its way out, or of one that was
-    /// silent for too long under this host's eyes, which saw the row until `watched_until`.
+    /// Whether a row that is gone now belonged to a worker that was shutting down, or to one that
+    /// had been silent for too long while this host, which saw the row until `watched_until`, was
+    /// watching.
     fn had_ended(&self, watched_until: Moment) -> bool {
         self.row.is_draining || watched_until.since(self.moved_at) > self.row.lease_duration
     }
@@ -154,8 +155,7 @@ impl WorkerSighting {
         self.moved_at > self.since
     }
 
-    /// Since when it is watched, if the next look is at `read_at`: a look that comes late begins
-    /// anew.
+    /// Since when it has been watched, if the next look is at `read_at`: a late look starts over.
     fn watched_since_at(&self, read_at: Moment) -> Moment {
         let is_late = read_at.since(self.seen_at) > self.row.lease_duration;
         if is_late { read_at } else { self.watched_since }
@@ -166,7 +166,7 @@ impl LeaseObserver {
     /// Takes in one listing of the table, read at `read_at`, and forgets rows that are gone.
     ///
     /// A row seen for the first time counts as moved now: a new host waits a full lease duration
-    /// before it judges anybody dead.
+    /// before it judges any owner dead.
     pub fn observe(&mut self, leases: &[Lease], read_at: Moment) {
         let mut seen = HashMap::with_capacity(leases.len());
         for lease in leases {
@@ -197,11 +197,12 @@ impl LeaseObserver {
 
     /// Takes in the registered workers, read at `read_at`.
     ///
-    /// To its leases, a row that is gone is one that moved when it was first missed, and stands
-    /// still since: it may have been removed by hand, or lost with a restored table, after a last
-    /// heartbeat that nobody saw, and its worker lives on and goes by that one. Only one that had
-    /// been silent for long while its row was there was dead before. A worker on its way out
-    /// removes its row itself, when nothing of it runs any more.
+    /// For the leases of a worker whose row is gone, the row counts as if it had moved when it was
+    /// first missed, and not since. It may have been removed by hand, or lost with a restored
+    /// table, after a last heartbeat that this host did not see, and its worker may still rely on
+    /// that heartbeat. Only a worker that had been silent for too long while its row existed was
+    /// dead before. A worker that shuts down removes its row itself, once nothing of it runs any
+    /// more.
     pub fn observe_workers(&mut self, workers: &[WorkerRow], read_at: Moment) {
         self.note_reading(read_at);
         let mut seen = BTreeMap::new();
@@ -232,9 +233,10 @@ impl LeaseObserver {
         self.watching = Some(Watching { since, read_at });
     }
 
-    /// The worker's row is gone at this look.
+    /// The worker's row was not found at this look.
     fn miss(&mut self, id: WorkerId, last: WorkerSighting, read_at: Moment) {
-        // This host may not have looked for long: what was beaten meanwhile went with the row.
+        // This host may not have looked for a while: a heartbeat in that time disappeared with the
+        // row.
         let watched_until = if last.gone_at.is_some() {
             read_at
         } else {
@@ -254,8 +256,8 @@ impl LeaseObserver {
     }
 
     /// Whether the registered workers have been read for at least `duration`, without a pause of a
-    /// lease duration, and are not known from a look that is older: a host that was suspended in
-    /// the middle of a look goes by what it read before.
+    /// lease duration, and the last reading is recent: a host that was suspended in the middle of a
+    /// look would rely on what it read before.
     pub(crate) fn has_watched_for(&self, duration: Duration, now: Moment) -> bool {
         let is_recent = |watching: &Watching| now.since(watching.read_at) <= duration;
         self.watching
@@ -270,8 +272,8 @@ impl LeaseObserver {
             .is_some_and(|seen| seen.gone_at.is_none())
     }
 
-    /// Whether `worker` was registered and is no more, a short while ago: a lease that still names
-    /// it is one that it could not give back, not one of a worker that never registers.
+    /// Whether `worker` was registered until a short while ago: a lease that still names it is one
+    /// that it could not give back, and not one of a worker that never registers.
     pub fn has_left(&self, worker: &WorkerId, now: Moment) -> bool {
         let kept = self.workers.get(worker);
         let kept_until = kept.and_then(|kept| Some(kept.gone_at? + kept.row.lease_duration));
@@ -282,7 +284,7 @@ impl LeaseObserver {
             .is_some_and(|until| until >= now)
     }
 
-    /// Judges `lease` at `now`. A lease never observed is held, if it has an owner.
+    /// Judges `lease` at `now`. A lease that was never observed counts as held, if it has an owner.
     ///
     /// `lease_duration` is for owners that have not registered; others are judged by their own.
     pub fn standing(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Standing {
@@ -293,8 +295,8 @@ impl LeaseObserver {
         }
     }
 
-    /// Whether the owner of `lease` lives, as far as this lease and its heart show it; `None` if it
-    /// has no owner.
+    /// Whether the owner of `lease` is alive, as far as this lease and the owner's heart show it;
+    /// `None` if it has no owner.
     ///
     /// `lease_duration` is for owners that have not registered, as in [`LeaseObserver::standing`].
     pub fn pulse(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Option<Pulse> {
@@ -308,7 +310,7 @@ impl LeaseObserver {
         let last = worker.map_or(sighting.moved_at, |worker| {
             sighting.moved_at.max(worker.moved_at)
         });
-        // Whoever owns a row that changed hands has written to it.
+        // The owner of a row that changed hands has written to it.
         let has_written =
             sighting.moved_at > sighting.since || worker.is_some_and(WorkerSighting::has_beaten);
         Some(Pulse::of(&Watched {
@@ -318,7 +320,7 @@ impl LeaseObserver {
         }))
     }
 
-    /// Whether a registered worker lives, as far as its heart shows it; `None` if it is not
+    /// Whether a registered worker is alive, as far as its heart shows it; `None` if it is not
     /// registered.
     pub fn worker_pulse(&self, worker: &WorkerId, now: Moment) -> Option<Pulse> {
         let worker = self.workers.get(worker)?;
@@ -329,7 +331,7 @@ impl LeaseObserver {
         }))
     }
 
-    /// How long neither `lease` nor its owner was seen to move.
+    /// How long neither `lease` nor its owner has been seen to move.
     pub fn idle_for(&self, lease: &Lease, now: Moment) -> Duration {
         let by_row = self
             .leases
@@ -342,16 +344,16 @@ impl LeaseObserver {
         owner.map_or(by_row, |worker| by_row.min(now.since(worker.moved_at)))
     }
 
-    /// Whether the lease's own counter was seen to move, not only seen for the first time, within
-    /// `duration`.
+    /// Whether the lease's own counter was seen to move within `duration`; seeing it for the first
+    /// time does not count.
     pub fn has_counter_moved(&self, lease: &Lease, now: Moment, duration: Duration) -> bool {
         let sighting = self.leases.get(&lease.key);
         sighting
             .is_some_and(|sighting| sighting.has_moved && now.since(sighting.moved_at) <= duration)
     }
 
-    /// Whether the counter of a lease of `worker` was seen to move within `duration`: it writes to
-    /// its rows, whatever its heart does.
+    /// Whether the counter of a lease of `worker` was seen to move within `duration`: the worker
+    /// writes to its rows, whatever its heart does.
     pub fn moves_rows(&self, worker: &WorkerId, now: Moment, duration: Duration) -> bool {
         self.leases.values().any(|sighting| {
             sighting.owner.as_ref() == Some(worker)
@@ -366,7 +368,7 @@ impl LeaseObserver {
         self.strangers.writes_unregistered(owner, lease_duration)
     }
 
-    /// How long `lease` has been finished, as far as this host saw; zero if it is not.
+    /// How long `lease` has been finished, as far as this host saw; zero if it is not finished.
     pub(crate) fn finished_for(&self, lease: &Lease, now: Moment) -> Duration {
         self.leases
             .get(&lease.key)
@@ -390,11 +392,11 @@ impl LeaseObserver {
         there.map(move |worker| (&worker.row, now.since(worker.moved_at)))
     }
 
-    /// How long `worker`'s heart has stood still under this host's eyes; `None` of one that is not
+    /// How long `worker`'s heart has not moved while this host was watching; `None` if it is not
     /// registered.
     ///
-    /// A host that did not look itself, because its machine was suspended or a call hung, cannot
-    /// tell a heart that stopped long ago from one that is about to beat again.
+    /// A host that did not look, because its machine was suspended or a call hung, cannot
+    /// distinguish a heart that stopped long ago from one that is about to beat again.
     pub fn watched_silence(&self, worker: &WorkerId, now: Moment) -> Option<Duration> {
         let worker = self.workers.get(worker)?;
         Some(now.since(worker.moved_at.max(worker.watched_since)))
@@ -402,11 +404,11 @@ impl LeaseObserver {
 
     /// Whether `row`, read just now, shows that the worker's heart moved since it was observed.
     ///
-    /// Asked with a consistent read before an expired lease is taken: a heartbeat does not move the
-    /// lease's counter, so the take's condition would not notice it. A row that was missed at the
-    /// last look, and is there, is such a sign: that look was stale. So is a row that was there at
-    /// the last look and is gone, unless its worker was leaving or silent by then: somebody may
-    /// have removed it, and it counts as one that stands still from now on.
+    /// Checked with a consistent read before an expired lease is taken: a heartbeat does not move
+    /// the lease's counter, so the take's condition would not notice it. A row that was missing at
+    /// the last look and exists now is such a sign: that look was stale. So is a row that existed
+    /// at the last look and is gone, unless its worker was shutting down or silent by then: it may
+    /// have been removed by hand, and counts as unmoved only from now on.
     pub fn has_moved(&self, worker: &WorkerId, row: Option<(&Incarnation, u64)>) -> bool {
         match (
             self.workers

@@ -1,9 +1,9 @@
-//! What a host's heartbeat holds: all leases whose rows were written since it last had to prove
-//! anything.
+//! What a host's heartbeat holds: all leases whose rows were written since the host last had to
+//! prove that it still holds them.
 //!
-//! A heartbeat moves no lease's counter, so nothing in it tells a host that its leases were taken
-//! while it was out. What tells is a write to the row: applied, it proves that nobody took the
-//! lease before. Heartbeats are therefore counted in generations, and each lease belongs to the one
+//! A heartbeat does not move the counter of a lease, so it cannot show a host that its leases were
+//! taken in its absence. A write to the row can: if it is applied, no other worker took the lease
+//! before it. Heartbeats are therefore counted in generations, and each lease belongs to the one
 //! that was under way when its last applied write was *sent*.
 
 use crate::seeded_bug::SeededBug;
@@ -13,10 +13,10 @@ use crate::time::Moment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Generation(u64);
 
-/// What a lease's own last write gives its holder.
+/// What the last write to a lease's own row gives its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
-    /// Until when the row alone holds it.
+    /// The moment until which the row alone holds it.
     pub until: Moment,
     /// The heart's generation when that write was sent.
     pub generation: Generation,
@@ -27,7 +27,7 @@ pub struct Hold {
 pub struct Heartbeat {
     generation: Generation,
     until: Moment,
-    /// The deadline of leases of the generation before, which may not have passed yet.
+    /// The deadline of leases of the previous generation, which may not have passed yet.
     until_before: Moment,
     /// Whether the host's row was found gone since the last heartbeat that was applied.
     is_row_gone: bool,
@@ -48,7 +48,7 @@ impl Heartbeat {
     /// A heartbeat that holds until `until` was applied, or the registration of a host whose row was
     /// gone, which is known at `now`.
     ///
-    /// One that comes after the deadline revives nothing: it begins a generation of its own.
+    /// A heartbeat after the deadline revives nothing: it begins a new generation.
     pub fn beaten(&mut self, until: Moment, now: Moment) {
         if now >= self.until && !SeededBug::LateHeartbeatRevives.is_on() {
             self.begin_generation();
@@ -59,9 +59,9 @@ impl Heartbeat {
 
     /// The host's row is gone, and is to be written again.
     ///
-    /// While it is gone, others may judge the host by its lease rows alone, so each lease has to
-    /// prove itself. What the heartbeats before it hold, they hold until their deadline: a host
-    /// whose row vanishes counts as silent from then. That does not depend on the answer to the
+    /// While it is gone, others may judge the host by its lease rows alone, so each lease has to be
+    /// proven by a write. What earlier heartbeats hold, they hold until their deadline: a host whose
+    /// row vanishes counts as silent from that moment. That does not depend on the answer to the
     /// registration, which may be lost, or come only to the second one.
     pub fn row_gone(&mut self) {
         if !self.is_row_gone && !SeededBug::VanishedHeartHolds.is_on() {
@@ -70,19 +70,19 @@ impl Heartbeat {
         self.is_row_gone = true;
     }
 
-    /// Whether others may still take the host for alive: its last heartbeat holds at `now`. What a
-    /// host takes later is held by nothing but the take itself, and to others, who may have removed
-    /// its row by then, it moves under an unknown owner.
+    /// Whether others may still consider the host alive: its last heartbeat holds at `now`. After
+    /// that, only the take itself holds a lease that the host takes, and to others, who may have
+    /// removed its row by then, the take is a move by an unknown owner.
     pub fn is_alive(&self, now: Moment) -> bool {
         now < self.until
     }
 
-    /// The generation under way.
+    /// The current generation.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Until when a lease is held: the later of its own deadline and the heart's.
+    /// The moment until which a lease is held: the later of its own deadline and the heart's.
     pub fn deadline(&self, hold: Hold) -> Moment {
         let missed = self.generation.0.saturating_sub(hold.generation.0);
         match missed {

@@ -1,16 +1,16 @@
 //! Which worker of a fleet that shares a KCL 2.x table repairs the table.
 //!
 //! KCL 2.x workers do not vote: each computes the same shuffle of the owners it sees in the table,
-//! with a fixed seed, and the first of it is the leader (KCL
+//! with a fixed seed, and the first one is the leader (KCL
 //! `DeterministicShuffleShardSyncLeaderDecider`). If the rule elects one of our hosts and that host
-//! does not audit, nobody does; so we compute what they compute.
+//! does not audit, no worker does; so we compute the same.
 
 use super::WorkerId;
 
 /// Seed of the KCL's shuffle (`DETERMINISTIC_SHUFFLE_SEED`).
 const SEED: u64 = 1947;
 
-/// The worker that a KCL 2.x fleet takes for its leader, given the owners of all rows; `None` if no
+/// The worker that a KCL 2.x fleet considers its leader, given the owners of all rows; `None` if no
 /// row has an owner.
 pub fn kcl_leader<'a>(owners: impl IntoIterator<Item = &'a WorkerId>) -> Option<&'a WorkerId> {
     kcl_leader_order(owners).first().copied()
@@ -34,8 +34,8 @@ pub(crate) fn kcl_leader_order<'a>(
     order
 }
 
-/// `java.util.Random`: a linear congruential generator of 48 bits, fixed for ever by the Java class
-/// library's contract.
+/// `java.util.Random`: a linear congruential generator of 48 bits, which the specification of the
+/// Java class library fixes for ever.
 struct JavaRandom {
     state: u64,
 }
@@ -68,8 +68,8 @@ impl JavaRandom {
         let index = if bound.is_power_of_two() {
             (u64::from(bound) * u64::from(bits)) >> 31
         } else {
-            // Java draws again when 31 bits hold only a part of the last round of `bound` numbers;
-            // it sees that by an overflow of its signed arithmetic.
+            // Java draws again if the 31 bits fall into the incomplete last round of `bound`
+            // numbers; it detects that by an overflow of its signed arithmetic.
             while bits - bits % bound > i32::MAX.cast_unsigned() - (bound - 1) {
                 bits = self.next_31_bits();
             }

@@ -1,17 +1,17 @@
-//! Whether an owner lives: one rule, for hosts that judge each other and for people who ask.
+//! Whether an owner is alive: one rule, for hosts that judge each other and for people who ask.
 
 use std::fmt;
 use std::time::Duration;
 
-/// An owner that did not write for this part of its lease duration should have: a host's heart
-/// beats every 0.36 of one, a KCL renews every third of it, and a write is seen at the next look
-/// only.
+/// An owner counts as late if it was silent for this part of its lease duration: a host's heart
+/// beats every 0.36 of it, a KCL renews every third of it, and a write is noticed only at the next
+/// look.
 const LATE_AFTER: f64 = 0.47;
 
-/// What was seen of an owner, or of one of its leases.
+/// What was observed of an owner, or of one of its leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watched {
-    /// How long it may be silent before others take its leases. [`Duration::MAX`] if nobody knows.
+    /// How long it may be silent before others take its leases. [`Duration::MAX`] if unknown.
     pub lease_duration: Duration,
     /// How long ago it was last seen to write, or was first seen.
     pub silent: Duration,
@@ -19,9 +19,9 @@ pub struct Watched {
     pub has_written: bool,
 }
 
-/// Whether an owner lives. Only [`Pulse::Expired`] allows a host to treat the owner as dead.
+/// Whether an owner is alive. Only [`Pulse::Expired`] allows a host to treat the owner as dead.
 ///
-/// | silent for | ever seen to write | then |
+/// | silent for | ever seen to write | pulse |
 /// |---|---|---|
 /// | more than the lease duration | any | expired |
 /// | more than 0.47 of it | any | silent |
@@ -29,29 +29,29 @@ pub struct Watched {
 /// | less | no | unwatched |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pulse {
-    /// It was seen to write, not longer ago than it may take to write again.
+    /// It was seen to write, and its next write is not overdue.
     Beats,
-    /// It was not watched for long enough to tell: it may write as seldom as that.
+    /// It was not watched for long enough to judge: it may simply write this rarely.
     Unwatched {
-        /// When it counts as dead, if it does not write until then.
+        /// The time until it counts as dead, if it does not write before.
         expires_in: Duration,
     },
     /// It should have written by now, and did not.
     Silent {
-        /// For how long.
+        /// How long it has been silent.
         silent: Duration,
-        /// When it counts as dead, if it goes on so.
+        /// The time until it counts as dead, if it does not write before.
         expires_in: Duration,
     },
     /// It did not write for longer than its lease duration.
     Expired {
-        /// For how long, at least.
+        /// How long, at least.
         silent: Duration,
     },
 }
 
 impl Pulse {
-    /// Judges by what was seen.
+    /// Judges an owner by what was observed.
     pub fn of(watched: &Watched) -> Self {
         let Watched {
             lease_duration,
@@ -70,8 +70,8 @@ impl Pulse {
         }
     }
 
-    /// Whether the owner may live: an owner is dead only after it was watched for longer than its
-    /// lease duration.
+    /// Whether the owner may be alive: an owner is dead only after it was watched for longer than
+    /// its lease duration.
     pub fn may_live(self) -> bool {
         !matches!(self, Self::Expired { .. })
     }
@@ -91,7 +91,7 @@ impl Pulse {
         }
     }
 
-    /// The one that says more for the owner's life, of what two of its leases show.
+    /// The pulse that speaks more for the owner being alive, of two that its leases show.
     #[must_use]
     pub(crate) fn or_livelier(self, other: Self) -> Self {
         let rank = |pulse: Self| match pulse {
@@ -121,7 +121,7 @@ impl fmt::Display for Pulse {
     }
 }
 
-/// Whole seconds, or milliseconds below one: what people read.
+/// Whole seconds, or milliseconds below one second, for people to read.
 pub(crate) struct Seconds(pub(crate) Duration);
 
 impl fmt::Display for Seconds {

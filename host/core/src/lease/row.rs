@@ -9,8 +9,8 @@ use crate::plugin::PluginDigest;
 use crate::stream::{HashKeyRange, LeaseKey, Shard, ShardId};
 use crate::text::one_line;
 
-/// The id of one running host within an application; stored as `leaseOwner`. Never empty (it may be
-/// an index key).
+/// The id of one running host within an application; stored as `leaseOwner`. Never empty, since it
+/// may be an index key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(Arc<str>);
 
@@ -27,7 +27,7 @@ impl WorkerId {
 }
 
 impl fmt::Display for WorkerId {
-    /// For people, on one line: whoever may write rows may name a worker whatever he likes.
+    /// For people, on one line: anyone who can write rows can choose any name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&one_line(&self.0))
     }
@@ -39,8 +39,8 @@ impl fmt::Debug for WorkerId {
     }
 }
 
-/// The longest that an owner may be silent. Shards of a host that died wait for it; a row that says
-/// more was not written by a host.
+/// The longest that an owner may be silent. Shards of a host that died wait this long; no host
+/// writes a longer duration into its row.
 pub const LEASE_DURATION_MAX: Duration = Duration::from_hours(1);
 
 /// The fencing value: raised by one with every write to the row.
@@ -66,7 +66,7 @@ impl fmt::Display for LeaseCounter {
 pub struct Lease {
     /// The row's key.
     pub key: LeaseKey,
-    /// Who holds it; `None` if nobody does.
+    /// The worker that holds it; `None` if none does.
     pub owner: Option<WorkerId>,
     /// The fencing counter.
     pub counter: LeaseCounter,
@@ -76,9 +76,9 @@ pub struct Lease {
     pub checkpoint: Checkpoint,
     /// The shards that must end before this one starts.
     pub parents: Vec<ShardId>,
-    /// The shards that follow; known once this one has ended.
+    /// The shards that follow it; known once this one has ended.
     pub children: Vec<ShardId>,
-    /// The shard's hash keys, where known.
+    /// The shard's hash keys, if known.
     pub hash_range: Option<HashKeyRange>,
     /// shardmill: the plugin version that settled what the checkpoint covers.
     pub plugin_digest: Option<PluginDigest>,
@@ -89,8 +89,8 @@ pub struct Lease {
     pub settled_arrival_ms: Option<u64>,
     /// Present while a KCL 3.x hand-off is under way; always removed by a take.
     pub checkpoint_owner: Option<WorkerId>,
-    /// shardmill: who asked the owner for the lease; stays when the owner gives it up, is removed
-    /// by a take.
+    /// shardmill: the worker that asked the owner for the lease. Stays when the owner gives it up;
+    /// a take removes it.
     pub claimant: Option<WorkerId>,
     /// shardmill, for people only: wall time of the last take, in milliseconds since the Unix
     /// epoch.
@@ -98,9 +98,10 @@ pub struct Lease {
     /// shardmill and KCL 3.x (`throughputKBps`): bytes of record data a second, as the holder
     /// measured.
     pub bytes_per_second: Option<u64>,
-    /// shardmill, for people only: why the shard does not get on, if it does not.
+    /// shardmill, for people only: why the shard makes no progress, if so.
     pub stuck: Option<String>,
-    /// shardmill, for people only: the last record that the failure policy gave up, and why.
+    /// shardmill, for people only: the last record that was given up by the failure policy, and
+    /// why.
     pub given_up: Option<String>,
 }
 
@@ -128,12 +129,12 @@ impl Lease {
         }
     }
 
-    /// A finished lease is never read again.
+    /// Whether the shard was read to its end. A finished lease is never read again.
     pub fn is_finished(&self) -> bool {
         self.checkpoint == Checkpoint::ShardEnd
     }
 
-    /// The right to write to this row as `owner`, as of this state of it.
+    /// The right to write to this row as `owner`, based on its present state.
     pub fn token(&self, owner: WorkerId) -> LeaseToken {
         LeaseToken {
             key: self.key.clone(),
@@ -143,7 +144,7 @@ impl Lease {
     }
 }
 
-/// The right to write to one row: valid as long as the row still shows this owner and this counter.
+/// The right to write to one row: valid while the row still shows this owner and this counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseToken {
     /// The row.

@@ -1,25 +1,26 @@
-//! How long a call to a table may take: so long that a slow answer is no failure, and so short that
-//! a lease does not hang on one that never comes.
+//! How long a call to a table may take: long enough for a slow answer, and short enough that a
+//! lease does not depend on an answer that never comes.
 
 use std::time::Duration;
 
 /// Deadlines of calls to the lease table, the state table and the coordinator table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableDeadlines {
-    /// One request. An answer takes milliseconds; a connection that swallows a request costs this
-    /// much.
+    /// For one request. An answer takes milliseconds; a connection that swallows a request costs
+    /// this much.
     pub attempt: Duration,
-    /// One call, with what the client tries again by itself.
+    /// For one call, including the client's retries.
     pub call: Duration,
-    /// A listing, which takes several calls.
+    /// For a listing, which takes several calls.
     pub listing: Duration,
 }
 
 impl TableDeadlines {
-    /// Far longer than any healthy answer, whatever the lease duration is.
+    /// Far longer than any healthy answer takes, whatever the lease duration.
     const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
-    /// For leases of this duration. Four attempts, or two calls, end before a holder has to let go.
+    /// The deadlines for leases of this duration. Four attempts, or two calls, end before a holder
+    /// has to let go.
     pub fn of(lease_duration: Duration) -> Self {
         Self {
             attempt: Self::ATTEMPT_MAX.min(lease_duration / 5),

@@ -1,5 +1,5 @@
-//! A row that cannot be written, while the host's heartbeat goes on holding it: seen at once, and
-//! given up in bounded time.
+//! A row that cannot be written while the host's heartbeat still holds its lease: reported at once,
+//! and given up in bounded time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,33 +8,33 @@ use super::WorkerId;
 use crate::fleet::WorkerRow;
 use crate::time::Moment;
 
-/// A write that does not get through, from its first failure on.
+/// A write that keeps failing, since its first failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteTrouble {
     /// When it was first sent.
     pub since: Moment,
     /// Failures in a row.
     pub attempts: u32,
-    /// The last of them.
+    /// The reason of the last failure.
     pub reason: String,
 }
 
 impl WriteTrouble {
-    /// Fewer are an ordinary hiccup, over within half a second.
+    /// Fewer failures are an ordinary hiccup, over within half a second.
     pub(crate) const SHOWN_FROM_ATTEMPTS: u32 = 3;
-    /// A row that cannot be written for this many lease durations is another host's: a holder whose
-    /// heartbeats fail too lets go after one.
+    /// After this many lease durations, a row that cannot be written is left to another host. A
+    /// holder whose heartbeats fail too lets go after one.
     pub const GIVEN_UP_AFTER_LEASES: u32 = 3;
 
-    /// Whether it has lasted long enough to be shown.
+    /// Whether it has lasted long enough to be reported.
     pub fn is_shown(&self) -> bool {
         self.attempts >= Self::SHOWN_FROM_ATTEMPTS
     }
 
-    /// Whether the lease is to be given up, for want of which no other host can get on with it.
+    /// Whether to give the lease up, so that another host can make progress.
     ///
-    /// Not while no other host would fare better: in an outage of the table for all of them, giving
-    /// up helps nobody, and whoever holds a lease goes on where it stands once the table is back.
+    /// Not while no other host would do better: if the table is out for all of them, giving up
+    /// helps no host, and every holder continues where it was once the table is back.
     pub fn is_to_be_given_up(
         &self,
         now: Moment,
@@ -45,8 +45,8 @@ impl WriteTrouble {
     }
 }
 
-/// Whether a host besides `me` can write lease rows as far as it knows, of those that are `alive`
-/// and not on their way out.
+/// Whether a host other than `me` can write lease rows as far as it knows, among those that are
+/// `alive` and not shutting down.
 pub fn can_others_write(me: &WorkerId, workers: &[WorkerRow], alive: &BTreeSet<WorkerId>) -> bool {
     workers
         .iter()

@@ -12,9 +12,9 @@ use crate::stream::{Shard, ShardId};
 /// The input for deciding an export.
 #[derive(Debug, Clone, Copy)]
 pub struct ExportRequest<'a> {
-    /// The library whose rows are to be made.
+    /// The library whose rows are written.
     pub library: Library,
-    /// The place that they are for.
+    /// The place that the rows are for.
     pub target: Target<'a>,
     /// The application's lease rows.
     pub leases: &'a [Lease],
@@ -35,7 +35,7 @@ pub struct ShardExport {
     pub held: Result<(), CannotHold>,
 }
 
-/// Why a library's rows cannot say what our row says.
+/// Why a library's rows cannot express what our row contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CannotHold {
     /// It cannot express this start; the text says what it would do instead.
@@ -64,7 +64,7 @@ pub fn plan_export(request: &ExportRequest<'_>) -> (Vec<RowChange>, Vec<ShardExp
     leases.sort_by(|a, b| a.key.cmp(&b.key));
     for lease in leases {
         let id = lease.key.shard_id();
-        // The library cannot use the row of a shard that is gone.
+        // The library has no use for the row of a shard that is gone.
         let Some(shard) = request.shards.iter().find(|shard| shard.id == id) else {
             continue;
         };

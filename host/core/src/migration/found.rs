@@ -10,13 +10,13 @@ use crate::stream::{Position, SequenceNumber, ShardId, Utc};
 /// The place of one application on one stream, as its library keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Whose rows they are.
+    /// The library that wrote the rows.
     pub library: Library,
     /// lifion-kinesis' consumer group; other libraries have a table for each application.
     pub group: Option<String>,
-    /// The stream as the library names it: a name or an ARN; `None` if its table does not say.
+    /// The stream as the library names it: a name or an ARN; `None` if its table does not name it.
     pub stream: Option<String>,
-    /// What distinguishes the stream from another of its name, as the library writes it.
+    /// What distinguishes the stream from another of the same name, as the library writes it.
     pub stream_created: Option<StreamCreated>,
     /// The shards that have rows, by id.
     pub shards: Vec<FoundShard>,
@@ -28,7 +28,7 @@ pub struct Found {
     pub obstacle: Option<String>,
 }
 
-/// When the stream was created, in the words of the library.
+/// When the stream was created, in the library's format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamCreated {
     /// As JavaScript writes a date (lifion-kinesis).
@@ -70,7 +70,7 @@ pub struct FoundShard {
     pub shard: ShardId,
     /// How far the library got; `None` if it wrote no checkpoint.
     pub checkpoint: Option<Checkpoint>,
-    /// Who owns it.
+    /// The worker that owns it.
     pub owner: Option<String>,
 }
 
@@ -101,7 +101,8 @@ impl Found {
         self.shards.iter().filter(is_its).count()
     }
 
-    /// Whether the place is on the stream of this name. A table that names no stream may be of any.
+    /// Whether the place is on the stream with this name. A table that does not name its stream may
+    /// be on any.
     pub fn is_on(&self, stream: &str) -> bool {
         self.stream.as_deref().is_none_or(|theirs| {
             theirs == stream
@@ -111,7 +112,7 @@ impl Found {
         })
     }
 
-    /// Adds a shard, or what is wrong with its row. `sign` is what its owner keeps writing to it.
+    /// Adds a shard, or the problem with its row. `sign` is what its owner keeps writing to it.
     pub(super) fn add(&mut self, key: &str, sign: &str, shard: Result<FoundShard, String>) {
         match shard {
             Ok(shard) => {
@@ -140,13 +141,13 @@ impl Found {
     }
 }
 
-/// A shard's id, or what is wrong with it.
+/// A shard's id, or the problem with it.
 pub(super) fn shard_id(text: &str) -> Result<ShardId, String> {
     ShardId::new(text).map_err(|error| error.to_string())
 }
 
-/// A checkpoint that is a sequence number alone. If it names an aggregate, the library may have
-/// stopped inside: all of it but its first user record comes again, rather than be lost.
+/// A checkpoint that is only a sequence number. If it names an aggregate, the library may have
+/// stopped inside it: all user records but the first are delivered again, rather than lost.
 pub(super) fn after(text: &str) -> Result<Checkpoint, String> {
     let sequence = SequenceNumber::parse(text).map_err(|error| error.to_string())?;
     Ok(Checkpoint::At(Position::plain(sequence)))

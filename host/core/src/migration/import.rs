@@ -1,4 +1,4 @@
-//! Where each shard starts here, after a library that stopped.
+//! Where each shard starts here, after another library has stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,20 +9,20 @@ use crate::fleet::StreamIdentity;
 use crate::lease::{Checkpoint, Lease};
 use crate::stream::{InitialPosition, Shard, ShardId, StreamName};
 
-/// What an import is decided from.
+/// The input for deciding an import.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportRequest<'a> {
     /// The library's place on the stream.
     pub found: &'a Found,
     /// All shards of the stream, open and closed.
     pub shards: &'a [Shard],
-    /// The rows that the application has already.
+    /// The rows that the application already has.
     pub rows: &'a [Lease],
-    /// Where a shard starts that the library never checkpointed and that has no parents.
+    /// Where a shard starts that has no parents and no checkpoint of the library.
     pub initial: InitialPosition,
 }
 
-/// What becomes of one shard.
+/// What happens to one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardImport {
     /// The shard's id.
@@ -37,7 +37,7 @@ pub struct ShardImport {
 
 impl ShardImport {
     /// Whether a worker of the application holds the shard at a checkpoint before the library's:
-    /// the application began without the import, and reads again what the library did.
+    /// the application began without the import, and reads again what the library had read.
     pub fn is_behind(&self) -> bool {
         matches!((&self.step, &self.found), (ImportStep::Served(at), Some(found)) if found > at)
     }
@@ -48,18 +48,18 @@ impl ShardImport {
 pub enum ImportStep {
     /// A fresh row, if there is none.
     Create(Box<Lease>),
-    /// Another checkpoint into a row that no worker ever held, if it is unchanged.
+    /// Another checkpoint, into a row that no worker ever held, if the row is unchanged.
     Move {
         /// The row as seen.
         seen: Box<Lease>,
-        /// The row as it is to be: checkpoint and children.
+        /// The row after the write: its checkpoint and children differ.
         to: Box<Lease>,
     },
-    /// Nothing: the row says so already.
+    /// Nothing: the row already has this checkpoint.
     Keep(Checkpoint),
-    /// Nothing: a worker of this application held the row, which wins.
+    /// Nothing: a worker of this application held the row, so its checkpoint wins.
     Served(Checkpoint),
-    /// Nothing: it gets no row now.
+    /// Nothing: it does not get a row now.
     Leave,
 }
 
@@ -98,13 +98,13 @@ pub enum ImportReason {
     Continues,
     /// The library read it to its end.
     Finished,
-    /// The library has no row of it, and removes the row of a shard at its end.
+    /// The library has no row for it, and removes the row of a shard at its end.
     ClosedWithoutRow,
-    /// The library says that it ended, but Kinesis says that it is open.
+    /// According to the library it ended, but Kinesis lists it as open.
     FinishedButOpen,
-    /// The library wrote no checkpoint, and all its parents are finished.
+    /// It has no checkpoint of the library, and all its parents are finished.
     ParentsFinished,
-    /// The library wrote no checkpoint, and it has no parents.
+    /// It has no checkpoint of the library, and no parents.
     NeverRead,
     /// Its row is created when its parents end.
     WaitsForParents,
@@ -152,7 +152,7 @@ impl fmt::Display for ImportReason {
     }
 }
 
-/// Decides for each shard of the stream, and for each that only the library knows; parents first.
+/// Decides for each shard of the stream, and for each that only the library knows, parents first.
 pub fn plan_import(request: &ImportRequest<'_>) -> Vec<ShardImport> {
     let mut shards: Vec<&Shard> = request.shards.iter().collect();
     // Ids rise with creation time, so this puts parents first.
@@ -179,7 +179,7 @@ struct Planner<'a> {
     found: BTreeMap<&'a ShardId, &'a FoundShard>,
     rows: BTreeMap<ShardId, &'a Lease>,
     children: BTreeMap<&'a ShardId, Vec<ShardId>>,
-    /// Listed shards decided so far, and whether each is finished.
+    /// Listed shards that are decided so far, and whether each is finished.
     is_finished: BTreeMap<ShardId, bool>,
 }
 
@@ -275,7 +275,7 @@ impl<'a> Planner<'a> {
 
     fn has_descendant_with_row(&self, shard: &ShardId) -> bool {
         let (mut open, mut visited) = (vec![shard], BTreeSet::new());
-        // Each shard is visited once, so a listing with a circle of parents ends too.
+        // Each shard is visited once, so that a listing with a cycle of parents ends too.
         while let Some(next) = open.pop() {
             for child in self.children.get(next).into_iter().flatten() {
                 if self.found.contains_key(child) {
@@ -305,7 +305,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The leader removes a finished row once its children have started, so the row names them.
+    /// The leader removes a finished row once its children have started, so the row must name them.
     fn row(&self, shard: &Shard, start: Checkpoint) -> Lease {
         let children = match start {
             Checkpoint::ShardEnd => self.children.get(&shard.id).cloned().unwrap_or_default(),
@@ -318,7 +318,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Whether a worker of the application ever held the lease. A host notes when it took it, a KCL
+/// Whether a worker of the application ever held the lease. A host records when it took it; a KCL
 /// stays its owner.
 fn was_held(row: &Lease) -> bool {
     row.owner.is_some() || row.held_since_ms.is_some() || row.plugin_digest.is_some()
@@ -329,13 +329,13 @@ fn was_held(row: &Lease) -> bool {
 pub enum ImportBlock {
     /// Rows of the library that cannot be read: their shards would start over.
     BadRows(Vec<String>),
-    /// The library has no row of any shard.
+    /// The library has no rows for any shard.
     Empty,
-    /// None of the library's shards is one of the stream's.
+    /// None of the library's shards belongs to the stream.
     OtherShards,
     /// The stream was recreated since then.
     OtherStream,
-    /// The place is not one that a fleet has in common.
+    /// A fleet does not share this place.
     Obstacle(String),
 }
 
@@ -361,7 +361,7 @@ impl fmt::Display for ImportBlock {
     }
 }
 
-/// What forbids an import of `found` from a stream of these shards.
+/// What prevents an import of `found` into a stream with these shards.
 pub fn blocks(found: &Found, identity: StreamIdentity, shards: &[Shard]) -> Vec<ImportBlock> {
     let mut blocks = Vec::new();
     if let Some(obstacle) = &found.obstacle {
@@ -387,10 +387,10 @@ pub fn blocks(found: &Found, identity: StreamIdentity, shards: &[Shard]) -> Vec<
     blocks
 }
 
-/// Chooses the place that is meant.
+/// Chooses the place that the arguments name.
 ///
 /// # Errors
-/// No place fits, or more than one; the text lists them.
+/// If no place fits, or more than one; the text lists them.
 pub fn choose<'a>(
     all: &'a [Found],
     stream: &StreamName,

@@ -25,7 +25,7 @@ pub enum Library {
 /// What a library does with the row of a finished shard while the stream still lists the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FinishedRows {
-    /// It stays and says so.
+    /// It stays, and shows that the shard is finished.
     Stay,
     /// The library removes it at once.
     RemovedAtEnd,
@@ -34,7 +34,7 @@ pub(super) enum FinishedRows {
 }
 
 impl Library {
-    /// All of them.
+    /// All libraries.
     pub const ALL: [Self; 7] = [
         Self::VmwareGoKcl,
         Self::Kinsumer,
@@ -58,12 +58,12 @@ impl Library {
         }
     }
 
-    /// The library of this name.
+    /// The library with this name.
     pub fn of_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|library| library.code() == code)
     }
 
-    /// Which versions write such rows. The rows of no library say more.
+    /// The versions that write such rows. The rows do not show more.
     pub fn versions(self) -> &'static str {
         match self {
             Self::VmwareGoKcl => "v1 or v2, which write the same rows",
@@ -88,7 +88,7 @@ impl Library {
         }
     }
 
-    /// The library whose table has this key. Never a KCL, which only its rows reveal.
+    /// The library whose table has this key. Never a KCL, which can only be recognized by its rows.
     pub fn of_key(key: &[String]) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -108,7 +108,7 @@ impl Library {
         (self == Self::Kinsumer).then(|| format!("{name}_clients"))
     }
 
-    /// How long a worker may be silent before its peers take its shards, by default. No table says
+    /// How long a worker may be silent before its peers take its shards, by default. No table shows
     /// what was configured.
     ///
     /// | Library | Source of the default |
@@ -132,7 +132,7 @@ impl Library {
     }
 
     /// The longest time between two writes of a live worker, by default. An observer that watches
-    /// for longer sees one: kinsumer's clients register each `shardCheckFrequency`, lifion's each
+    /// longer sees a write: kinsumer's clients register every `shardCheckFrequency`, lifion's every
     /// 20 s.
     pub fn writes_at_least_every(self) -> Duration {
         match self {
@@ -146,7 +146,7 @@ impl Library {
         }
     }
 
-    /// Whether a checkpoint can be between two user records of an aggregate. If not, the library
+    /// Whether a checkpoint can lie between two user records of an aggregate. If not, the library
     /// resumes after the whole Kinesis record.
     pub fn opens_aggregates(self) -> bool {
         self == Self::KclMultiStream

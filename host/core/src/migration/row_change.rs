@@ -4,16 +4,16 @@ use super::value::{Row, Value};
 use crate::lease::Checkpoint;
 use crate::stream::StreamName;
 
-/// Where an application's place goes, in a library's tables.
+/// Identifies an application's place in a library's tables.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// lifion-kinesis' consumer group; unused by others.
+    /// lifion-kinesis' consumer group; other libraries ignore it.
     pub group: &'a str,
     /// The stream.
     pub stream: &'a StreamName,
     /// When the stream was created, in milliseconds since the Unix epoch.
     pub stream_created_ms: u64,
-    /// The account that the stream is in, for the KCL; unused by others.
+    /// The stream's account, for the KCL; other libraries ignore it.
     pub account: &'a str,
     /// The time, in milliseconds since the Unix epoch, for columns that people read.
     pub wall_ms: u64,
@@ -26,7 +26,7 @@ pub struct RowChange {
     pub key: Row,
     /// Attributes to set.
     pub set: Row,
-    /// Attributes that must not be there afterwards.
+    /// Attributes that must be absent afterwards.
     pub remove: Vec<&'static str>,
 }
 
@@ -37,11 +37,11 @@ pub(super) enum Held<'a> {
     After(&'a str),
     /// The shard is finished.
     Finished,
-    /// Nothing yet, from the oldest record.
+    /// Nothing read yet; start at the oldest record.
     Oldest,
-    /// Nothing yet, from what comes next.
+    /// Nothing read yet; start at the next record.
     Next,
-    /// Nothing yet, from a time that our configuration knows.
+    /// Nothing read yet; start at a time that our configuration has.
     AtTime,
 }
 

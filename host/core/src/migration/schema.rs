@@ -41,11 +41,11 @@ pub fn read(library: Library, tables: &Tables) -> Vec<Found> {
     }
 }
 
-/// The row that says `checkpoint` of `shard` in the words of `library`; `Ok(None)` if it says so by
-/// having no row.
+/// The row that expresses `checkpoint` of `shard` in the format of `library`; `Ok(None)` if the
+/// library expresses it by having no row.
 ///
 /// # Errors
-/// The library cannot express it; the text says what it would do instead.
+/// If the library cannot express it; the text says what it would do instead.
 pub(super) fn write(
     library: Library,
     target: &Target<'_>,
@@ -64,7 +64,7 @@ pub(super) fn write(
     }
 }
 
-/// The rows as they go into the table: lifion-kinesis keeps all shards in one item.
+/// Arranges the rows as the table holds them: lifion-kinesis keeps all shards in one item.
 pub(super) fn gather(
     library: Library,
     target: &Target<'_>,

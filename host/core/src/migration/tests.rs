@@ -1,4 +1,4 @@
-//! Rows as each library writes them, what they mean, and what becomes of each shard.
+//! Rows as each library writes them, what they mean, and what happens to each shard.
 
 mod exporting;
 mod importing;

@@ -10,11 +10,11 @@ pub type Row = BTreeMap<String, Value>;
 pub enum Value {
     /// Text.
     Text(String),
-    /// A number, in decimal as DynamoDB has it.
+    /// A number, in decimal as in DynamoDB.
     Number(String),
     /// True or false.
     Flag(bool),
-    /// DynamoDB's NULL, which many libraries write for nothing.
+    /// DynamoDB's NULL, which many libraries write for an absent value.
     Null,
     /// A set of texts.
     Texts(Vec<String>),
@@ -22,7 +22,7 @@ pub enum Value {
     Map(Row),
     /// A list.
     List(Vec<Value>),
-    /// Bytes, a set of numbers or of bytes: no library keeps progress in them.
+    /// Bytes, or a set of numbers or of bytes: no library keeps progress in them.
     Other,
 }
 
@@ -38,7 +38,7 @@ impl Value {
     }
 }
 
-/// A text that may be missing; NULL and the empty text are as good as missing.
+/// A text that may be missing; NULL and the empty text count as missing.
 pub(super) fn text<'a>(row: &'a Row, name: &str) -> Result<Option<&'a str>, String> {
     match row.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -52,7 +52,7 @@ pub(super) fn required<'a>(row: &'a Row, name: &str) -> Result<&'a str, String> 
     text(row, name)?.ok_or_else(|| format!("{name} is missing"))
 }
 
-/// A number or text unchanged, for comparison only; empty if there is none.
+/// A number or text unchanged, for comparison only; empty if it is missing.
 pub(super) fn shown(row: &Row, name: &str) -> String {
     match row.get(name) {
         Some(Value::Text(text) | Value::Number(text)) => text.clone(),
@@ -60,7 +60,7 @@ pub(super) fn shown(row: &Row, name: &str) -> String {
     }
 }
 
-/// Whether there is a number.
+/// Whether the attribute is a number.
 pub(super) fn has_number(row: &Row, name: &str) -> bool {
     matches!(row.get(name), Some(Value::Number(_)))
 }

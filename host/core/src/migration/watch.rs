@@ -1,4 +1,4 @@
-//! Which workers of an old fleet are alive, judged by what changes from look to look.
+//! Which workers of an old fleet are alive, judged by what changes between looks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Found;
 use crate::lease::{Pulse, Watched};
 use crate::time::Moment;
 
-/// What the looks so far have shown of a fleet's workers.
+/// What the looks so far have shown about a fleet's workers.
 #[derive(Debug, Clone, Default)]
 pub struct FleetWatch {
     workers: BTreeMap<String, Sighting>,
@@ -27,7 +27,7 @@ struct Sighting {
 /// One worker of the old fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerLife {
-    /// Its name, as the library has it.
+    /// Its name in the library's tables.
     pub worker: String,
     /// Unfinished shards that it owns.
     pub shards: usize,
@@ -36,8 +36,8 @@ pub struct WorkerLife {
 }
 
 impl FleetWatch {
-    /// Takes in one look. A worker that is gone from the tables has left: it released its shards,
-    /// or its peers took them from it.
+    /// Takes in one look. A worker that is no longer in the tables has left: it released its
+    /// shards, or its peers took them.
     pub fn observe(&mut self, found: &Found, now: Moment) {
         let is_first = self.first_look.is_none();
         self.first_look.get_or_insert(now);
@@ -61,7 +61,7 @@ impl FleetWatch {
         self.moved_at = if is_moving { Some(now) } else { self.moved_at };
     }
 
-    /// What the looks show of each worker by `now`, if its peers wait for `failover_time`.
+    /// What the looks up to `now` show about each worker, if its peers wait for `failover_time`.
     pub fn lives(&self, now: Moment, failover_time: Duration) -> Vec<WorkerLife> {
         let life = |(worker, seen): (&String, &Sighting)| WorkerLife {
             worker: worker.clone(),

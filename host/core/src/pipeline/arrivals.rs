@@ -1,11 +1,11 @@
-//! When the records in delivery arrived, so that it can be said how old the last settled one is.
+//! When the records in delivery arrived, to know how old the last settled one is.
 
 use std::collections::VecDeque;
 
 use crate::stream::{Position, Record};
 
-/// Batches before the current one that are remembered, while a plugin holds them back. Of more, the
-/// answer is that of an earlier record: older than the truth, never younger.
+/// Batches before the current one that are remembered, while a plugin holds them back. With more,
+/// the answer is the time of an earlier record: too old, never too young.
 const BATCHES_MAX: usize = 256;
 
 /// Arrival times by position, in order: of each record of the last batch, and of the first and the
@@ -25,7 +25,7 @@ struct Earlier {
 }
 
 impl Earlier {
-    /// What is remembered of a batch; `None` if no arrival in it is known.
+    /// The arrivals kept for a batch; `None` if none in it is known.
     fn of(batch: &[(Position, u64)]) -> Option<Self> {
         let (_, first_arrival_ms) = batch.first()?;
         let (last, last_arrival_ms) = batch.last()?;
@@ -38,9 +38,10 @@ impl Earlier {
 }
 
 impl Arrivals {
-    /// A batch goes into delivery; what is settled by now need not be asked about again.
+    /// A batch goes into delivery; times of records that are settled by now are not needed any
+    /// more.
     pub(super) fn delivering(&mut self, batch: &[Record], settled: Option<&Position>) {
-        // Another attempt at what is known adds nothing.
+        // Another attempt at known records adds nothing.
         if let (Some(known), Some(last)) = (self.last_known(), batch.last())
             && last.position <= *known
         {
@@ -65,8 +66,7 @@ impl Arrivals {
         }
     }
 
-    /// Forgets batches that are settled, but for the last of them: it is the answer until more is
-    /// settled.
+    /// Forgets settled batches except the last one, which is the answer until more is settled.
     fn forget_settled(&mut self, settled: Option<&Position>) {
         while let (Some(second), Some(settled)) = (self.earlier.get(1), settled)
             && second.last <= *settled
@@ -76,7 +76,7 @@ impl Arrivals {
     }
 
     /// When the last record up to `settled` arrived, in milliseconds since the Unix epoch; `None`
-    /// if that is not known.
+    /// if unknown.
     pub(super) fn up_to(&self, settled: &Position) -> Option<u64> {
         let in_batch = self.batch.iter().rev().find(|(at, _)| at <= settled);
         if let Some((_, arrival_ms)) = in_batch {
@@ -87,8 +87,8 @@ impl Arrivals {
         Some(last.last_arrival_ms)
     }
 
-    /// When the oldest record after `settled` arrived, or one of its batch before it; `None` if all
-    /// is settled, or that is not known. Older than the truth, never younger.
+    /// When the oldest record after `settled` arrived, or an earlier one of its batch; `None` if
+    /// everything is settled, or if it is unknown. May be too old, never too young.
     pub(super) fn oldest_after(&self, settled: Option<&Position>) -> Option<u64> {
         let is_open = |position: &Position| settled.is_none_or(|settled| position > settled);
         let earlier = self
@@ -135,7 +135,7 @@ mod tests {
             (arrivals.up_to(&at(4)), arrivals.up_to(&at(10))),
             (Some(1_004), Some(1_010))
         );
-        // Nothing of the first two batches is settled when the third one goes.
+        // Nothing of the first two batches is settled when the third one starts.
         arrivals.delivering(&batch(11..21), None);
         arrivals.delivering(&batch(21..31), Some(&at(3)));
         assert_eq!(arrivals.up_to(&at(10)), Some(1_010));

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::stream::Record;
 
-/// What one batch holds at most.
+/// The most that one batch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
     /// Records, at least one.
     pub records: usize,
-    /// What they cost the host's buffer. A record that is larger makes a batch alone.
+    /// What they cost the host's buffer, in bytes. A record that costs more makes a batch alone.
     pub bytes: usize,
-    /// How long records may wait for more before they go as they are.
+    /// How long records may wait for more before they are delivered.
     pub window: Duration,
 }
 
@@ -23,8 +23,8 @@ pub struct OpenBatch {
 }
 
 impl Default for BatchLimits {
-    /// 1,000 records or 4 MiB: enough to make the cost of a call vanish, small enough to retry and
-    /// to swap between.
+    /// 1,000 records or 4 MiB: large enough to make the cost of a call negligible, small enough to
+    /// retry and to swap between.
     fn default() -> Self {
         Self {
             records: 1_000,
@@ -35,7 +35,7 @@ impl Default for BatchLimits {
 }
 
 impl BatchLimits {
-    /// Whether a record that costs so many bytes may be added to a batch of `records` that cost
+    /// Whether a record that costs `cost_bytes` may be added to a batch of `records` that cost
     /// `bytes`. The first one always may, however large it is.
     pub fn have_room_for(&self, cost_bytes: usize, records: usize, bytes: usize) -> bool {
         records == 0 || (records < self.records && bytes + cost_bytes <= self.bytes)
@@ -59,12 +59,12 @@ impl OpenBatch {
         self.records.is_empty()
     }
 
-    /// What its records cost the host's buffer.
+    /// What its records cost the host's buffer, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Its records, in the order in which they were added.
+    /// Its records, in the order of adding.
     pub fn into_records(self) -> Vec<Record> {
         self.records
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// Write when any of these is reached. They bound what is repeated after a crash.
+/// Limits that trigger a write; the first one that is reached does. They bound what is repeated
+/// after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckpointPolicy {
     /// Settled records since the last write.
@@ -70,12 +71,12 @@ impl Unwritten {
         *self = Self::default();
     }
 
-    /// Starts waiting anew for what could not be written, without forgetting how much it is.
+    /// Starts the wait again for what could not be written, without forgetting how much it is.
     pub(super) fn postpone(&mut self, now: Moment) {
         self.since = self.since.map(|_| now);
     }
 
-    /// Whether, and why, to write now.
+    /// Whether to write now, and why.
     pub(super) fn due(self, policy: &CheckpointPolicy, now: Moment) -> Option<CheckpointReason> {
         let since = self.since?;
         if self.records >= policy.records {
@@ -87,7 +88,7 @@ impl Unwritten {
         (now.since(since) >= policy.age).then_some(CheckpointReason::Age)
     }
 
-    /// How long until age alone makes it due; `None` if there is nothing to write.
+    /// How long until it is due by age alone; `None` if there is nothing to write.
     pub(super) fn due_in(self, policy: &CheckpointPolicy, now: Moment) -> Option<Duration> {
         Some(policy.age.saturating_sub(now.since(self.since?)))
     }

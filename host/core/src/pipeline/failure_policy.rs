@@ -1,4 +1,4 @@
-//! What is done about records that fail: how often they are tried, and what then.
+//! What happens to records that fail: how often they are tried, and what then.
 
 use std::time::Duration;
 

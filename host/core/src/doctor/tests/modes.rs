@@ -1,4 +1,4 @@
-//! Whose table it is, and who lives.
+//! Which fleet a table belongs to, and which workers are alive.
 
 use super::*;
 
@@ -133,8 +133,8 @@ fn a_kcl_that_was_not_watched_for_longer_than_its_failover_time_is_never_taken_f
     let dead = vec![(Note, Topic::SilentOwners)];
     let with_our_marks = || table(vec![marked(&low(), "kcl"), marked(&high(), "kcl")]);
     for (failover, watched, mode, findings) in [
-        // The KCL renews at a third of it: 36 s and more are silent for all of the 12 s that are
-        // watched by default.
+        // The KCL renews after a third of it: with 36 s and more, a worker can be silent throughout
+        // the 12 s that are watched by default.
         (None, 12, Mode::Kcl2Shared, may_live.clone()),
         (None, 600, Mode::Kcl2Shared, may_live.clone()),
         (Some(secs(60)), 12, Mode::Kcl2Shared, may_live.clone()),
@@ -152,7 +152,7 @@ fn a_kcl_that_was_not_watched_for_longer_than_its_failover_time_is_never_taken_f
             (mode, findings),
             "{name}"
         );
-        // One that took leases from us keeps our marks on them.
+        // A worker that took leases from us leaves our marks on them.
         let marked = Facts {
             failover_time: failover,
             ..facts(watched_for(secs(watched), with_our_marks(), &[]))

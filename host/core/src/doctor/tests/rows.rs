@@ -1,4 +1,4 @@
-//! Rows and tables that need a word.
+//! Rows and tables with something to report.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Leases against a stream's shards.
+//! Leases compared with a stream's shards.
 
 use super::*;
 

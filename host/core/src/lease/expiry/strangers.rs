@@ -6,19 +6,19 @@ use std::time::Duration;
 use crate::lease::WorkerId;
 use crate::time::Moment;
 
-/// Owners that rows name and that are not registered, as one host saw them.
+/// Owners that rows name and that are not registered, as seen by this host.
 #[derive(Debug, Default)]
 pub(super) struct Strangers(BTreeMap<WorkerId, Stranger>);
 
 #[derive(Debug, Clone, Copy)]
 struct Stranger {
-    /// When it was first seen to hold a lease without being registered.
+    /// When it was first seen to hold a lease while unregistered.
     since: Moment,
     /// When one of its rows was last seen to move.
     wrote_at: Option<Moment>,
 }
 
-/// An owner that is not registered, as one of its rows shows it.
+/// An unregistered owner, as one of its rows shows it.
 pub(super) struct SeenByRow<'a> {
     pub(super) owner: &'a WorkerId,
     /// When the row was last seen to move under this owner; `None` if it never was.
@@ -41,15 +41,15 @@ impl Strangers {
         self.0 = seen;
     }
 
-    /// `worker` is registered: if its row goes, it is a new stranger.
+    /// `worker` is registered. If its registration disappears later, it counts as a new stranger.
     pub(super) fn forget(&mut self, worker: &WorkerId) {
         self.0.remove(worker);
     }
 
     /// Whether `owner` wrote to its rows though it had not been registered for `lease_duration`.
     ///
-    /// Only a KCL's worker does. A host whose row somebody removed registers again with its next
-    /// heartbeat, and one that cannot writes nothing once its leases are over.
+    /// Only a KCL's worker does that. A host whose row was removed registers again with its next
+    /// heartbeat; if it cannot, it writes nothing after its leases have expired.
     pub(super) fn writes_unregistered(&self, owner: &WorkerId, lease_duration: Duration) -> bool {
         self.0.get(owner).is_some_and(|stranger| {
             stranger

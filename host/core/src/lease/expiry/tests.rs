@@ -41,7 +41,7 @@ fn registered(name: &str, run: &str, beat: u64) -> WorkerRow {
     }
 }
 
-/// An observer that saw these rows, one after the other, each at its second.
+/// An observer that saw these rows one after the other, each at its second.
 fn after(sightings: &[(u64, Lease)]) -> LeaseObserver {
     let mut observer = LeaseObserver::default();
     for (second, lease) in sightings {
@@ -278,7 +278,8 @@ fn a_heart_that_nobody_watched_was_not_seen_to_stand_still() {
         observer.watched_silence(&row.worker, at(115)),
         Some(Duration::from_secs(15))
     );
-    // The machine was suspended: the other may have been, too, and wakes at the same moment.
+    // The machine was suspended. The other one may have been suspended too, and wake at the same
+    // moment.
     observer.observe_workers(std::slice::from_ref(&row), at(8_000));
     assert_eq!(
         observer.watched_silence(&row.worker, at(8_000)),

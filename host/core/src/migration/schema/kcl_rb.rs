@@ -29,7 +29,7 @@ pub(super) fn read(rows: &[Row]) -> Found {
 
 fn read_row(row: &Row) -> Result<FoundShard, String> {
     let checkpoint = match text(row, CHECKPOINT)? {
-        // It knows no other start.
+        // It has no other start.
         None | Some(OLDEST) => Some(Checkpoint::TrimHorizon),
         Some(NEXT) => Some(Checkpoint::Latest),
         Some(END) => Some(Checkpoint::ShardEnd),

@@ -36,7 +36,7 @@ pub(super) fn read(rows: &[Row], clients: &[Row]) -> Found {
 fn read_row(row: &Row) -> Result<FoundShard, String> {
     let checkpoint = match text(row, SEQUENCE)? {
         _ if has_number(row, FINISHED) => Some(Checkpoint::ShardEnd),
-        // Without a number it reads from the oldest record, wherever the shard is.
+        // Without a number it starts at the oldest record, whatever the shard.
         None => Some(Checkpoint::TrimHorizon),
         Some(NEXT) => Some(Checkpoint::Latest),
         Some(number) => Some(after(number)?),

@@ -26,7 +26,7 @@ pub(super) fn read(rows: &[Row]) -> Vec<Found> {
             stream: Some(stream),
             ..Found::new(Library::Redpanda)
         });
-        // The timeout moves with each commit, every five seconds, whether or not records come.
+        // The timeout changes with each commit, every five seconds, with or without records.
         let sign = format!("{} {}", shown(row, TIMEOUT), shown(row, SEQUENCE));
         found.add(&shown(row, SHARD), &sign, read_row(row));
     }
@@ -48,7 +48,7 @@ pub(super) fn write(
 ) -> Result<Option<RowChange>, &'static str> {
     let sequence = match held {
         Held::After(sequence) => *sequence,
-        // It passes over closed shards without a row.
+        // It ignores closed shards that have no row.
         Held::Finished => return Ok(None),
         Held::Oldest | Held::Next | Held::AtTime => {
             return Err("it starts a shard without a row as start_from_oldest says");

@@ -21,7 +21,8 @@ const END: &str = "SHARD_END";
 pub(super) fn read(rows: &[Row]) -> Found {
     let mut found = Found::new(Library::VmwareGoKcl);
     for row in rows {
-        // A worker renews by a later timeout, and a checkpoint may come between two renewals.
+        // A worker renews by writing a later timeout, and a checkpoint may come between two
+        // renewals.
         let sign = format!("{} {}", shown(row, TIMEOUT), shown(row, CHECKPOINT));
         found.add(&shown(row, SHARD), &sign, read_row(row));
     }

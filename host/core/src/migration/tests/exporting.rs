@@ -1,4 +1,4 @@
-//! What a library can hold, and that it reads back what was written.
+//! What a library can hold, and that it reads back the rows that were written.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn leases() -> Vec<Lease> {
     ]
 }
 
-/// What the library would read of the rows.
+/// What the library would read from the rows.
 fn read_back(library: Library, changes: &[RowChange]) -> Vec<(ShardId, Option<Checkpoint>)> {
     let rows = changes.iter().map(|change| {
         let mut row = change.key.clone();

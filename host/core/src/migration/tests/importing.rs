@@ -11,7 +11,7 @@ fn import(found: &Found, shards: &[Shard], rows: &[Lease]) -> Vec<ShardImport> {
     })
 }
 
-/// Shard, step, where it starts, why.
+/// Shard, step, start, reason.
 fn told(steps: &[ShardImport]) -> Vec<(&str, &str, Option<String>, &str)> {
     let one = |step: &'_ ShardImport| {
         let start = step.step.starts_at().map(ToString::to_string);

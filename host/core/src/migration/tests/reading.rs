@@ -1,4 +1,4 @@
-//! One case for each library; attributes and types are those of its writing code.
+//! One case for each library, with the attributes and types that its code writes.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn kinsumer_is_read_with_the_nulls_and_empty_texts_that_it_writes() {
     let tables = Tables {
         checkpoints: vec![
             shard(P, text("7"), Value::Null, Value::number(1)),
-            // `release` of a shard that was never read.
+            // Written by `release` for a shard that was never read.
             shard(Q, text(""), Value::Null, Value::Null),
             shard(CHILD, text("LATEST"), text("c1"), Value::Null),
         ],

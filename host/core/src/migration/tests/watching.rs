@@ -1,4 +1,4 @@
-//! Who of an old fleet lives.
+//! Which workers of an old fleet are alive.
 
 use super::*;
 
