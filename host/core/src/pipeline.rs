@@ -1,4 +1,4 @@
-//! One shard's records: how they are fetched, what is settled, what happens to those that fail,
+//! One shard's records: how they are fetched, which are settled, what happens to those that fail,
 //! when to checkpoint.
 
 mod arrivals;

@@ -1,4 +1,4 @@
-//! Who should hold what: a view of the fleet in, steps with reasons out.
+//! Which host should hold which lease: a view of the fleet in, steps with reasons out.
 
 mod balance;
 mod check;

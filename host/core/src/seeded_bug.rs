@@ -31,9 +31,9 @@ pub enum SeededBug {
     LateHeartbeatRevives,
     /// The holder counts its deadline from the reply of a write and not from its sending (KCL).
     DeadlineFromReply,
-    /// The holder goes on until a write tells it that the lease is gone.
+    /// The holder continues until a write shows it that the lease is gone.
     NoHolderDeadline,
-    /// Records go out while nobody knows whether the last lease write was applied.
+    /// Records are delivered while it is unknown whether the last lease write was applied.
     DeliversInDoubt,
     /// A lease write without an answer counts as applied.
     UnknownCountsAsApplied,

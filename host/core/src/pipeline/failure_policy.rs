@@ -6,20 +6,20 @@ use std::time::Duration;
 /// wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FailurePolicy {
-    /// Deliveries that may fail before a record is given up; `None` is no limit. Counted are those
-    /// that were the record's own: of it alone, or where the plugin reported it; without `bisect`
-    /// also those of its whole batch. Of records of one key reported together, with `Order::Key`,
-    /// it is the first one's.
+    /// Deliveries that may fail before a record is given up; `None` means no limit. A failure counts
+    /// against a record if it was delivered alone, or if the plugin reported it; without `bisect`,
+    /// a failure of its whole batch counts too. With `Order::Key`, of several reported records of one
+    /// key only the first is counted.
     pub attempts: Option<u32>,
-    /// Of deliveries that failed because something that the plugin needs was away, as it said: how
-    /// many a record may have before it is given up. `None` is no limit: the shard waits. Counted
-    /// as `attempts` are, apart from them.
+    /// Deliveries that may fail because something that the plugin needs is unavailable, as the plugin
+    /// reported, before a record is given up. `None` means no limit: the shard waits. Counted like
+    /// `attempts`, and separately.
     pub unavailable_attempts: Option<u32>,
-    /// The same of deliveries that failed because the plugin's configuration is wrong, as it or the
-    /// host said.
+    /// The same for deliveries that failed because the plugin's configuration is wrong, as the plugin
+    /// or the host reported.
     pub misconfigured_attempts: Option<u32>,
     /// A record that fails and arrived longer ago than this is given up. Judged only when it fails;
-    /// a record whose arrival Kinesis did not tell has no age.
+    /// a record without an arrival time from Kinesis has no age.
     pub max_age: Option<Duration>,
     /// Whether a batch that failed as a whole is cut in two, until the record that fails is alone.
     pub bisect: bool,

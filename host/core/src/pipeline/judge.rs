@@ -425,14 +425,15 @@ impl Delivery<'_> {
     }
 
     fn is_too_old(&self, record: &Record) -> bool {
-        // An arrival in the future, as a wall clock that is behind sees it, is no age at all.
+        // To a wall clock that is behind, an arrival may be in the future: the age is then zero.
         let age = Duration::from_millis(self.wall_ms.saturating_sub(record.arrival_ms));
         let is_known = record.arrival_ms > 0;
         is_known && self.policy.max_age.is_some_and(|most| age > most)
     }
 }
 
-/// Failures in a row of what is delivered again, at least one: those that count, or else all.
+/// The longest run of failures among the records to deliver again, at least one: of counted failures
+/// if `does_count`, else of all.
 fn in_a_row(rulings: &[Ruling], does_count: bool) -> u32 {
     let again = rulings.iter().filter(|ruling| ruling.fate == Fate::Again);
     again

@@ -59,7 +59,7 @@ impl LaneKey {
 }
 
 impl Turns {
-    /// Whose turn it is; `None` if nothing is due, or what is due waits for others that are coming.
+    /// Which lane's turn it is; `None` if nothing is due, or if due records wait for others to arrive.
     pub fn next(&mut self, is_lane_due: bool, others: Others, now: Moment) -> Option<Turn> {
         let do_lanes_rest = now < self.lanes_rest_until && !SeededBug::FailingKeysFirst.is_on();
         self.turn = match (is_lane_due, others) {

@@ -185,7 +185,7 @@ impl Ledger {
         }
     }
 
-    /// Reading starts again after what is settled: what is open or held back is handed out again.
+    /// Reading starts again after the settled records: open and held-back ones are handed out again.
     pub fn rewind(&mut self) {
         self.open.clear();
         self.held.clear();

@@ -10,11 +10,11 @@ use crate::time::Moment;
 
 /// Where the reader of one shard is.
 ///
-/// An iterator that is made at a record which was read before shows whether that record is still
-/// there, and repeats it. Whoever had it made looks for that: this cursor for what its reader asked
-/// for, which includes the continuations of subscriptions, and a chain of a shared read for what it
-/// asked for itself. Neither can do the other's work: plugins that share a chain are at places of
-/// their own, and what a subscription pushes comes from no chain.
+/// An iterator made at a record that was read before repeats that record, if it is still there.
+/// Each side checks the iterators that it requested: this cursor those of its reader, including the
+/// continuations of subscriptions, and a chain of a shared read its own. Neither can check for the
+/// other: plugins that share a chain are at different places, and records that a subscription pushes
+/// pass through no chain.
 #[derive(Debug)]
 pub struct ReadCursor {
     from: ReadFrom,
@@ -181,8 +181,8 @@ impl ReadCursor {
     fn drop_repeats(&self, records: &mut Vec<Record>) {
         records.dedup_by(|later, earlier| later.position == earlier.position);
         // A continuation may name a record of before the start, as long as none was read after it.
-        // A record whose arrival nobody knows (0) is delivered: a service that tells no times would
-        // have nothing delivered at all.
+        // A record without an arrival time (0) is delivered. Otherwise nothing would be delivered
+        // from a service that gives no times.
         if let (ReadFrom::AtTimestamp(since_ms), None) = (&self.from, &self.last) {
             records.retain(|record| record.arrival_ms == 0 || record.arrival_ms >= *since_ms);
         }
@@ -236,8 +236,8 @@ fn at_record(from: &ReadFrom) -> Option<SequenceNumber> {
     }
 }
 
-/// Whether user records of `closed` may come after what is settled: unlike its position, they may
-/// reach beyond that.
+/// Whether user records inside the aggregate `closed` may come after the settled position, although
+/// the aggregate's own position does not.
 fn may_reach_beyond(settled: &Position, closed: &Record) -> bool {
     closed.position.sequence == settled.sequence && may_be_aggregate(closed)
 }

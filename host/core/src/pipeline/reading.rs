@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::backoff::Backoff;
 use crate::ports::ReadError;
 
-/// A key comes back when an operator mends it: asking more often only costs calls to KMS, which are
-/// billed and limited.
+/// An operator has to restore the key. More frequent attempts only cost calls to KMS, which are billed
+/// and limited.
 const KEY_WAIT: Duration = Duration::from_secs(30);
 /// From here on a failure lasts. Until then throttles are ordinary, since others may read the same
 /// shard, and anything else is not worth a write to the lease's row.
@@ -17,8 +17,8 @@ const LASTS_FROM: Duration = Duration::from_secs(10);
 pub fn read_again_after(error: &ReadError, failures: u32, backoff: Backoff, roll: f64) -> Duration {
     match error {
         ReadError::ExpiredIterator => Duration::ZERO,
-        // All who share the shard were throttled at the same moment, and must not come back
-        // together.
+        // All readers of the shard were throttled at the same moment, and must not all return at
+        // once.
         ReadError::Throttled { .. } => backoff.ceiling(failures).mul_f64(roll.clamp(0.0, 1.0)),
         ReadError::KeyUnusable { .. } => KEY_WAIT + KEY_WAIT.mul_f64(roll.clamp(0.0, 1.0)),
         ReadError::NotFound { .. } | ReadError::Refused { .. } | ReadError::Unavailable { .. } => {
@@ -39,14 +39,12 @@ pub fn is_trouble(error: &ReadError, failing_for: Duration) -> bool {
     }
 }
 
-/// Whether reads that have failed for so long are worth a word in the lease's row, for whoever asks
-/// the table.
+/// Whether reads have failed for long enough to be noted in the lease's row.
 pub fn is_lasting(failing_for: Duration) -> bool {
     failing_for >= LASTS_FROM
 }
 
-/// Whether any other host would be told the same: then the lease stays where it is, since giving it
-/// up helps nobody.
+/// Whether any other host would get the same error. If so, giving the lease up would not help.
 pub fn is_told_to_all(error: &ReadError) -> bool {
     match error {
         ReadError::Throttled { .. } | ReadError::KeyUnusable { .. } => true,

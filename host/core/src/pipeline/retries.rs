@@ -24,7 +24,7 @@ pub struct Retries {
     /// Positions where a batch ends, since what follows is tried apart; kept through a rewind for
     /// the same reason.
     ends: BTreeSet<Position>,
-    /// Nothing but what is parked is delivered before.
+    /// Until then, only parked records are delivered.
     not_before: Option<Moment>,
     parked: Parked,
     /// Whether a parked key goes next, or something else.
@@ -179,7 +179,7 @@ impl Retries {
         self.ends.remove(&record.position);
     }
 
-    /// Nothing but what is parked is delivered before `at`.
+    /// Delivers only parked records until `at`.
     pub fn wait_until(&mut self, at: Moment) {
         self.not_before = Some(at);
     }

@@ -1,8 +1,8 @@
-//! Phase: even out what is held, by asking the richest for leases.
+//! Phase: even out the numbers of held leases, by claiming some from the richest hosts.
 //!
 //! Every host computes the moves of *all* hosts, poorest and richest first, and performs only its
 //! own. Hosts that see the same fleet therefore ask for different leases, and a fleet is even after
-//! one exchange; then nobody has a reason to move, and nothing moves.
+//! one exchange; after that no host has a reason to claim, and nothing moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 

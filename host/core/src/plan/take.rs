@@ -1,4 +1,4 @@
-//! Phase: hand over what was asked for, take what is free.
+//! Phase: hand over claimed leases, take free ones.
 
 use super::fleet::Roster;
 use super::{FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step};
@@ -29,9 +29,9 @@ pub(super) fn plan_hand_overs(view: &FleetView<'_>, plan: &mut Plan) {
 struct Allowance {
     /// Leases that it lacks of its fair share.
     room: usize,
-    /// Leases that it lacks of its own limit.
+    /// Leases that it may hold beyond those that it has, by its own limit.
     capacity: usize,
-    /// Leases that it may take of what is free, in one pass.
+    /// Free leases that it may take in one pass.
     portion: usize,
 }
 
@@ -67,8 +67,8 @@ impl Allowance {
 /// A lease that a host may take, and why.
 pub(super) type Candidate<'a> = (&'a ObservedLease, Reason);
 
-/// Adds takes: what was handed over to this worker or is its own by name, then free and expired
-/// leases up to the fair share; and releases of what is its own by name and must not be held.
+/// Adds takes: leases that were handed over to this worker or that already name it, then free and
+/// expired leases up to the fair share; and releases of leases that name it and must not be held.
 /// Returns whether there was anything to take, for this host or another.
 pub(super) fn plan_takes(
     view: &FleetView<'_>,

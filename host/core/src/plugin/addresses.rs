@@ -5,8 +5,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Metadata and credential services, which give the host's own rights to anybody who asks: those of
-/// EC2, ECS and EKS, and those of other clouds with different addresses. No setting allows them.
+/// Metadata and credential services, which grant the host's own permissions to any caller: those of
+/// EC2, ECS and EKS, and those of other clouds at different addresses. No setting allows them.
 const METADATA: [IpAddr; 10] = [
     // Azure (WireServer), Alibaba, Oracle; Google and Oracle over IPv6.
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),

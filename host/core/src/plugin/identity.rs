@@ -21,10 +21,10 @@ pub struct InvalidPluginName {
     pub why: NameFault,
 }
 
-/// What is wrong with a name, and how to mend it.
+/// What is wrong with a name, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameFault {
-    /// It is no word, too short or too long.
+    /// It has other characters, or is too short or too long.
     #[error("use 3 to 100 letters, digits, '_' or '-', starting with a letter or digit")]
     Letters,
     /// Its lease table would be another plugin's.

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use super::{HttpHost, ProcessorError};
 
-/// What stands before the names of secrets where a plugin reads its values.
+/// The prefix of secrets' names among the values that a plugin reads.
 pub const SECRET_PREFIX: &str = "secret.";
 
 /// Where a plugin reads the names of its destinations, separated by commas, among its values: for
-/// `init`, to refuse a name that there is not.
+/// `init`, which can then refuse an unknown name.
 pub const DESTINATIONS_KEY: &str = "shardmill.destinations";
 
-/// What stands before the names of values that the host gives.
+/// The prefix of the names of values that the host provides.
 pub const HOST_PREFIX: &str = "shardmill.";
 
 /// What one plugin is given. The default is nothing.
@@ -40,8 +40,8 @@ pub enum SecretSource {
     Variable(String),
 }
 
-/// Refuses a version that does not fit the permission to keep state: state that it does not know of would be
-/// lost by it, and state that nobody stores would be lost at the next crash.
+/// Refuses a version that does not match the permission to keep state. A version that saves none would
+/// lose the stored state; state that the host may not store would be lost at the next crash.
 pub fn check_state_permission(is_granted: bool, saves_state: bool) -> Result<(), ProcessorError> {
     let message = match (is_granted, saves_state) {
         (true, false) => {

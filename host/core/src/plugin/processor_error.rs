@@ -16,7 +16,7 @@ pub enum InstanceFate {
 pub enum Lack {
     /// Something it needs is away for now, such as a service.
     Service,
-    /// Its configuration is missing or wrong, until somebody mends it.
+    /// Its configuration is missing or wrong, until an operator fixes it.
     Configuration,
 }
 
@@ -85,7 +85,7 @@ pub enum ProcessorError {
     /// the checkpoint.
     #[error("the plugin's state: {message}")]
     State {
-        /// What is wrong with it, and how to mend it.
+        /// What is wrong with it, and how to fix it.
         message: String,
     },
     /// The guest needed memory that the host has not left, though its own limit would have allowed

@@ -18,8 +18,8 @@ pub trait ProcessorFactory: Send + Sync {
         false
     }
 
-    /// The version of the contract that it was built against, such as `0.1.0`; `None` where there
-    /// is no component.
+    /// The version of the contract that it was built against, such as `0.1.0`; `None` for a
+    /// processor that is not a component.
     fn contract(&self) -> Option<&str> {
         None
     }

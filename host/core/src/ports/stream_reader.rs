@@ -10,8 +10,8 @@ pub const REPLY_RECORDS_MAX: u32 = 10_000;
 
 /// One stream: its shards and their records.
 pub trait StreamReader: Send + Sync {
-    /// What distinguishes this stream from another one of its name; `None` if there is no such
-    /// stream.
+    /// What distinguishes this stream from a later one with the same name; `None` if the stream does
+    /// not exist.
     fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>>;
 
     /// Every shard, open and closed, all pages. Never a partial list: a page that fails fails the
@@ -61,9 +61,9 @@ pub trait StreamReader: Send + Sync {
         limit: u32,
     ) -> PortFuture<'a, Result<Fetched, ReadError>>;
 
-    /// Waits until a `fetch` is worth making, and returns who keeps the shard's rates. Called
-    /// before memory is reserved for a reply, so that a shard that waits for its turn holds none.
-    /// `next` is where it would read, if that is known.
+    /// Waits until a `fetch` is worthwhile, and returns which side keeps within the shard's rates.
+    /// Called before memory is reserved for a reply, so that a shard that waits for its turn holds
+    /// none. `next` is where the fetch would read, if that is known.
     fn turn<'a>(
         &'a self,
         _shard: &'a ShardId,
@@ -73,10 +73,10 @@ pub trait StreamReader: Send + Sync {
     }
 }
 
-/// Who keeps calls and bytes within a shard's rates.
+/// Which side keeps calls and bytes within a shard's rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacedBy {
-    /// Each caller for itself.
+    /// Each caller.
     Caller,
     /// The reader, for all its callers, which share the shard's rates.
     Reader,

@@ -8,9 +8,9 @@ use crate::hash;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 
-/// The versions that live hosts run, each with its hosts. More than one for long means that hosts
-/// were given different files. A host that tells nothing (an older one, or one that has only just
-/// started) is left out.
+/// The versions that live hosts run, each with its hosts. More than one for a long time means that
+/// hosts have different files. A host whose row names no version (an older build, or one that has
+/// just started) is left out.
 pub fn live_versions(
     rows: &[WorkerRow],
     is_alive: impl Fn(&WorkerId) -> bool,
@@ -30,10 +30,10 @@ pub fn live_versions(
     versions
 }
 
-/// Whether `me` may start with `digest`, where a `share` of the hosts in `rows` goes first: it is
-/// one of these, or all of these run it as active. Who they are depends on the version, so that it
-/// is not always the same ones' turn, and on nothing that hosts could see differently but the list
-/// of hosts itself.
+/// Whether `me` may start with `digest`, where a `share` of the hosts in `rows` goes first: `me` is
+/// one of those, or all of those run it as active. The choice depends on the version, so that the
+/// same hosts do not always go first, and otherwise only on the list of hosts, so that all hosts
+/// choose alike.
 pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], share: f64) -> bool {
     let staying = rows.iter().copied().filter(|row| !row.is_draining);
     let mut order: Vec<&WorkerRow> = staying.collect();

@@ -116,7 +116,7 @@ pub(crate) fn judge_trial(
             batches: new.batches,
         });
     }
-    // Nothing at all is told apart from too little: a stream at rest must not hold a deploy.
+    // No batches at all are enough, too few are not: a stream at rest must not hold a deploy.
     let is_told =
         (new.batches == 0 && new.failures.is_empty()) || new.batches >= policy.canary_batches;
     let is_time_up =
@@ -154,7 +154,7 @@ fn larger(old: &Track, new: &Track, policy: &RolloutPolicy) -> Option<Regression
     (bytes as f64 > most).then_some(Regression::Larger { bytes, before })
 }
 
-/// A version that leaks as the one before did is no worse.
+/// A version that leaks like the previous one is not worse.
 fn grows_anew(old: &Track, new: &Track, policy: &RolloutPolicy) -> Option<Regression> {
     grows(new, policy).filter(|_| grows(old, policy).is_none())
 }

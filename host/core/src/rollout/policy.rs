@@ -15,8 +15,7 @@ pub struct RolloutPolicy {
     pub canary_records: u64,
     /// Batches that these must come in at least. 5: a median of fewer says nothing about time.
     pub canary_batches: u64,
-    /// How long a trial lasts at most without trouble. 10 s: a deploy that nobody sends records to
-    /// must not hang.
+    /// The longest trial without trouble. 10 s: a deploy must not hang because no records arrive.
     pub canary_for: Duration,
     /// How many times slower a record may become. 3: far above what a busy machine makes of
     /// medians.
@@ -30,7 +29,7 @@ pub struct RolloutPolicy {
     /// 5 minutes.
     pub probation: Duration,
     /// The part of the fleet's hosts that may start with a new version, above 0 up to 1; the others
-    /// wait until these run it as active. 1: nobody waits.
+    /// wait until these run it as active. 1: no host waits.
     pub share: f64,
     /// How long a host waits for the others at most. 15 minutes: three default probations, so that
     /// a host that is gone cannot hold a deploy for ever.

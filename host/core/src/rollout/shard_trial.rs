@@ -1,5 +1,5 @@
-//! One shard's part in the trial of a version: what the version fails on is no record's fault until
-//! the one before it has failed on it too.
+//! One shard's part in the trial of a version: a failure counts against a record only after the
+//! previous version has failed on it too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
 use crate::time::Moment;
 
-/// How often a shard that cannot go back to the version before may say nothing of a failure. 3:
-/// what is missing for that may come back, and records must not wait for it for ever.
+/// How many failures a shard that cannot go back to the previous version ignores. 3: the cause may
+/// pass, but records must not wait for that for ever.
 const STAYS_MAX: u32 = 3;
 
 /// What a shard knows of trials.
@@ -67,9 +67,9 @@ pub struct Report {
 pub enum HeldAgainst {
     /// All records that failed, as judged.
     Records,
-    /// Those of them on which the version before failed too. They were in the batch, so that nobody
-    /// knows whether this version could handle the others: these go again, and count once they are
-    /// apart.
+    /// Only those on which the previous version failed too. Because they were in the batch, it is
+    /// unknown whether this version could handle the others: these are delivered again, and count
+    /// once they are delivered separately.
     Only(BTreeSet<Position>),
     /// No record: the version before gets them.
     Nothing,
@@ -227,7 +227,7 @@ impl ShardTrial {
         }
         match rollout.failed(&self.site, attempt.digest, fault) {
             Blamed::Records => return Report::of(HeldAgainst::Records),
-            // It stands in for one that does not start here: there is none that could do better.
+            // It replaces a version that does not start here: no other could do better.
             Blamed::Nothing { instead } if self.has_refused(rollout, &instead, at.now) => {
                 return Report::of(HeldAgainst::Records);
             }
@@ -254,7 +254,7 @@ impl ShardTrial {
     /// Whether records on which the version before failed too may explain the failure.
     fn excuses(&self, failure: &Failure, blamed: &BTreeSet<Position>) -> bool {
         match failure.of {
-            // Of which record it is nobody knows: it may be one of these.
+            // It is unknown which record caused it: it may be one of these.
             Blame::Batch | Blame::Surroundings => !blamed.is_disjoint(&self.excused),
             Blame::Records | Blame::Host => blamed.is_subset(&self.excused),
         }

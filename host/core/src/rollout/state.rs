@@ -1,7 +1,7 @@
 //! What each shard of a plugin runs on a host, as a state machine without a clock.
 //!
 //! The version on trial goes from phase to phase as the table in `state/phase.rs` says. While the
-//! active version is in probation, each shard has a state of its own:
+//! active version is in probation, each shard has its own state:
 //!
 //! | the shard runs | event | then |
 //! |---|---|---|
@@ -319,7 +319,7 @@ impl Rollout {
             return self.withdraw();
         }
         if !has_started {
-            // A version that never started judges no other: what stands in for it does, if there is
+            // A version that never started cannot be compared with: its replacement is, if there is
             // one.
             let Some(last_good) = last_good else {
                 return self.activate(offered.clone(), None, at);

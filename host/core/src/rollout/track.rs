@@ -12,7 +12,7 @@ pub struct Sample {
     pub records: u64,
     /// Time in `process`.
     pub took: Duration,
-    /// What the instance holds after it, in bytes; `None` if nobody counts.
+    /// Memory of the instance after the call, in bytes; `None` if it is not measured.
     pub memory_bytes: Option<u64>,
 }
 

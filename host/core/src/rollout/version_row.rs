@@ -3,7 +3,7 @@ use std::fmt;
 use crate::plugin::PluginDigest;
 use crate::stream::ShardId;
 
-/// Where a version stands on a host.
+/// The state of a version on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RolloutState {
     /// At work on all shards.
@@ -27,7 +27,7 @@ pub enum RolloutState {
     CrashLooping,
 }
 
-/// A version as a host tells of it: in its row, on its status page.
+/// A version as a host shows it in its row and on its status page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionRow {
     /// Which.

@@ -67,7 +67,7 @@ impl Calls {
         self.finished + self.rides
     }
 
-    /// Another chain's call, which found nothing, stands for one of this, until `due`.
+    /// Another chain's call, which found nothing, replaces a call of this chain until `due`.
     pub fn ride(&mut self, due: Moment) {
         self.rides += 1;
         self.due = due;

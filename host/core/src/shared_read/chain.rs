@@ -18,7 +18,7 @@ use crate::seeded_bug::SeededBug;
 use crate::stream::{Anchor, ReadFrom, Record, SequenceNumber, Shard, is_near_trimming, look_for};
 use crate::time::Moment;
 
-/// Replies older than this serve nobody who keeps up, and hold memory.
+/// Replies older than this help no reader that keeps up, and take memory.
 const KEPT_FOR: Duration = Duration::from_mins(1);
 
 /// See the module's description. `K` is the room that a kept reply takes.
@@ -150,9 +150,9 @@ impl<K> Chain<K> {
     fn holds_after(&self, sequence: &SequenceNumber) -> bool {
         match &self.floor {
             Some(floor) => sequence >= floor,
-            // What lies before the first record is not known: asked for what is at a record that is
-            // trimmed, Kinesis begins with a later one, and the caller that has that record must
-            // find out that it lost something.
+            // Without a floor it is unknown what comes before the first record. If the record that was
+            // asked for is trimmed, Kinesis begins with a later one, and the caller that had the
+            // earlier record must notice the loss.
             None => self.first().is_some_and(|first| {
                 *sequence >= first.position.sequence || SeededBug::KeptRepliesHideGaps.is_on()
             }),
@@ -273,8 +273,8 @@ impl<K> Chain<K> {
         }
     }
 
-    /// Whole replies that nobody else waits for, or that are not kept, are handed over without a
-    /// copy. With one plugin, and for the last one of several, that is all of them.
+    /// Hands over, without a copy, whole replies that no other reader waits for, or that are not kept.
+    /// With one plugin, or for the last of several, that is all of them.
     fn take_out(&mut self, place: &Place, limit: usize, readers: usize) -> Vec<Record> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while let Some(first) = self.segments.front()
@@ -295,7 +295,8 @@ impl<K> Chain<K> {
         records
     }
 
-    /// Copies what is wanted of the other replies, as far as a reply goes. Whether that is all.
+    /// Copies the wanted records of the other replies, up to the size of one reply. Returns whether
+    /// those are all.
     fn copy_rest(&mut self, place: &Place, limit: usize, records: &mut Vec<Record>) -> bool {
         let mut bytes: usize = records.iter().map(|record| record.data.len()).sum();
         for segment in &mut self.segments {
@@ -318,8 +319,8 @@ impl<K> Chain<K> {
         true
     }
 
-    /// How far the tip is ahead of `record`: what Kinesis said of the last reply, and what is held
-    /// in between.
+    /// How far the tip is ahead of `record`: as far as Kinesis reported with the last reply, plus the
+    /// records held in between.
     fn behind_after(&self, record: Option<&Record>, is_whole: bool) -> Option<u64> {
         let held_ms = match record {
             Some(record) if !is_whole && record.arrival_ms > 0 => {
@@ -411,7 +412,7 @@ impl<K> Chain<K> {
         }
     }
 
-    /// Forgets what is too old, what all `readers` had, and what there is no room for.
+    /// Drops replies that are too old, that all `readers` had, or that there is no room for.
     pub fn trim(&mut self, now: Moment, readers: usize) {
         while let Some(first) = self.segments.front()
             && (first.served >= readers || first.read_at + KEPT_FOR <= now || first.kept.is_none())

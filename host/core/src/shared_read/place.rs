@@ -1,4 +1,4 @@
-//! Where a caller reads on: an iterator of ours, which is looked up among what is held when it is
+//! Where a caller continues to read: our own iterator, looked up among the held replies when it is
 //! used.
 
 use crate::ports::ShardIterator;
@@ -30,7 +30,7 @@ impl Place {
 /// Shard ids have no colon.
 const SEPARATOR: char = ':';
 
-/// The iterator that stands for `place` in `shard`.
+/// The iterator of `place` in `shard`.
 pub fn encode(shard: &ShardId, place: &Place) -> ShardIterator {
     ShardIterator(match place {
         Place::Start(chain) => format!("{shard}:start:{chain}"),
@@ -39,7 +39,7 @@ pub fn encode(shard: &ShardId, place: &Place) -> ShardIterator {
     })
 }
 
-/// The shard and the place that `iterator` stands for; `None` if it was not made by [`encode`].
+/// The shard and the place of `iterator`; `None` if it was not made by [`encode`].
 pub fn decode(iterator: &ShardIterator) -> Option<(ShardId, Place)> {
     let mut parts = iterator.0.split(SEPARATOR);
     let (shard, kind, value) = (parts.next()?, parts.next()?, parts.next()?);

@@ -1,11 +1,11 @@
-//! Fan-out consumers: who a subscription is made for.
+//! Fan-out consumers, to which subscriptions belong.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::{ConsumerName, InvalidName};
 
-/// Text that is no consumer's ARN.
+/// Text that is not the ARN of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a consumer's ARN: it looks like \

@@ -37,9 +37,9 @@ impl Record {
         data + partition_key + explicit_hash_key + OVERHEAD_BYTES
     }
 
-    /// Lets go of what the data was cut from, at the price of a copy: for a record that waits for
-    /// long, and of which nobody knows how much else it keeps alive. A large one is not worth it:
-    /// what replies are cut into is no larger.
+    /// Copies the data, to release the reply that it was a slice of: for a record that waits for a
+    /// long time and may keep a much larger reply alive. A large record is not copied, because
+    /// replies are cut into pieces no larger than that.
     pub(crate) fn detach(&mut self) {
         const LARGE_BYTES: usize = 512 * 1024;
         if self.data.len() < LARGE_BYTES {

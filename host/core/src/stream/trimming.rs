@@ -1,8 +1,8 @@
-//! How the loss of records to retention shows: Kinesis never says it, it goes on at the oldest
-//! record that is left.
+//! How the loss of records to retention is detected: Kinesis never reports it, but continues at the
+//! oldest record that is left.
 //!
-//! But asked for what is *at* a record's number and not after it, it begins with that record,
-//! unless that is trimmed.
+//! An iterator *at* a record's number, and not after it, begins with that record unless the record
+//! was trimmed.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub enum Anchor {
     Holds,
     /// It is gone, and with it maybe what followed.
     Lost(Gap),
-    /// The reply has no record that tells.
+    /// The reply has no record that shows it.
     Unknown,
 }
 

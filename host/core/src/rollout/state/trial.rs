@@ -120,7 +120,7 @@ impl Rollout {
             return;
         };
         if active.digest != *digest {
-            // The version before cannot tell whose fault it was.
+            // The previous version cannot show what caused it.
             return self.abandon(site);
         }
         match failure {
@@ -428,7 +428,7 @@ impl Active {
             .map_or(&self.digest, |probation| &probation.last_good)
     }
 
-    /// Whether `digest` gets on the shard what this version failed on there.
+    /// Whether `digest` gets the batches of the shard on which this version failed.
     fn is_judged_by(&self, digest: &PluginDigest, site: &Site) -> bool {
         self.probation.as_ref().is_some_and(|probation| {
             probation.last_good == *digest && probation.verifying.contains_key(site)
