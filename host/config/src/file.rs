@@ -135,7 +135,7 @@ impl ConfigFile {
 /// In rows, logs and tables; a KCL's ids are host names and random parts.
 const WORKER_ID_BYTES_MAX: usize = 128;
 
-/// The id, if it can stand in a row, a log line and a table.
+/// The id, if it is fit for a row, a log line and a table.
 fn usable_worker_id(id: &str) -> Result<WorkerId, String> {
     let example = "such as \"host-1\", or leave it out to have one generated";
     if let Some(variable) = id.strip_prefix("env:") {

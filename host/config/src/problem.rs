@@ -173,7 +173,7 @@ fn of_syntax(text: &str, errors: &[toml::de::Error]) -> Vec<String> {
     told.collect()
 }
 
-/// Most problems that are reported at once; nobody reads more.
+/// The most problems reported at once; more would not be read.
 pub(super) const TOLD_MAX: usize = 20;
 
 /// One problem alone, or several as a list with their number.

@@ -202,7 +202,7 @@ impl Kept {
     }
 }
 
-/// Replaces the file at once, so that nobody reads a part of it.
+/// Replaces the file at once, so that no reader sees a part of it.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension("fresh");
     std::fs::write(&fresh, bytes)?;

@@ -1,7 +1,7 @@
-//! Who compiles, and what that may cost. Compiling is the one thing that is done with untrusted
-//! bytes before any limit of an instance applies, and it takes time and memory that grow faster
-//! than the bytes: so a process of its own does it, which has limits from the system, puts the code
-//! into the cache, and ends. Then the host finds it there.
+//! How components are compiled, and what that may cost. Compiling is the one thing that is done with
+//! untrusted bytes before any limit of an instance applies, and its time and memory grow faster than
+//! the bytes. So a separate process does it, which has limits from the system, puts the code into the
+//! cache, and ends. Then the host finds it there.
 //!
 //! ```text
 //!   host: World::read ─▶ child: limits ─▶ compile ─▶ cache ─▶ host: Component::new, a hit ─▶ link
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use child::{CompileFailure, CompileJob};
 pub(crate) use parent::compile_in_child;
 
-/// Who compiles.
+/// How components are compiled: by a separate process, or by this one.
 #[derive(Debug, Clone, Default)]
 pub enum Compiler {
     /// This process, without limits on time and memory. For tests and benchmarks, which trust their
@@ -28,7 +28,7 @@ pub enum Compiler {
     Child(CompilerProgram),
 }
 
-/// A program that runs a [`CompileJob`] given by the arguments that are put behind these.
+/// A program that runs a [`CompileJob`], whose arguments are appended to these.
 #[derive(Debug, Clone)]
 pub struct CompilerProgram {
     /// An absolute path: the process starts in the root directory.

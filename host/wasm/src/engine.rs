@@ -26,7 +26,7 @@ pub enum EngineError {
     Cache {
         /// The directory.
         path: PathBuf,
-        /// What is wrong, and how to mend it.
+        /// What is wrong, and how to fix it.
         reason: String,
     },
     /// The machine or the settings do not suit the engine.
@@ -37,8 +37,8 @@ pub enum EngineError {
     Ticker(#[source] std::io::Error),
 }
 
-/// Moves the epoch until it is dropped. On a thread of its own, so that no busy executor can hold a
-/// deadline up.
+/// Moves the epoch until it is dropped. It has its own thread, so that a busy executor cannot delay a
+/// deadline.
 pub(crate) struct Ticker {
     _stop: mpsc::Sender<()>,
 }

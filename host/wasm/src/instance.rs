@@ -1,4 +1,4 @@
-//! One instance: a Store of its own, serving one shard. Guest code runs on blocking threads, of
+//! One instance: it has its own Store and serves one shard. Guest code runs on blocking threads, of
 //! which its plugin has a share, never on those that renew leases, and every call has a deadline.
 //! After a trap or a deadline the Store is gone: a component that was interrupted cannot be entered
 //! again.
@@ -40,7 +40,7 @@ pub(crate) struct Instance {
     limits: GuestLimits,
     ready_at: Instant,
     start_took: Duration,
-    /// Ends what the guest waits for if a call is abandoned: nobody would receive the answer.
+    /// Ends what the guest waits for if a call is abandoned, since the answer would go nowhere.
     _life: DropGuard,
     /// Empty while a call runs, and for good once one was fatal.
     running: Option<Box<Running>>,

@@ -1,6 +1,6 @@
 //! What a host remembers of its own death: a file for each version on trial, locked by the process
-//! that tries it. One that nobody has locked was left by a process that died. What follows is
-//! decided in [`shardmill_core::deaths`].
+//! that tries it. A file that is not locked was left by a process that died.
+//! [`shardmill_core::deaths`] decides what follows.
 //!
 //! ```text
 //!   CACHE.marks/DIGEST.RUN    a version on trial in a process, or a death of it
@@ -50,7 +50,7 @@ struct State {
     held: HashMap<PluginDigest, Mark>,
     /// Why a mark could not be written, so that a lasting trouble is logged once.
     trouble: Option<String>,
-    /// Suspects that were told of.
+    /// Suspects that were reported.
     suspects: HashSet<PluginDigest>,
     /// The host ends on purpose.
     is_over: bool,
@@ -124,7 +124,7 @@ impl Marks {
         }
     }
 
-    /// The host ends, or is ended: whatever comes now is no version's doing.
+    /// The host ends, or is being stopped: no version is to blame for what follows.
     pub fn end(&self) {
         let Some(shared) = &self.shared else { return };
         let mut state = shared.lock();

@@ -24,8 +24,8 @@ use crate::{CompileLimits, Compiler, EngineError, HttpOptions, LoadError, Marks,
 
 pub use inspection::{InspectedImport, Inspection};
 
-/// Calls of guests at once, each on a thread of its own: the host's blocking threads must be some
-/// more than this.
+/// Concurrent guest calls, each on its own thread. The host must have some more blocking threads than
+/// this.
 pub const GUEST_CALLS_MAX: usize = 512;
 /// Compilations at once. One: it may use every core that it is given, and a temporary cache is
 /// emptied after each.
@@ -38,7 +38,7 @@ pub struct RuntimeOptions {
     pub cache_dir: Option<PathBuf>,
     /// Limits of every instance whose context names no others, and of a plugin's log lines.
     pub limits: GuestLimits,
-    /// Who compiles.
+    /// How components are compiled.
     pub compiler: Compiler,
     /// What compiling one component may cost.
     pub compile_limits: CompileLimits,

@@ -74,7 +74,7 @@ fn read(source: &SecretSource) -> Result<String, String> {
             Err(std::env::VarError::NotUnicode(_)) => return Err("is not UTF-8 text".to_owned()),
         },
     };
-    // Editors and `echo` end a file with a line break that nobody means.
+    // Editors and `echo` end a file with a line break that is not part of the secret.
     let value = value.trim_end_matches(['\r', '\n']);
     if value.chars().count() < CHARS_MIN {
         return Err(format!(

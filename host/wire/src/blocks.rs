@@ -1,4 +1,4 @@
-//! Where records' data lies.
+//! The memory that holds records' data.
 //!
 //! A slice keeps all of what it was cut from alive. So what slices are cut from is small: a record
 //! that waits for long (parked, or the last of its reply) must not hold a reply of 10 MiB that

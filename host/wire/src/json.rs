@@ -35,7 +35,7 @@ impl<'a> Json<'a> {
         self.input.get(self.at..).unwrap_or_default()
     }
 
-    /// The next byte that is no white space.
+    /// The next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         while let Some(byte) = self.input.get(self.at) {
             match byte {

@@ -29,7 +29,7 @@ impl Freezer {
         let mut future = pin!(future);
         loop {
             while *is_frozen.borrow_and_update() {
-                // Whoever froze the host is gone: it stays frozen, as a stopped process would.
+                // The sender is gone: the host stays frozen, as a stopped process would.
                 if is_frozen.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }

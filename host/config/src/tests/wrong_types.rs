@@ -1,4 +1,4 @@
-//! What an operator reads who gave a key a value of the wrong kind: every key with every kind.
+//! The errors for values of the wrong kind: every key with every kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -261,7 +261,7 @@ sections = [{ x = 1 }]
 section = { x = 1 }
 "#;
 
-/// Words that only somebody understands who knows Rust or serde.
+/// Words that make sense only to someone who knows Rust or serde.
 const WORDS_OF_RUST: [&str; 16] = [
     "struct", "enum", "variant", "tuple", "newtype", "unit", "map", "sequence", "parsable",
     "overflow", "u8", "u32", "u64", "i64", "usize", "f64",

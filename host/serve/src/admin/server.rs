@@ -128,7 +128,7 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router)
     }
 }
 
-/// Who is connected, in the order of arrival.
+/// The open connections, in the order of arrival.
 #[derive(Default, Clone)]
 struct Visitors(Arc<Mutex<Book>>);
 

@@ -17,20 +17,19 @@ use crate::wall;
 
 /// Open files: three streams, the component's code, the cache. No compiler needs more.
 const FILES_MAX: u64 = 32;
-/// How far below the host it stands: with 5, a busy host gets three quarters of a core that both
+/// How much lower its priority is than the host's: with 5, a busy host gets three quarters of a core that both
 /// want. With 10 it was nine tenths, and a JavaScript plugin took four minutes on a busy machine
 /// for its eleven seconds.
 const NICENESS: i32 = 5;
 
-/// One compilation, by a process of its own that does nothing else.
+/// One compilation, by a separate process that does nothing else.
 #[derive(Debug, Clone)]
 pub struct CompileJob {
     /// Where the code goes, with an absolute path.
     pub cache_dir: PathBuf,
     /// How many bytes the component has.
     pub component_bytes: u64,
-    /// What it may cost. The wall time and the number of threads are seen to by who starts the
-    /// process.
+    /// What it may cost. The parent process enforces the wall time and sets the number of threads.
     pub limits: CompileLimits,
     /// Whether it raises its [wall](crate::wall).
     pub is_walled: bool,
@@ -80,8 +79,8 @@ impl CompileJob {
             .collect()
     }
 
-    /// Confines this process for good, then compiles what `input` holds. Gives what its wall lacks,
-    /// for the host to tell.
+    /// Confines this process permanently, then compiles the contents of `input`. Returns what its wall
+    /// lacks, for the host to report.
     pub fn run(&self, input: impl Read) -> Result<Option<String>, CompileFailure> {
         self.confine()
             .map_err(|error| CompileFailure::Host(format!("cannot set its own limits: {error}")))?;
@@ -104,8 +103,8 @@ impl CompileJob {
         Ok((!lacks.is_empty()).then(|| format!("{}{}", wall::LACKS, lacks.join("; "))))
     }
 
-    /// Only a hit proves that the code lies in the cache: wasmtime treats what it cannot write as
-    /// no error.
+    /// Only a hit proves that the code is in the cache: wasmtime does not report a failed write as an
+    /// error.
     fn compile(&self, bytes: &[u8]) -> Result<(), CompileFailure> {
         let host = |error: crate::EngineError| CompileFailure::Host(error.to_string());
         let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
@@ -133,12 +132,12 @@ impl CompileJob {
             self.limits.memory_bytes,
         )?;
         let seconds = self.limits.cpu.as_secs().max(1);
-        // The first limit sends a signal of its own, by which the host knows it; the second kills
-        // whatever ignores that.
+        // The first limit sends its own signal, by which the host recognises it; the second kills a
+        // process that ignores that.
         lower(Resource::Cpu, seconds, seconds + 2)?;
         nice(NICENESS)?;
-        // What it writes is run by the host as native code: nobody else may change it, whatever the
-        // host's own mask is.
+        // The host runs its output as native code: no other user may change it, whatever the host's own
+        // mask is.
         umask(Mode::RWXG | Mode::RWXO);
         Ok(())
     }

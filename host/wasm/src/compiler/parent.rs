@@ -84,7 +84,7 @@ fn command(program: &CompilerProgram, job: &CompileJob) -> Command {
     command
 }
 
-/// Reads to the end, so that nobody waits for room in the pipe, and keeps the beginning.
+/// Reads to the end, so that the child never waits for room in the pipe, and keeps the beginning.
 async fn listen(from: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut from) = from else {
         return String::new();

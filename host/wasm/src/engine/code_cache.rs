@@ -1,4 +1,4 @@
-//! Where compiled code lies between the process that compiles and the one that runs it: wasmtime's
+//! How compiled code gets from the process that compiles to the one that runs it: through wasmtime's
 //! own cache, in a directory that no other user can write to.
 
 use std::io::Write;
@@ -61,8 +61,8 @@ impl CodeCache {
         self.cache.directory()
     }
 
-    /// The code that lies here is in use. A temporary directory gives it up at once, so that a host
-    /// that is killed leaves an empty folder behind, and not its plugins.
+    /// The code in the cache is loaded. A temporary directory is emptied at once, so that a host that
+    /// is killed leaves an empty folder behind, and not its plugins.
     pub(crate) fn loaded(&self) {
         if self.temporary.is_some() {
             // What cannot be removed is removed with the directory.
@@ -126,7 +126,7 @@ fn private_folder(directory: &Path) -> Result<PathBuf, EngineError> {
     let metadata = directory
         .metadata()
         .map_err(|error| refuse(&error.to_string()))?;
-    // What lies in the cache is run as native code: whoever can write there owns this process.
+    // The contents of the cache run as native code: write access to it controls this process.
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(refuse(
             "it belongs to another user; name one that this user owns",
@@ -136,8 +136,8 @@ fn private_folder(directory: &Path) -> Result<PathBuf, EngineError> {
         return Err(refuse("others may write to it; run chmod 700 on it"));
     }
     if metadata.mode() & 0o077 != 0 {
-        // What lies in it may have been made with a mask that lets others write. A file system
-        // without modes has none to set.
+        // Its files may have been created with a mask that lets others write. A file system without
+        // modes has none to set.
         let _ = std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700));
     }
     Ok(directory)

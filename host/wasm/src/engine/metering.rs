@@ -62,7 +62,7 @@ impl Metering {
 const SEED: [u8; 16] = *b"shardmill random";
 /// 2000-01-01T00:00:00Z: so that a time in output is seen to be no real one.
 const WALL_START: Duration = Duration::from_hours(262_968);
-/// How far each look moves a clock: a guest that waits for time to pass gets on.
+/// How far each reading moves a clock, so that a guest that waits for time to pass makes progress.
 const STEP: Duration = Duration::from_nanos(STEP_NANOS);
 const STEP_NANOS: u64 = 1_000;
 

@@ -1,5 +1,5 @@
-//! What others say where no type tells their errors apart. Decisions depend on these words, so all
-//! of them are here, and a test of each fails if the words change.
+//! Texts of libraries' errors that no type distinguishes. Decisions depend on these words, so all of
+//! them are here, and a test of each fails if the words change.
 //!
 //! Read in wasmtime and wasmtime-wasi 48.0.8, wasmparser 0.254.2, and the standard library of Rust
 //! 1.95.
@@ -43,7 +43,7 @@ const SWITCHED_OFF: [&str; 6] = [
 /// Rust, when an allocation fails, and any error of the system for lack of memory (ENOMEM).
 const LACKS_MEMORY: [&str; 2] = ["memory allocation of", "os error 12"];
 
-/// A limit that has no error type of its own.
+/// A limit without its own error type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     HostcallBytes,

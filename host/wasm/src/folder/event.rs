@@ -1,4 +1,4 @@
-//! What the folder tells.
+//! What the folder reports.
 
 use shardmill_core::plugin::{NameFault, PluginDigest, PluginName};
 
@@ -33,7 +33,7 @@ pub enum FolderEvent {
         /// The file's name, made printable.
         file: String,
     },
-    /// Something in the folder is not loaded. Told once for each reason, or each version.
+    /// Something in the folder is not loaded. Sent once for each reason, or each version.
     Refused {
         /// The file's name, made printable.
         file: String,
@@ -43,18 +43,18 @@ pub enum FolderEvent {
         /// folder does not know.
         keeps: Option<PluginDigest>,
     },
-    /// The file `NAME.toml` came, changed or went, and has settled. Told of those that lay there at
-    /// the start, too.
+    /// The file `NAME.toml` was added, changed or removed, and has settled. Sent for the files present at
+    /// the start too.
     ManifestChanged {
         /// The plugin's name.
         name: PluginName,
     },
-    /// Somebody else than this user and root may write to the folder, or to what is loaded from it.
+    /// Users other than this one and root may write to the folder, or to files loaded from it.
     Writers {
-        /// Who, and what to do about it; none if nobody may any more.
+        /// Which users, and what to do about it; `None` once no others may.
         told: Option<String>,
     },
-    /// Everything that lay in the folder at the start has been told of. Sent once.
+    /// Everything present in the folder at the start has been reported. Sent once.
     FirstScanDone,
 }
 

@@ -1,4 +1,4 @@
-//! The line before the compiler: who is next is decided in [`shardmill_core::turns`].
+//! The line before the compiler. [`shardmill_core::turns`] decides which plugin is next.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ pub(super) struct Turn {
 }
 
 impl Line {
-    /// A turn, if nobody else has it: then nobody waits either.
+    /// A turn, if no other task has it: then none waits either.
     pub(super) fn try_take(&self, name: &PluginName) -> Option<Turn> {
         let mut state = self.lock();
         (!std::mem::replace(&mut state.is_taken, true)).then(|| self.turn(name.clone()))
@@ -71,7 +71,7 @@ impl Drop for Turn {
             return;
         };
         let refused = call.send(self.line.turn(name)).err();
-        // Whoever left passes the turn on, and locks for that.
+        // A receiver that is gone passes the turn on, and needs the lock for that.
         drop(state);
         drop(refused);
     }

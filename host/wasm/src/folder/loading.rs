@@ -1,5 +1,5 @@
-//! From a file to a plugin, or to why it does not become one. Compiling may take minutes, so files stand in
-//! line for it: in the folder, not in memory.
+//! From a file to a plugin, or to the reason why not. Compiling may take minutes, so files wait in line for
+//! it: in the folder, not in memory.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::scan::{Stamp, Stamps};
 use super::tracker::Ended;
 use crate::{Integrity, Plugin, Runtime, digest_of};
 
-/// Who may hold the bytes of a file: one that is compiled, and one that is looked at meanwhile.
+/// Which tasks may hold the bytes of a file: one that compiles, and one that looks at a file meanwhile.
 pub(super) struct Turns {
     compile: Line,
     look: Semaphore,
@@ -188,8 +188,8 @@ mod tests {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(loading(folder.path(), &turns).run());
         tokio::task::yield_now().await;
-        // What is known is told though it is not its turn, and only once the other has looked,
-        // since they do so in turn.
+        // A known file is reported without a turn of the compiler, but after the other has looked, since
+        // those take turns too.
         let mut known = loading(folder.path(), &turns);
         known.known.insert(digest_of(EMPTY_COMPONENT));
         assert!(matches!(known.run().await.ended, Ended::Known));

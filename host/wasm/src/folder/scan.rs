@@ -38,7 +38,7 @@ pub(crate) struct Stamps {
     pub(crate) signature: Option<Stamp>,
 }
 
-/// What a name in the folder stands for.
+/// What a name in the folder is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
     File(PluginName, Stamps),
@@ -49,12 +49,12 @@ pub(crate) enum Seen {
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) seen: BTreeMap<String, Seen>,
-    /// What lies beside components under their names with the ending of a manifest. It need not be
-    /// a regular file.
+    /// What is beside components under their names with the ending of a manifest. It need not be a
+    /// regular file.
     pub(crate) manifests: BTreeMap<PluginName, Stamp>,
     /// Device and inode, which differ once the directory itself is replaced.
     pub(crate) directory: (u64, u64),
-    /// Who else may write to it, or to what is loaded from it, if somebody may.
+    /// Which other users may write to it, or to files loaded from it, if any may.
     pub(crate) writers: Option<String>,
 }
 
@@ -173,8 +173,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Who besides this user and root may write to the folder, or to what a host loads from it, in
-/// words that say what to do; nothing if nobody may, or if the folder cannot be read.
+/// Which users besides this one and root may write to the folder, or to files that a host loads from
+/// it, in words that say what to do; `None` if no others may, or if the folder cannot be read.
 pub fn writers(folder: &Path) -> Option<String> {
     scan(folder, u64::MAX).ok()?.writers
 }
@@ -225,7 +225,7 @@ impl Meant {
     }
 }
 
-/// The plugin beside whose component this lies, if it ends in `suffix`.
+/// The plugin beside whose component this file is, if its name ends in `suffix`.
 fn beside(name: &CStr, suffix: &str) -> Option<PluginName> {
     PluginName::new(name.to_str().ok()?.strip_suffix(suffix)?).ok()
 }

@@ -75,12 +75,12 @@ pub struct PluginFolder {
     watched: Option<(Watched, (u64, u64))>,
     /// The last problem, so that one that lasts is logged once.
     trouble: Option<String>,
-    /// What was sent last about who else may write here.
+    /// What was sent last about other users who may write here.
     writers: Option<String>,
     is_first_scan_done: bool,
 }
 
-/// The receiver of events is gone, so there is no one to watch for.
+/// The receiver of events is gone, so there is no reason to watch.
 struct NobodyListens;
 
 impl PluginFolder {

@@ -1,5 +1,4 @@
-//! Who besides this user may write what lies in the folder, and so choose the code that sees the
-//! records.
+//! Which other users may write to the folder's files, and so choose the code that sees the records.
 
 use std::path::Path;
 
@@ -24,15 +23,16 @@ impl Me {
         }
     }
 
-    /// A group that has the number of its only user, as systems make them: of a group with more
-    /// users nobody here knows who is in it.
+    /// A user's private group, which has the same number as the user. The members of any other group
+    /// are unknown here.
     fn is_own_group(self, group: u32) -> bool {
         group == self.group && group == self.user
     }
 }
 
-/// Who else may write to `path`, and what to do about it; nothing if it is only this user and root.
-/// Told and not refused: volumes of containers are often made so, where nobody else is.
+/// Which other users may write to `path`, and what to do about it; `None` if only this user and root
+/// may. This is reported and not refused: volumes of containers are often writable by all, where no
+/// other user exists.
 pub(super) fn others(path: &Path, stat: &Stat, me: Me) -> Option<String> {
     let (mode, owner, group) = (stat.st_mode, stat.st_uid, stat.st_gid);
     // A link is not opened, and its mode says nothing.

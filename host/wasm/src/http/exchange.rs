@@ -196,7 +196,7 @@ impl Exchange {
         Ok(response.into())
     }
 
-    /// An address in the URL is connected to as it stands; no resolver sees it.
+    /// A URL may contain an address, which is connected to directly and never passes the resolver.
     async fn check_literal(&self) -> Result<(), Error> {
         let literal = self
             .url

@@ -8,7 +8,7 @@ use super::tally::Outcome;
 
 /// What a failure of the client means in the terms of `wasi:http`.
 pub(super) fn meaning(error: &reqwest::Error) -> Error {
-    // The innermost: what is wrapped tells more than what wraps it.
+    // The innermost cause says more than the errors around it.
     let kind = causes(error)
         .filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()))
         .last();

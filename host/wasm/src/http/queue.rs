@@ -21,7 +21,7 @@ pub(super) enum Queued {
 impl Queued {
     pub(super) fn new(places: &Arc<Semaphore>) -> Self {
         let mut acquire = Box::pin(Arc::clone(places).acquire_owned());
-        // The semaphore serves those who wait in the order in which they first asked.
+        // The semaphore serves waiting requests in the order in which they arrived.
         match acquire
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()))

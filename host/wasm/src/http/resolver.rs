@@ -1,5 +1,5 @@
-//! From a name to addresses that may be connected to. What is checked here is what is connected to:
-//! there is no second look-up in between that could say something else.
+//! From a name to addresses that may be connected to. The checked addresses are those that are
+//! connected to: no second look-up in between could give different ones.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -11,12 +11,12 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{Endpoint, HttpOptions};
 
-/// Look-ups at once, each on a thread of its own for as long as the system takes. Some tens: a name
-/// that is not answered holds one for seconds.
+/// Concurrent look-ups, each on its own thread for as long as the system takes. Some tens: a name that
+/// is not answered holds one for seconds.
 const LOOKUPS_MAX: usize = 32;
 
 tokio::task_local! {
-    /// The look-ups of the plugin whose request is being sent: a resolver is told nothing but a
+    /// The look-ups of the plugin whose request is being sent, because a resolver gets nothing but a
     /// name. Clients resolve within the request that they connect for.
     pub(super) static LOOKUPS: Arc<Semaphore>;
 }
@@ -37,7 +37,7 @@ pub(super) enum Unreachable {
     /// It is a service of the host.
     #[error("{0} is the host's own")]
     HostsOwn(SocketAddr),
-    /// The name has no address, or nobody who could tell.
+    /// The name has no address, or no server could be asked.
     #[error("the name does not resolve: {0}")]
     Unknown(io::Error),
 }
@@ -115,7 +115,7 @@ impl Addresses {
                     .to_socket_addrs()
                     .map(|found| found.map(|one| one.ip()).collect());
                 drop(turn);
-                // Nobody waits any more.
+                // An error means that the request is gone.
                 let _ = answer.send(found);
             })?;
         answered.await.map_err(io::Error::other)?

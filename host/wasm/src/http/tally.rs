@@ -49,7 +49,7 @@ impl Outcome {
     }
 }
 
-/// One request's count. Whatever was told last is counted when it is dropped.
+/// One request's count. Its latest outcome is counted when it is dropped.
 #[derive(Debug)]
 pub(super) struct Tally {
     plugin: String,

@@ -1,4 +1,4 @@
-//! `shardmill:processor/context`: who the instance is.
+//! `shardmill:processor/context`: the instance's plugin, stream, shard and host.
 
 use crate::bindings::shardmill::processor::{context, types};
 use crate::instance::state::InstanceState;

@@ -151,7 +151,7 @@ impl GuestLimiter {
         self.memory.used
     }
 
-    /// What was denied last by a limit of its own, as an error.
+    /// The last denial by the instance's own limit, as an error.
     pub(crate) fn denial(&self) -> Option<ProcessorError> {
         self.denied
             .map(|(what, limit)| ProcessorError::LimitExceeded {

@@ -1,5 +1,5 @@
-//! What a file is, told from its bytes before anything is compiled, so that the answer to a wrong
-//! file is its mend.
+//! Recognises what a file is by its bytes, before anything is compiled, so that the error for a wrong
+//! file can say how to fix it.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum BytesKind {
     Precompiled,
     /// A native program or library.
     NativeBinary,
-    /// WebAssembly of a layer or version that nobody has defined yet, or broken.
+    /// WebAssembly of a layer or version that is not defined yet, or that is broken.
     UnknownWebAssembly,
     /// No bytes at all.
     Empty,

@@ -109,7 +109,7 @@ impl Footprint {
         Ok(())
     }
 
-    /// What has ended is a definition of what it stands in.
+    /// The component that ends here becomes a definition of the one around it.
     fn close(&mut self) {
         // The root stays.
         if self.open.len() < 2 {
@@ -181,7 +181,7 @@ impl Footprint {
         }
     }
 
-    /// The component that stands around so many others.
+    /// The component that encloses so many others.
     fn outer(&self, count: u32) -> Option<&Definitions> {
         let place = self.open.len().checked_sub(count as usize + 1)?;
         match self.open.get(place)? {

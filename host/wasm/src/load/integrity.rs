@@ -1,9 +1,9 @@
 //! Which components are loaded at all: by digest, and by a detached ed25519 signature, on the bytes
 //! that were read once.
 //!
-//! A signature is one of a statement: this plugin, this version of it, these bytes. Signed for one
-//! plugin, a component is no other's; and versions only rise, so that an old one, which was signed
-//! for good reasons once, does not come back.
+//! A signature covers a statement: this plugin, this version of it, these bytes. A component signed
+//! for one plugin is refused for another; and versions only rise, so that an old one, which was once
+//! signed for good reasons, does not come back.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 const KEY_BYTES: usize = 32;
 /// Bytes of an ed25519 signature.
 const SIGNATURE_BYTES: usize = 64;
-/// What stands before the key itself in the DER form that openssl writes (RFC 8410).
+/// The bytes before the key itself in the DER form that openssl writes (RFC 8410).
 const DER_PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
@@ -43,7 +43,7 @@ pub struct Integrity {
 struct SignedVersions(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl PartialEq for SignedVersions {
-    /// What was seen is no rule.
+    /// Always equal: the versions seen so far are not part of the rules.
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -176,8 +176,8 @@ impl Integrity {
         }
     }
 
-    /// Checks the bytes of a component, and what lies beside it as its signature, before anything
-    /// is made of them.
+    /// Checks the bytes of a component, with the signature file beside it, before they are used for
+    /// anything.
     pub fn check(
         &self,
         name: &PluginName,

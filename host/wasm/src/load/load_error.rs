@@ -37,7 +37,7 @@ pub enum LoadError {
         /// How many there may be.
         limit: u64,
     },
-    /// A component that is no record processor.
+    /// A component that is not a record processor.
     #[error(
         "it does not export {expected}, so it is not a record processor; build it against the \
             world shardmill:processor/plugin. it exports: {}",

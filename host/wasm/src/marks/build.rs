@@ -10,8 +10,8 @@ use crate::engine::new_engine;
 /// The process's own binary, also where its file was replaced since.
 const BINARY: &str = "/proc/self/exe";
 
-/// What tells two builds apart. The version alone does not: it stays the same from release to
-/// release, and while somebody tries things.
+/// What distinguishes two builds. The version alone does not: it is the same for all builds between
+/// two releases.
 #[derive(Debug, Clone, Default)]
 struct Build {
     version: &'static str,

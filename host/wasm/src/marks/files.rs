@@ -1,4 +1,4 @@
-//! The folder of marks: what is written, and what is made of what lies there.
+//! The folder of marks: how marks are written, and how they are read.
 
 use std::fs::{DirBuilder, File};
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use crate::beside_cache;
 
 /// Of the folder's name, behind that of compiled plugins.
 const ENDING: &str = ".marks";
-/// For the owner only: who writes here says what a host may run.
+/// For the owner only: write access here decides what a host may run.
 const MODE: u32 = 0o700;
 const PROVEN: &str = "proven";
 const TOLD: &str = "told";
@@ -115,7 +115,7 @@ impl Folder {
         Ok(Mark { path, file, stage })
     }
 
-    /// The marks of a version that nobody holds.
+    /// The marks of a version that no process holds.
     pub(super) fn deaths(&self, digest: &PluginDigest) -> std::io::Result<Vec<Death>> {
         let marks = self
             .files_of(digest)?
@@ -207,7 +207,7 @@ pub(super) fn write_stage(mut file: &File, stage: Stage) -> std::io::Result<()> 
     file.write_all(format!("stage {}\n", stage.code()).as_bytes())
 }
 
-/// What a mark says that nobody holds. Of one that cannot be read, what can be read counts.
+/// What a mark that no process holds says. If part of it cannot be read, the rest counts.
 fn death(path: &Path) -> Option<Death> {
     let file = open_regular(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;

@@ -208,7 +208,7 @@ impl Delivery {
     fn hung(&mut self, deadline: Duration) -> Result<ProcessorError, Stopped> {
         self.instance.kill();
         self.hangs += 1;
-        // A component has a deadline of its own, far below: this is the host's trouble, and no
+        // A component has its own deadline, far below: this is the host's trouble, and no
         // record's.
         let message = format!("the plugin did not return within {deadline:?}");
         if self.hangs > 1 {

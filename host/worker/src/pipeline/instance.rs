@@ -45,7 +45,7 @@ impl Instance {
         self.version.digest()
     }
 
-    /// The holding that it serves, which tells apart the hosts that have had the shard.
+    /// The holding that it serves, which distinguishes the hosts that have had the shard.
     pub(super) fn epoch(&self) -> u64 {
         self.context.epoch.0
     }

@@ -8,7 +8,7 @@ use shardmill_core::token_bucket::TokenBucket;
 /// A plugin that rejects all it gets must not fill the log, which its neighbours share. What is
 /// kept back is in the log at level debug, and counted.
 const LINES_PER_SECOND: u32 = 10;
-/// So that the first batch that fails is told whole, if it is a small one.
+/// So that the first failing batch is logged whole, if it is small.
 const LINES_AT_ONCE: u32 = 20;
 
 /// A rate of lines, shared by all shards of a plugin on a stream.

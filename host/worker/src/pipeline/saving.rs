@@ -1,6 +1,6 @@
 //! What of a shard is settled, and written down: output, checkpoint, and the plugin's state.
 //!
-//! Between checkpoint and state lies the rule that makes them agree: what was handled since the
+//! One rule makes checkpoint and state agree: what was handled since the
 //! state was saved counts as held back
 //! ([`Headway::new`](shardmill_core::pipeline::Headway::new)), so an instance that goes without
 //! saving takes the shard back to its checkpoint.

@@ -32,7 +32,7 @@ pub(super) struct SharedShard {
     news_at: Option<Moment>,
     /// Held while an iterator is made, so that two callers do not make one each.
     pub(super) opening: Arc<AsyncMutex<()>>,
-    /// Told whenever a call has ended, or one stood for another.
+    /// Notified whenever a call has ended, or has replaced another chain's.
     changed: watch::Sender<u64>,
 }
 
@@ -224,7 +224,7 @@ impl SharedShard {
         true
     }
 
-    /// Until when another chain's call stands for this one's, if it does.
+    /// Until when another chain's call replaces this one's, if it does.
     fn ride_until(&mut self, place: &Place, now: Moment) -> Option<Moment> {
         let (news_at, rate) = (self.news_at, self.rate);
         let own = &self.best(place)?.chain;

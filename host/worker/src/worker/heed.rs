@@ -79,7 +79,7 @@ impl Heeding {
         now < own_look_at
     }
 
-    /// Begins a look of its own, if this host heeds. Returns whether it does.
+    /// Begins its own look, if this host heeds. Returns whether it does.
     fn begin_own_look(&mut self, office: &Office) -> bool {
         let heeds = self.own_look_at.is_some();
         if heeds {

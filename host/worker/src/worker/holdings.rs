@@ -48,8 +48,8 @@ pub(super) struct Holdings {
 /// A lease that this host gave up, and leaves to others.
 struct Avoided {
     until: Moment,
-    /// Whether another host was seen to have it since. One that it gave back waits for nobody: all
-    /// others may be gone.
+    /// Whether another host was seen to have it since. If that host gave it back, this one takes it
+    /// again, since all others may be gone.
     was_taken: bool,
 }
 

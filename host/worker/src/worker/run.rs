@@ -1,4 +1,4 @@
-//! What all parts of a worker share: who it is, its settings and its ports.
+//! What all parts of a worker share: its id, its settings and its ports.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use super::look::Lookout;
 use super::run::Run;
 use super::{Worker, WorkerError};
 
-/// The key of a row that nobody makes, since no shard has this id.
+/// The key of a row that is never created, since no shard has this id.
 const NO_ROW: &str = "shardmill-write-check";
 /// Takes that failed before this many lease durations, and were not tried since, count no more:
 /// others have tried by then.

@@ -28,7 +28,7 @@ pub(super) struct Quiet {
 /// What a shard had beside its subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beside {
-    /// Nothing that the subscription should have brought, as far as anybody can tell.
+    /// Nothing that the subscription should have brought, as far as this host can see.
     Nothing,
     /// Records, which are taken in.
     Records,
@@ -71,7 +71,7 @@ impl ShardReader {
             let taken = self.take_in(place, fetched, reservation).await?;
             place.cursor.set_iterator(Some(taken.next));
             if taken.bytes > 0 {
-                // The subscription's own place lies before them.
+                // The subscription's own place is before them.
                 place.cursor.set_continuation(None);
                 return Ok(Beside::Records);
             }
