@@ -218,6 +218,80 @@ async fn an_endpoint_that_is_no_url_is_refused_on_the_command_line_as_in_the_fil
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_region_that_cannot_be_is_refused_before_a_request_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = "\"us east\" is not a region, which is written such as eu-west-1";
+    std::fs::write(folder.path().join("lines"), "{}\n").unwrap();
+    let put = shardmill(&["put", "lines", "--region", "us east"], folder.path()).await;
+    let told = text(&put.stderr);
+    assert_eq!(put.status.code(), Some(2), "{told}");
+    assert!(told.contains(refused), "{told}");
+
+    for (file, variables, told) in [
+        (
+            "",
+            [("AWS_REGION", "us east")],
+            "fix AWS_REGION or the AWS profile",
+        ),
+        (
+            "aws.region = \"us east\"\n",
+            [("A", "b")],
+            "line 2: aws.region",
+        ),
+        (
+            "[sinks.out]\ntype = \"kinesis\"\nstream = \"out\"\nregion = \"us east\"\n",
+            [("A", "b")],
+            "sinks.out.region",
+        ),
+    ] {
+        let config = format!("stream = \"orders\"\n{file}");
+        let host = host_with(folder.path(), &config, &variables);
+        let log = host.log_path().to_owned();
+        assert_ne!(host.ended().await.code(), Some(0), "{file}");
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(log.contains(refused) && log.contains(told), "{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_duration_of_a_flag_has_the_bounds_of_the_files_and_its_own_floor() {
+    let folder = tempfile::tempdir().unwrap();
+    for (command, flag, floor) in [
+        (
+            "leases a",
+            "--watch",
+            "at least 100ms: each look reads the whole table",
+        ),
+        ("leases a", "--watch-for", ""),
+        ("explain a 0", "--watch-for", ""),
+        ("doctor a", "--failover-time", "at least 100ms"),
+        (
+            "import a --to b --stream s",
+            "--failover-time",
+            "at least 100ms",
+        ),
+        ("test a.wasm --input lines", "--timeout", "at least 100ms"),
+    ] {
+        for (value, told) in [
+            ("101years", "at most 100 years"),
+            ("18446744073709551615s", "at most 100 years"),
+            ("1ns", "at least 1ms"),
+            ("99ms", floor),
+            ("0s", floor),
+        ] {
+            if told.is_empty() {
+                continue;
+            }
+            let args: Vec<_> = command.split(' ').chain([flag, value]).collect();
+            let refused = shardmill(&args, folder.path()).await;
+            let error = text(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{args:?}: {error}");
+            assert!(error.contains(told), "{args:?}: {error}");
+        }
+    }
+}
+
 /// A host that knows nothing but its file.
 fn host_of_file(folder: &std::path::Path, config: &str) -> Host {
     host_with(folder, config, &[])

@@ -11,6 +11,7 @@ use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvid
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_core::lease::TableDeadlines;
+use shardmill_core::stream::{InvalidRegion, check_region};
 
 use crate::dynamodb::meter::Meter;
 use crate::kinesis::{Wire, WireSetting};
@@ -135,6 +136,9 @@ pub enum ConnectError {
     /// Neither the options nor the AWS chain name a region.
     #[error("no AWS region: set one in the configuration, in AWS_REGION or in the AWS profile")]
     NoRegion,
+    /// The AWS chain names something that cannot be a region; every request would fail.
+    #[error("{0}; fix AWS_REGION or the AWS profile")]
+    BadRegion(#[from] InvalidRegion),
 }
 
 /// Reads the AWS chain (environment, profile, role) and makes the clients. No request is sent to
@@ -163,6 +167,7 @@ pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
 /// limits and endpoints. A simulator supplies its own transport and clock.
 pub fn clients_from(shared: &SdkConfig, options: &AwsOptions) -> Result<AwsClients, ConnectError> {
     let region = shared.region().ok_or(ConnectError::NoRegion)?.to_string();
+    check_region(&region)?;
     Ok(AwsClients {
         kinesis: kinesis_client(shared, options),
         dynamodb: dynamodb_client(shared, options),
@@ -228,6 +233,20 @@ mod tests {
             }
         );
         assert!(shown.contains("AKID") && !shown.contains("hush"), "{shown}");
+    }
+
+    #[test]
+    fn a_region_that_the_chain_gives_is_checked_before_anything_is_asked() {
+        let in_region = |region: &'static str| {
+            let shared = SdkConfig::builder().region(Region::new(region)).build();
+            clients_from(&shared, &AwsOptions::default()).map(|clients| clients.region)
+        };
+        let told = in_region("us east").unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "\"us east\" is not a region, which is written such as eu-west-1; fix AWS_REGION or \
+                the AWS profile"
+        );
     }
 
     /// A table that takes requests and answers none.

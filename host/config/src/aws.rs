@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use shardmill_aws::WireSetting;
+use shardmill_core::stream::check_region;
 
 use super::problem::{At, Problem};
 use super::settings::AwsConfig;
@@ -31,10 +32,10 @@ enum WireFile {
 
 impl AwsFile {
     pub(super) fn check(self) -> Result<AwsConfig, Problem> {
-        if self.region.as_deref().is_some_and(|text| !is_region(text)) {
-            let message = "is written such as \"eu-west-1\"";
-            return Err(Problem::new("aws.region", message));
-        }
+        self.region
+            .as_deref()
+            .map_or(Ok(()), check_region)
+            .at("aws.region")?;
         check_endpoint(self.endpoint.as_deref()).at("aws.endpoint")?;
         check_endpoint(self.kinesis_endpoint.as_deref()).at("aws.kinesis-endpoint")?;
         check_endpoint(self.dynamodb_endpoint.as_deref()).at("aws.dynamodb-endpoint")?;
@@ -46,11 +47,6 @@ impl AwsFile {
             is_local: false,
         })
     }
-}
-
-fn is_region(text: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    !text.is_empty() && text.chars().all(is_allowed)
 }
 
 fn check_endpoint(endpoint: Option<&str>) -> Result<(), String> {

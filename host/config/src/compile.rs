@@ -7,6 +7,7 @@ use serde::Deserialize;
 use shardmill_wasm::CompileLimits;
 
 use super::duration;
+use super::floor;
 use super::problem::Problem;
 use super::size;
 use super::units::to_usize;
@@ -32,7 +33,7 @@ impl CompileFile {
     pub(super) fn check(self) -> Result<CompileLimits, Problem> {
         let defaults = CompileLimits::default();
         let limits = CompileLimits {
-            wall: self.wall.unwrap_or(defaults.wall),
+            wall: floor::COMPILE_WALL.check(self.wall, defaults.wall)?,
             cpu: self.cpu.unwrap_or(defaults.cpu),
             memory_bytes: self
                 .memory
@@ -50,9 +51,6 @@ impl CompileFile {
 /// The key of a limit under which nothing compiles, and why.
 fn unusable(limits: &CompileLimits) -> Option<(&'static str, &'static str)> {
     const ABOVE_ZERO: &str = "must be above zero";
-    if limits.wall.is_zero() {
-        return Some(("compile.wall", ABOVE_ZERO));
-    }
     if limits.cpu.is_zero() || limits.cpu.subsec_nanos() > 0 {
         let message = "must be whole seconds, at least one: the system counts no finer";
         return Some(("compile.cpu", message));
@@ -96,7 +94,10 @@ mod tests {
     #[test]
     fn limits_under_which_nothing_compiles_are_refused_with_their_place() {
         for (section, expected) in [
-            ("wall = \"0s\"", "line 2: compile.wall: must be above zero"),
+            (
+                "wall = \"999ms\"",
+                "line 2: compile.wall: must be at least 1s",
+            ),
             (
                 "cpu = \"500ms\"",
                 "line 2: compile.cpu: must be whole seconds",

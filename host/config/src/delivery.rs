@@ -9,6 +9,7 @@ use shardmill_core::pipeline::CheckpointPolicy;
 use shardmill_worker::BatchLimits;
 
 use super::duration;
+use super::floor;
 use super::problem::Problem;
 use super::size;
 use super::units::to_usize;
@@ -108,9 +109,9 @@ impl RetryFile {
 
     /// The waits that follow over `defaults`.
     pub(super) fn check(self, defaults: Backoff) -> Result<Backoff, Problem> {
-        let base = self.base.unwrap_or(defaults.base());
+        let base = floor::RETRY_BASE.check(self.base, defaults.base())?;
         let cap = self.cap.unwrap_or(defaults.cap().max(base));
         Backoff::new(base, cap)
-            .ok_or_else(|| Problem::new("retry.base", "must be above zero and at most retry.cap"))
+            .ok_or_else(|| Problem::new("retry.base", "must be at most retry.cap"))
     }
 }

@@ -10,6 +10,7 @@ use shardmill_core::plugin::{GuestLimits, SecretSource};
 
 use super::cache::CachePlace;
 use super::duration;
+use super::floor;
 use super::problem::{At, Problem};
 use super::section;
 use super::settings::{HostConfig, OnRemove};
@@ -74,7 +75,7 @@ impl HostFile {
             on_remove: self.on_remove,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
             plugins_max: self.plugins_max.unwrap_or(PLUGINS_MAX),
-            rescan_every: self.rescan_every.unwrap_or(Duration::from_secs(5)),
+            rescan_every: floor::RESCAN_EVERY.check(self.rescan_every, Duration::from_secs(5))?,
         })
     }
 

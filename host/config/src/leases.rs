@@ -7,6 +7,7 @@ use shardmill_core::plan::Balance;
 use shardmill_worker::LeaseOptions;
 
 use super::duration;
+use super::floor;
 use super::problem::Problem;
 
 #[derive(Debug, Default, Deserialize)]
@@ -50,9 +51,10 @@ impl LeasesFile {
             |set: Option<Duration>, default: Duration| set.unwrap_or_else(|| default.max(duration));
         let options = LeaseOptions {
             duration,
-            renew_every: self.renew_every.unwrap_or(duration.mul_f64(0.36)),
-            scan_every: self.scan_every.unwrap_or(defaults.scan_every),
-            shard_sync_every: self.shard_sync_every.unwrap_or(defaults.shard_sync_every),
+            renew_every: floor::RENEW_EVERY.check(self.renew_every, duration.mul_f64(0.36))?,
+            scan_every: floor::SCAN_EVERY.check(self.scan_every, defaults.scan_every)?,
+            shard_sync_every: floor::SHARD_SYNC_EVERY
+                .check(self.shard_sync_every, defaults.shard_sync_every)?,
             max_leases: self.max.unwrap_or(defaults.max_leases),
             balance: match self.balance {
                 BalanceWord::Count => Balance::Count,

@@ -14,6 +14,7 @@ mod error;
 mod failure;
 mod file;
 pub mod files;
+pub mod floor;
 mod folder;
 mod gather;
 mod grants;
@@ -52,6 +53,7 @@ mod tests;
 
 pub use cache::CachePlace;
 pub use config::{Config, SectionOverrides};
+pub use duration::parse_duration;
 pub use error::ConfigError;
 pub use folder::Checked;
 pub use host::refuse_open;

@@ -11,6 +11,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use shardmill_core::plugin::GuestLimits;
 
 use super::duration::Bounded;
+use super::floor;
 use super::problem::{Problem, Under};
 use super::section;
 use super::size;
@@ -89,12 +90,12 @@ const ROWS: [Row; 12] = [
     Row {
         key: "process-deadline",
         bound: |limits| Bound::Time(&mut limits.process_deadline),
-        least: ABOVE_ZERO,
+        least: floor::PROCESS_DEADLINE.in_nanoseconds(),
     },
     Row {
         key: "init-deadline",
         bound: |limits| Bound::Time(&mut limits.init_deadline),
-        least: ABOVE_ZERO,
+        least: floor::INIT_DEADLINE.in_nanoseconds(),
     },
     Row {
         key: "hostcall-bytes",
@@ -464,7 +465,7 @@ mod tests {
             (
                 "[ceilings]\nprocess-deadline = \"0s\"",
                 "",
-                "ceilings.process-deadline: must be above zero",
+                "ceilings.process-deadline: must be at least 10ms",
             ),
             (
                 "[plugin.alerts.limits]\nmemory = \"1kB\"",

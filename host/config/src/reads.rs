@@ -7,6 +7,7 @@ use serde::Deserialize;
 use shardmill_worker::ReadLimits;
 
 use super::duration;
+use super::floor;
 use super::problem::Problem;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
 use super::size;
@@ -14,6 +15,10 @@ use super::size;
 /// `reads.idle-max`, unless it is set, in multiples of `reads.idle-every`: three doublings, 2 s by
 /// default.
 const IDLE_MAX_TIMES: u32 = 8;
+
+/// AWS allows five calls a second. An emulator may take more, but nothing that is read so often is
+/// read any faster.
+const CALLS_PER_SECOND_MAX: f64 = 1_000.0;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -44,7 +49,7 @@ impl ReadsFile {
 
     pub(super) fn check(self) -> Result<ReadLimits, Problem> {
         let defaults = ReadLimits::default();
-        let idle_every = self.idle_every.unwrap_or(defaults.idle_every);
+        let idle_every = floor::IDLE_EVERY.check(self.idle_every, defaults.idle_every)?;
         let some_times = idle_every
             .saturating_mul(IDLE_MAX_TIMES)
             .min(ReadLimits::SLOWEST);
@@ -58,6 +63,10 @@ impl ReadsFile {
             idle_max: self.idle_max.unwrap_or(some_times),
         };
         limits.validate()?;
+        if limits.calls_per_second > CALLS_PER_SECOND_MAX {
+            let message = "must be at most 1000; AWS allows 5";
+            return Err(Problem::new("reads.calls-per-second", message));
+        }
         Ok(limits)
     }
 }

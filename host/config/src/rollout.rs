@@ -7,6 +7,7 @@ use serde::Deserialize;
 use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
 
 use super::duration;
+use super::floor;
 use super::problem::Problem;
 use super::size;
 
@@ -55,7 +56,7 @@ impl RolloutFile {
             enabled: self.enabled.unwrap_or(general.enabled),
             canary_records: self.canary_records.unwrap_or(general.canary_records),
             canary_batches: self.canary_batches.unwrap_or(general.canary_batches),
-            canary_for: self.canary_for.unwrap_or(general.canary_for),
+            canary_for: floor::CANARY_FOR.check(self.canary_for, general.canary_for)?,
             time_factor: self.time_factor.unwrap_or(general.time_factor),
             memory_factor: self.memory_factor.unwrap_or(general.memory_factor),
             memory_allowance: self
@@ -64,7 +65,8 @@ impl RolloutFile {
             probation: self.probation.unwrap_or(general.probation),
             share: self.share.unwrap_or(general.share),
             share_wait: self.share_wait.unwrap_or(general.share_wait),
-            quarantine_for: self.quarantine_for.unwrap_or(general.quarantine_for),
+            quarantine_for: floor::QUARANTINE_FOR
+                .check(self.quarantine_for, general.quarantine_for)?,
         };
         match policy.problem() {
             Some(RolloutProblem { key, problem }) => {

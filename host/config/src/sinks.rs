@@ -9,6 +9,7 @@ use reqwest::Url;
 use reqwest::header::HeaderName;
 use serde::Deserialize;
 use shardmill_aws::PutTarget;
+use shardmill_core::stream::check_region;
 use shardmill_sinks::{
     BodyFormat, HeaderSource, HttpSinkOptions, KeyOrder, KinesisSinkOptions, LineFormat, STDOUT,
     SinkOptions,
@@ -190,6 +191,9 @@ fn check_mode(text: &str) -> Result<u32, String> {
 impl KinesisFile {
     fn check(self) -> Result<SinkOptions, Problem> {
         let target = PutTarget::parse(&self.stream).at("stream")?;
+        if let Some(region) = &self.region {
+            check_region(region).at("region")?;
+        }
         if let Some(endpoint) = &self.endpoint {
             check_url(endpoint).at("endpoint")?;
         }

@@ -3,6 +3,7 @@
 mod door;
 mod server;
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 
 use axum::extract::State;
@@ -93,10 +94,13 @@ impl Admin {
     }
 }
 
-/// Ready, or why not; of one plugin, if `?plugin=NAME` names one.
+/// Ready, or why not; of the plugins only that the query names, if it names any.
 async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
-    let plugin = uri.query().and_then(plugin_asked_for);
-    let missing = readiness::missing(&page.status.snapshot(), plugin);
+    let plugins = match plugins_asked_for(uri.query().unwrap_or_default()) {
+        Ok(plugins) => plugins,
+        Err(problem) => return (StatusCode::BAD_REQUEST, format!("{problem}\n")),
+    };
+    let missing = readiness::missing(&page.status.snapshot(), &plugins);
     if missing.is_empty() {
         return (StatusCode::OK, "ready\n".to_owned());
     }
@@ -106,10 +110,18 @@ async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
     )
 }
 
-/// The value of the first `plugin=`. Names of plugins need no escapes.
-fn plugin_asked_for(query: &str) -> Option<&str> {
-    let mut pairs = query.split('&');
-    pairs.find_map(|pair| pair.strip_prefix("plugin="))
+/// The values of all `plugin=`. Names of plugins need no escapes. A key that is spelled wrong would
+/// ask about every plugin instead of one, so it is an error.
+fn plugins_asked_for(query: &str) -> Result<BTreeSet<&str>, String> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            pair.strip_prefix("plugin=").ok_or_else(|| {
+                let key = pair.split('=').next().unwrap_or(pair);
+                format!("unknown key {key}: ask /ready, or /ready?plugin=NAME&plugin=NAME")
+            })
+        })
+        .collect()
 }
 
 /// Leaves out the series of what has ended here: see [`shardmill_worker::metrics::ENDED`].
@@ -133,14 +145,25 @@ async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::{plugin_asked_for, without_ended};
+    use super::{plugins_asked_for, without_ended};
 
     #[test]
-    fn readiness_is_asked_of_a_plugin_wherever_the_query_names_it() {
-        assert_eq!(plugin_asked_for("plugin=a"), Some("a"));
-        assert_eq!(plugin_asked_for("x=1&plugin=a&y=2"), Some("a"));
-        assert_eq!(plugin_asked_for("x=1&plugins=a"), None);
-        assert_eq!(plugin_asked_for(""), None);
+    fn readiness_is_asked_of_every_plugin_that_the_query_names_and_by_no_other_key() {
+        let names = |query| Vec::from_iter(plugins_asked_for(query).unwrap());
+        assert_eq!(names(""), Vec::<&str>::new());
+        assert_eq!(names("plugin=a"), ["a"]);
+        assert_eq!(names("plugin=b&plugin=a&&plugin=b&"), ["a", "b"]);
+        assert_eq!(names("plugin="), [""], "which no plugin is called");
+        for (query, key) in [
+            ("plugins=a", "plugins"),
+            ("plugin", "plugin"),
+            ("Plugin=a", "Plugin"),
+            ("plugin=a&x=1&y=2", "x"),
+            ("=a", ""),
+        ] {
+            let told = plugins_asked_for(query).unwrap_err();
+            assert!(told.starts_with(&format!("unknown key {key}: ")), "{told}");
+        }
     }
 
     #[test]

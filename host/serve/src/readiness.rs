@@ -1,5 +1,6 @@
 //! Whether this host does what it is meant to do now, decided from its status alone.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -15,31 +16,35 @@ const FAILURES_MIN: u32 = 3;
 /// status page shows it much sooner.
 const LONG: Duration = Duration::from_secs(15);
 
-/// Why the host is not ready, or why `plugin` is not if one is named; nothing if it is.
+/// Why the host is not ready, or why one of `named` is not if any are named; nothing if it is.
 ///
 /// Ready is a host that has read its folder, and whose every plugin is served by a worker that
 /// writes its heartbeat, sees its leases, can take them, and makes progress on a shard if it holds
 /// any. A refused version beside a running one is not a reason, nor is one shard that is stuck
 /// while others progress.
-pub(crate) fn missing(host: &HostSnapshot, plugin: Option<&str>) -> Vec<String> {
+pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
-    if !host.is_folder_read {
+    if host.is_folder_read {
+        reasons.extend(unknown(host, named));
+    } else {
         reasons.push("the plugins folder has not been read yet".to_owned());
     }
-    let wanted: Vec<_> = host
-        .plugins
-        .iter()
-        .filter(|(label, _)| plugin.is_none_or(|plugin| is_label_of(label, plugin)))
-        .collect();
-    if let Some(plugin) = plugin.filter(|_| host.is_folder_read && wanted.is_empty()) {
-        reasons.push(format!("there is no plugin {plugin}"));
+    let is_asked_for =
+        |label: &str| named.is_empty() || named.iter().any(|name| is_label_of(label, name));
+    for (label, plugin) in &host.plugins {
+        if is_asked_for(label)
+            && let Some(why) = not_served(plugin)
+        {
+            reasons.push(format!("{label}: {why}"));
+        }
     }
-    reasons.extend(
-        wanted
-            .iter()
-            .filter_map(|(label, plugin)| Some(format!("{label}: {}", not_served(plugin)?))),
-    );
     reasons
+}
+
+fn unknown(host: &HostSnapshot, named: &BTreeSet<&str>) -> impl Iterator<Item = String> {
+    let is_known = |name: &str| host.plugins.keys().any(|label| is_label_of(label, name));
+    let unknown = named.iter().filter(move |name| !is_known(name));
+    unknown.map(|name| format!("there is no plugin {name}"))
 }
 
 /// The same as series, for alerts by metrics. Made from the current snapshot, so none is left of a
@@ -220,13 +225,13 @@ mod tests {
     type Change = fn(&mut PluginSnapshot);
 
     fn why(plugin: PluginSnapshot) -> String {
-        missing(&host(&[("orders", plugin)]), None).join("; ")
+        missing(&host(&[("orders", plugin)]), &BTreeSet::new()).join("; ")
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_host_is_ready_exactly_when_every_plugin_is_served_and_says_what_is_missing() {
         assert!(
-            missing(&host(&[]), None).is_empty(),
+            missing(&host(&[]), &BTreeSet::new()).is_empty(),
             "nothing is to be done"
         );
         assert_eq!(why(served()), "");
@@ -235,7 +240,7 @@ mod tests {
             ..host(&[])
         };
         assert_eq!(
-            missing(&unread, None),
+            missing(&unread, &BTreeSet::new()),
             ["the plugins folder has not been read yet"]
         );
         let with = |change: Change| {
@@ -412,9 +417,18 @@ mod tests {
             ("orders.returns", served()),
             ("readme", refused),
         ]);
-        assert_eq!(missing(&both, None), ["readme: refused: no component"]);
-        assert!(missing(&both, Some("orders")).is_empty());
-        assert_eq!(missing(&both, Some("readme")).len(), 1);
-        assert_eq!(missing(&both, Some("ghost")), ["there is no plugin ghost"]);
+        let of = |named: &[&str]| missing(&both, &named.iter().copied().collect());
+        let refused = "readme: refused: no component";
+        assert_eq!(of(&[]), [refused]);
+        assert!(of(&["orders"]).is_empty());
+        assert_eq!(of(&["readme"]), [refused]);
+        assert_eq!(of(&["ghost"]), ["there is no plugin ghost"]);
+        assert_eq!(
+            of(&["orders", "ghost"]),
+            ["there is no plugin ghost"],
+            "whichever is named first"
+        );
+        assert_eq!(of(&["orders", "readme"]), [refused]);
+        assert_eq!(of(&[""]), ["there is no plugin "]);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct PlaceArgs {
 #[command(next_help_heading = "AWS")]
 pub(crate) struct AwsArgs {
     /// The region.
-    #[arg(long)]
+    #[arg(long, value_parser = values::region)]
     pub(crate) region: Option<String>,
     /// The address of both services, such as an emulator's.
     #[arg(long, value_name = "URL", value_parser = values::endpoint)]

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use shardmill_core::plugin::check_ending;
+use shardmill_core::stream::check_region;
 
 use crate::author::feed::KEY_CHARS_MAX;
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; a duration is written such as 500ms, 10s or 5m"))
+    shardmill_config::parse_duration(text)
 }
 
 /// A service's URL.
@@ -67,11 +67,10 @@ pub(super) fn hash_key(text: &str) -> Result<u128, String> {
 
 /// An AWS region's name.
 pub(super) fn region(text: &str) -> Result<String, String> {
-    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if text.contains('-') && text.chars().all(is_word) {
-        return Ok(text.to_owned());
+    match check_region(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
     }
-    Err("a region is written such as eu-west-1".to_owned())
 }
 
 /// An AWS account's number.

@@ -433,3 +433,64 @@ fn no_duration_or_size_is_so_large_that_the_host_cannot_count_with_it() {
     let sizes = refusing(is_size, large, "a size is at most 1PiB");
     assert!(sizes > 15, "{sizes}");
 }
+
+/// Settings that may be 0: they mean that nothing is waited for, or that nothing is done.
+const MAY_BE_ZERO: [&str; 7] = [
+    "batch.window",
+    "checkpoint.age",
+    "host.drain-limit",
+    "plugin.orders.batch.window",
+    "plugin.orders.checkpoint.age",
+    "rollout.probation",
+    "rollout.share-wait",
+];
+
+/// Settings that may be 1 ms and not 0: neither is anything repeated by them, nor does all fail
+/// that is near enough.
+const MAY_BE_SHORT: [&str; 7] = [
+    "failure.max-age",
+    "http.between-bytes-timeout",
+    "http.connect-timeout",
+    "http.first-byte-timeout",
+    "http.timeout",
+    "sinks.http.connect-timeout",
+    "sinks.http.timeout",
+];
+
+/// What is wrong with the configuration once the duration at `path` is this short.
+fn told_of(path: &[String], short: &str) -> String {
+    problems_with(path, Value::from(short)).join(" ")
+}
+
+#[test]
+fn no_duration_is_so_short_that_the_host_is_busy_with_it_or_nothing_succeeds() {
+    let is_duration = |sample: &str| humantime::parse_duration(sample).is_ok();
+    let short = ["1ns", "20us", "999999ns"];
+    let durations = refusing(is_duration, short, "a duration is 0s or at least 1ms");
+    assert!(durations > 25, "{durations}");
+
+    let mut zero = Vec::new();
+    let mut tiny = Vec::new();
+    for path in paths(&table(EVERY_KEY)) {
+        let (last, sections) = path.split_last().unwrap();
+        let mut table = table(EVERY_KEY);
+        let sample = section(&mut table, sections).and_then(|section| section.get(last));
+        if !sample.and_then(Value::as_str).is_some_and(is_duration) {
+            continue;
+        }
+        if told_of(&path, "0s").is_empty() {
+            zero.push(path.join("."));
+        } else if told_of(&path, "1ms").is_empty() {
+            tiny.push(path.join("."));
+        }
+    }
+    zero.sort();
+    tiny.sort();
+    assert_eq!(
+        (zero, tiny),
+        (
+            MAY_BE_ZERO.map(str::to_owned).into(),
+            MAY_BE_SHORT.map(str::to_owned).into()
+        )
+    );
+}

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::StreamName;
+use super::region::is_word;
 
 /// A stream as configured. With an ARN, every call that takes one is given it, which is how a
 /// stream of another account is read (Kinesis API reference: "Sharing data streams"); with a name
@@ -91,11 +92,6 @@ impl StreamRef {
     pub fn account(&self) -> Option<&str> {
         self.arn.as_ref().map(|arn| &*arn.account)
     }
-}
-
-/// Whether the text may be a partition or a region.
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
 impl From<StreamName> for StreamRef {
