@@ -190,17 +190,38 @@ async fn delete(run: &Run, seen: &Lease, reason: &Reason) -> Result<(), StoreErr
     if is_after_parents && has_parent_row(run, seen).await? {
         return Ok(());
     }
-    if delete_as_it_is(run, seen).await? != Deleted::Gone {
-        return Ok(());
+    let deleted = delete_as_it_is(run, seen).await;
+    let is_gone = match &deleted {
+        Ok(deleted) => *deleted == Deleted::Gone,
+        // If it was applied, no later listing shows the row, and nothing else reports the loss: one
+        // report too many is better than none.
+        Err(StoreError::Unknown { .. }) if is_loss(seen, reason) => !is_there(run, seen).await,
+        Err(_) => false,
+    };
+    if is_gone {
+        report_removed(run, seen, reason);
     }
-    if matches!(reason, Reason::ShardGone { .. }) && !seen.is_finished() {
+    deleted.map(drop)
+}
+
+/// Whether the row is known to be there.
+async fn is_there(run: &Run, seen: &Lease) -> bool {
+    matches!(run.ports.store.get(&seen.key).await, Ok(Some(_)))
+}
+
+/// Whether the row is removed because Kinesis has removed records that were not read.
+fn is_loss(seen: &Lease, reason: &Reason) -> bool {
+    matches!(reason, Reason::ShardGone { .. }) && !seen.is_finished()
+}
+
+fn report_removed(run: &Run, seen: &Lease, reason: &Reason) {
+    if is_loss(seen, reason) {
         run.counter(metrics::SHARDS_GONE).increment(1);
         tracing::error!(plugin = %run.plugin(), lease = %seen.key, %reason, "records were trimmed \
             before they were read");
     } else {
         tracing::info!(lease = %seen.key, %reason, "lease removed");
     }
-    Ok(())
 }
 
 /// Whether a parent of `child` has a row. The listing that shows none may be stale, and a parent
