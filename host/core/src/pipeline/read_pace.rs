@@ -38,7 +38,7 @@ impl ReadRate {
     }
 
     /// The wait after `idle` replies in a row that had nothing.
-    pub fn idle_wait(&self, idle: u32) -> Duration {
+    pub(crate) fn idle_wait(&self, idle: u32) -> Duration {
         if idle == 0 {
             return Duration::ZERO;
         }

@@ -31,7 +31,7 @@ mod trial;
 
 use phase::{Event, Phase};
 
-pub use trial::START_AGAIN_AFTER;
+pub(crate) use trial::START_AGAIN_AFTER;
 
 /// The present, on two clocks: one for decisions, one for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -401,7 +401,7 @@ impl Rollout {
     }
 
     /// The shard gives up what it was to find out; another one, or this one later, tries again.
-    pub fn abandon(&mut self, site: &Site) {
+    pub(crate) fn abandon(&mut self, site: &Site) {
         let is_given_up = self
             .candidate
             .as_mut()

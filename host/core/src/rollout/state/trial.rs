@@ -15,7 +15,7 @@ use crate::rollout::track::Sample;
 const LOOP_DEATHS: u32 = 3;
 /// How long to wait before an instance that could not be made is made again: what is missing
 /// (memory of the host, a permission) comes back by itself, or an operator provides it.
-pub const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Slow starts after which the version is blamed: a host that catches up on all its shards can take
 /// five times as long to make an instance.
 const SLOW_STARTS_MAX: u32 = 3;
@@ -139,7 +139,7 @@ impl Rollout {
 
     /// The host could not do its part in a call of this version: the time of its trial starts
     /// again.
-    pub fn hindered(&mut self, digest: &PluginDigest, at: At) {
+    pub(crate) fn hindered(&mut self, digest: &PluginDigest, at: At) {
         if let Some(candidate) = self.candidate_of(digest) {
             candidate.tried_since = at.now;
         }
@@ -233,7 +233,7 @@ impl Rollout {
 
     /// Counts a failure that need not be verified, since the version before failed on these records
     /// too.
-    pub fn failed_again(&mut self, digest: &PluginDigest, fault: Fault) {
+    pub(crate) fn failed_again(&mut self, digest: &PluginDigest, fault: Fault) {
         if let Some(active) = self.active_of(digest) {
             active.track.failed(fault.kind);
             if fault.is_deadly {
@@ -243,7 +243,7 @@ impl Rollout {
     }
 
     /// The version before got what the newer one failed on: whether it handled it.
-    pub fn verified(&mut self, site: &Site, is_handled: bool, at: At) {
+    pub(crate) fn verified(&mut self, site: &Site, is_handled: bool, at: At) {
         let phase = self.candidate.as_ref().map(|candidate| &candidate.phase);
         match phase {
             Some(Phase::Verifying {
