@@ -95,7 +95,7 @@ impl FakeLeaseStore {
         Self::default()
     }
 
-    /// The same table as one host sees it: with faults of its own.
+    /// The same table as one host sees it: with its own faults.
     #[must_use]
     pub fn seen_apart(&self) -> Self {
         Self {

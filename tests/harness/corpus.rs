@@ -63,9 +63,9 @@ pub struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// Refused by what only a whole host has: the folder, which does not read what is too large, or
-    /// the compiler in a process of its own.
+    /// the compiler in its own process.
     RefusedByHost(&'static str),
-    /// Refused by what is said, which names what is wrong, and the mend.
+    /// Refused by what is said, which names what is wrong, and the fix.
     Refused {
         /// What is wrong.
         says: &'static str,
@@ -121,7 +121,7 @@ impl Entry {
     }
 }
 
-/// A refusal with its mend.
+/// A refusal with its fix.
 const fn refused(says: &'static str, mend: &'static str) -> Expected {
     Expected::Refused { says, mend }
 }

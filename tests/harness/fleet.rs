@@ -245,7 +245,7 @@ impl TestFleet {
         self.start_guarded(id, plugin, Freezer::never(), self.tables())
     }
 
-    /// Starts a host that sees the tables with faults of its own.
+    /// Starts a host that sees the tables with its own faults.
     ///
     /// # Panics
     ///

@@ -90,7 +90,7 @@ struct Room {
 struct Place(Arc<AtomicUsize>);
 
 impl NativePlugin {
-    /// A version told apart by `version`, with a history of its own.
+    /// A version distinguished by `version`, with its own history.
     ///
     /// # Panics
     ///

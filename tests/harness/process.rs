@@ -188,7 +188,7 @@ impl Host {
         status.expect("ended")
     }
 
-    /// Memory of it that is in RAM, in KiB; 0 where the system does not tell.
+    /// Memory of it that is in RAM, in KiB; 0 where the system does not report it.
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
             .unwrap_or_default();
@@ -197,7 +197,7 @@ impl Host {
             .unwrap_or_default()
     }
 
-    /// Filters of system calls around it; 0 where the system does not tell.
+    /// Filters of system calls around it; 0 where the system does not report it.
     pub fn system_call_filters(&self) -> u32 {
         filters_of(&self.child.id().to_string())
     }
@@ -228,7 +228,7 @@ impl Host {
         line.is_some_and(|line| line.split_whitespace().skip(4).take(2).eq(["0", "0"]))
     }
 
-    /// Processor time it has used, in hundredths of a second; 0 where the system does not tell.
+    /// Processor time it has used, in hundredths of a second; 0 where the system does not report it.
     pub fn cpu_ticks(&self) -> u64 {
         let stat =
             std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();

@@ -58,7 +58,7 @@ impl ReadCost {
     }
 }
 
-/// The table's units, shared by all fronts before it: each program gets a front of its own, so that
+/// The table's units, shared by all fronts before it: each program gets its own front, so that
 /// it is known who used what.
 #[derive(Clone)]
 pub struct ReadUnits {

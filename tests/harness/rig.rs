@@ -1,5 +1,5 @@
 //! A worker in this process, measured while it works off a stream of the embedded stack, which runs
-//! in a process of its own: so the processor time counted is the host's.
+//! in its own process: so the processor time counted is the host's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -206,7 +206,7 @@ impl Rig {
         Running { status, stop, task }
     }
 
-    /// Runs a worker on a table of its own until it has settled `records`.
+    /// Runs a worker on its own table until it has settled `records`.
     pub async fn work_off(
         &self,
         options: WorkerOptions,
@@ -297,7 +297,7 @@ pub fn unlimited(records_per_call: u32) -> ReadLimits {
     }
 }
 
-/// Enhanced fan-out with a consumer of its own.
+/// Enhanced fan-out with its own consumer.
 ///
 /// # Panics
 ///

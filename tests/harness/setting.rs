@@ -105,7 +105,7 @@ impl Setting {
         )
     }
 
-    /// The same with settings of its own for reads and batches.
+    /// The same with its own settings for reads and batches.
     ///
     /// # Panics
     ///
@@ -118,7 +118,7 @@ impl Setting {
         )
     }
 
-    /// The same with settings of its own for leases too.
+    /// The same with its own settings for leases too.
     ///
     /// # Panics
     ///

@@ -144,7 +144,7 @@ pub enum What {
         host: String,
         /// The shard.
         shard: String,
-        /// Why it does not get on; `None` if nothing is shown any more. A new tenure shows nothing
+        /// Why it makes no progress; `None` if nothing is shown any more. A new tenure shows nothing
         /// until it says so.
         why: Option<String>,
     },
@@ -324,7 +324,7 @@ pub enum WriteKind {
     End,
     /// Giving the lease back in good order.
     Release,
-    /// Giving the lease up because the shard does not get on at this host, or its row could not be
+    /// Giving the lease up because the shard makes no progress on this host, or its row could not be
     /// written: what is settled may not be checkpointed. The row says why.
     GiveUp,
     /// Asking the owner for the lease; does not raise the counter, changes nothing but the

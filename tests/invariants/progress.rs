@@ -1,4 +1,4 @@
-//! L6: a shard that is held gets on, or is shown as blocked.
+//! L6: a shard that is held makes progress, or is shown as blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
 use crate::world::{Tenure, TenureKey, World, is_unfinished};
 
-/// Every lease that is held, and since when it does not get on.
+/// Every lease that is held, and since when it makes no progress.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     watched: BTreeMap<TenureKey, Watched>,
@@ -130,7 +130,7 @@ impl Progress {
         one.into_iter().collect()
     }
 
-    /// What `key` waits for is counted anew from a change on.
+    /// From a change on, the wait of `key` is counted from zero.
     fn note_shown(&mut self, key: &TenureKey, is_shown: bool) {
         if is_shown {
             self.shown.insert(key.clone());

@@ -1,4 +1,4 @@
-//! S9: a lease is given up, so that what is settled may repeat, only if its shard did not get on.
+//! S9: a lease is given up, so that what is settled may repeat, only if its shard made no progress.
 
 use crate::history::{Event, Micros, What, WriteKind};
 use crate::holding::Holding;
@@ -42,7 +42,7 @@ pub(crate) fn judge(
     let waited = |since: Micros| write.sent_at.saturating_sub(since);
     // Writes that come through while the host already gives up do not stop it.
     let unwritten_since = facts.raised_by(write.sent_at.saturating_sub(OVERTAKES_WITHIN));
-    // Whoever holds a lease gets on by writing its row, and by settling records.
+    // A holder makes progress by writing the lease's row, and by settling records.
     let settled_at = world
         .stream
         .shard(&write.key)

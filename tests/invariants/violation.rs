@@ -71,7 +71,7 @@ pub enum Invariant {
     L4,
     /// A host that is told to stop gives its leases back, and others take them at once.
     L5,
-    /// Held means progress, or is shown: a shard that is held, does not get on, and is not shown as
+    /// Held means progress, or is shown: a shard that is held, makes no progress, and is not shown as
     /// blocked.
     L6,
     /// No storm of calls after an outage.

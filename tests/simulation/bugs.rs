@@ -75,7 +75,7 @@ port_bugs! {
     ReleaseDropsClaim,
     /// A plugin's state is written after its checkpoint, and not with it.
     StateWrittenApart,
-    /// A write without an answer is told to be applied.
+    /// A write without an answer is reported as applied.
     UnknownToldAsApplied,
     /// A listing leaves out its last row, as if the last page of a scan were forgotten.
     ListsWithoutLastRow,
@@ -85,7 +85,7 @@ port_bugs! {
     ForgetsParents,
     /// A consistent read shows the row as it was when it was read before.
     ReadsRowFromCache,
-    /// A write that lost its race is told to be applied.
+    /// A write that lost its race is reported as applied.
     ConflictToldAsApplied,
     /// A fresh row replaces the one that is there.
     CreateReplaces,
@@ -95,9 +95,9 @@ port_bugs! {
     EndForgetsChildren,
     /// A lease that is given up keeps its owner.
     ReleaseOnlyRenews,
-    /// A release is told to be applied and never sent.
+    /// A release is reported as applied and never sent.
     ReleaseIsNotSent,
-    /// A checkpoint is told to be applied and never sent.
+    /// A checkpoint is reported as applied and never sent.
     CheckpointIsNotSent,
     /// Every other checkpoint is written one record too far.
     CheckpointOneTooFar,
@@ -107,16 +107,16 @@ port_bugs! {
     CheckpointWithoutState,
     /// A state is read as if none were there.
     StateIsNotFound,
-    /// A heartbeat is told to be applied and never sent.
+    /// A heartbeat is reported as applied and never sent.
     HeartbeatIsNotSent,
-    /// A heartbeat that was refused is told to be applied.
+    /// A heartbeat that was refused is reported as applied.
     HeartbeatAlwaysHolds,
     /// A look at the fleet shows nobody but the one who looks.
     SeesOnlyItself,
-    /// The moment when the application began is told to be written and never sent, so that each run
+    /// The moment when the application began is reported as written and never sent, so that each run
     /// has its own.
     StartIsNotWritten,
-    /// A sign-off is told to be applied and never sent.
+    /// A sign-off is reported as applied and never sent.
     SignOffIsNotSent,
     /// One worker's row is never found by itself.
     WorkerIsNotFound,
@@ -158,7 +158,7 @@ port_bugs! {
     ListsShardsFromCache,
     /// A flush returns before anything is stored.
     FlushStoresNothing,
-    /// Output is dropped now and then, and told to be stored.
+    /// Output is dropped now and then, and reported as stored.
     DropsOutput,
     /// Of several dead letters the last is not stored.
     LastLetterIsLost,

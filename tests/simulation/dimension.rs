@@ -1,4 +1,4 @@
-//! What a run may have beyond what the first seeds drew: each dimension from dice of its own, so
+//! What a run may have beyond what the first seeds drew: each dimension from its own dice, so
 //! that seeds keep their meaning when another one comes. Only over the ports.
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub enum Dimension {
     Past,
     /// Retention takes records and shards away while hosts run.
     Retention,
-    /// Hosts begin at the latest record or at a time, and are configured anew between runs.
+    /// Hosts begin at the latest record or at a time, and are configured again between runs.
     Starts,
     /// All machines are suspended, and wake up: clocks go on, timers do not.
     Suspensions,
@@ -122,7 +122,7 @@ impl Dimension {
         Self::Twins,
     ];
 
-    /// Those that are drawn unless somebody says otherwise; the others find what is not mended yet.
+    /// Those that are drawn unless others are asked for; the others find what is not fixed yet.
     pub const USUAL: &[Self] = &[
         Self::Outputs,
         Self::Refusals,

@@ -137,14 +137,14 @@ impl Driver {
         }
     }
 
-    /// Adds a host on a machine of its own.
+    /// Adds a host on its own machine.
     pub(crate) fn add_host(&mut self) {
         let machine = self.new_machine(None);
         let name = self.fresh_name();
         self.start_on(machine, name);
     }
 
-    /// Another process begins under the name of one that runs, on a machine of its own.
+    /// Another process begins under the name of one that runs, on its own machine.
     pub(crate) fn add_twin(&mut self, name: String) {
         self.twins_made += 1;
         let path = format!("{name} (twin {})", self.twins_made);

@@ -305,7 +305,7 @@ impl Dynamodb {
         to_json(&json!({"Items": items, "Count": items.len(), "ScannedCount": items.len()})).ok()
     }
 
-    /// The rows as they were some time ago, each at a time of its own, as eventually consistent
+    /// The rows as they were some time ago, each at its own time, as eventually consistent
     /// reads may show them.
     fn stale_scan(&self, world: &World, body: &[u8]) -> Option<Bytes> {
         let request: serde_json::Value = serde_json::from_slice(body).ok()?;

@@ -51,7 +51,7 @@ const PAGE_SHARDS: usize = 1_000;
 /// Shards of a page so small that most listings have several.
 const SMALL_PAGE_SHARDS: u16 = 2;
 
-/// A machine with clocks of its own; processes come and go on it.
+/// A machine with its own clocks; processes come and go on it.
 pub struct Machine {
     run: Arc<Run>,
     /// By which name the network knows it, if not by that of its process.

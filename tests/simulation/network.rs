@@ -27,7 +27,7 @@ pub struct Request {
 /// Requests that meet faults of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
-    /// A worker's row, written anew.
+    /// A worker's row, written again.
     Heartbeat,
     /// Records, by an iterator.
     Fetch,

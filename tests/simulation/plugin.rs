@@ -89,7 +89,7 @@ impl SimulatedPlugin {
     }
 }
 
-/// What tells version `version` apart.
+/// What distinguishes version `version`.
 pub fn digest_of(version: u64) -> PluginDigest {
     PluginDigest::from_hex(&format!("{version:016x}").repeat(4)).expect("64 hex digits")
 }

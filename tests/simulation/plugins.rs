@@ -1,4 +1,4 @@
-//! The plugins of a run's hosts: each an application of its own, most on the same stream, behind
+//! The plugins of a run's hosts: each its own application, most on the same stream, behind
 //! one budget and the shared reads of each host.
 
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl PluginPlan {
 }
 
 impl Conduct {
-    /// Whether it does anything wrong of its own accord.
+    /// Whether it does anything wrong by itself.
     pub fn is_troubled(self) -> bool {
         matches!(self, Self::Fails(_) | Self::Slow { .. } | Self::Stuck)
     }

@@ -8,7 +8,7 @@ use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
 /// Where dead letters go.
 pub const DEAD_LETTER_SINK: &str = "dead";
 
-/// How a record fails, whoever gets it.
+/// How a record fails, whichever host gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Poison {
     /// The plugin traps on it.

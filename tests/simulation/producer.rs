@@ -19,7 +19,7 @@ const LARGE_MAX: usize = 50_000;
 /// What the records of a run are like.
 #[derive(Debug, Clone, Default)]
 pub struct Producer {
-    /// Records that fail, whoever gets them.
+    /// Records that fail, whichever host gets them.
     pub poisons: Poisons,
     /// Chance that a Kinesis record is an aggregate.
     pub aggregated: f64,
@@ -68,7 +68,7 @@ impl Producer {
         }
     }
 
-    /// Draws what was added after failure policies, from dice of its own.
+    /// Draws what was added after failure policies, from its own dice.
     pub fn draw_aggregates(&mut self, dice: &mut fastrand::Rng) {
         if dice.u32(0..5) < 2 {
             self.aggregated = 0.05 * 14_f64.powf(dice.f64());

@@ -17,7 +17,7 @@ const STACK_BYTES: usize = 16 << 20;
 /// Runs `seed` as `scope` has it, with `bug` in its hosts if given, and writes down what happens to
 /// `file` if given.
 ///
-/// A thread of its own, so that hash maps, dice and caches that live in threads begin afresh. For
+/// A separate thread, so that hash maps, dice and caches that live in threads begin afresh. For
 /// the same run down to the last byte the *process* must be fresh too, because tokio seeds each
 /// runtime's dice from a counter of the process: see [`crate::lanes`].
 pub fn run(seed: u64, scope: Scope, bug: Option<Bug>, file: Option<TraceFile>) -> SeedReport {

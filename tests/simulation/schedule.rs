@@ -24,7 +24,7 @@ pub enum Over {
     Wire,
 }
 
-/// One seed of this many goes over the wire, if nobody says otherwise.
+/// One seed of this many goes over the wire, unless something else is asked for.
 pub const WIRE_EVERY: u64 = 16;
 
 /// What a run is asked to be, beside its seed.
@@ -39,7 +39,7 @@ pub struct Scope {
 }
 
 impl Over {
-    /// As `seed` has it, if nobody says otherwise.
+    /// As `seed` has it, unless something else is asked for.
     pub fn of(seed: u64) -> Self {
         if seed.is_multiple_of(WIRE_EVERY) {
             Self::Wire

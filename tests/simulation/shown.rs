@@ -12,7 +12,7 @@ use crate::world::World;
 /// How often somebody looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Why a holding does not get on, as was shown last.
+/// Why a holding makes no progress, as was shown last.
 type Seen = (u64, Option<String>);
 
 /// Writes what `host` shows into the history, for as long as it is polled.
@@ -39,7 +39,7 @@ pub async fn watch(world: Arc<World>, host: String, status: StatusBoard) {
     }
 }
 
-/// Why a shard does not get on, if its host says so.
+/// Why a shard makes no progress, if its host says so.
 fn why(shown: &ShardStatus) -> Option<String> {
     let blocked = shown.blocked.as_ref().map(|blocked| blocked.reason.clone());
     blocked

@@ -334,7 +334,7 @@ impl Stream {
         move |id| newborn.contains(id)
     }
 
-    /// Five reads a second of a shard, whoever reads.
+    /// Five reads a second of a shard, by all readers together.
     pub fn is_too_fast(&self, shard: &str) -> bool {
         if self.run.weather().chance(Fault::Unlimited) > 0.0 {
             return false;

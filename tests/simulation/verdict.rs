@@ -25,7 +25,7 @@ use crate::world::World;
 /// Waits that began under faults go on into the healed phase: the longest back-off (30 s), and a
 /// call that hangs in it.
 pub const SLOW_START: Duration = Duration::from_secs(40);
-/// The longest that a shard does not get on and shows nothing: a call that is stuck (30 s), one
+/// The longest that a shard makes no progress and shows nothing: a call that is stuck (30 s), one
 /// after the other, and a subscription that is silent before it is seen to be (20 s).
 const SHOWN_WITHIN: Duration = Duration::from_secs(90);
 /// The longest that a record waits for those of other keys: while it is not read yet, for those

@@ -155,7 +155,7 @@ pub struct Weather {
 }
 
 impl Weather {
-    /// A subset of the classes, each with a chance of its own: rare in some seeds, common in
+    /// A subset of the classes, each with its own chance: rare in some seeds, common in
     /// others.
     pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> Self {
         let enabled = dice.f64() * 0.7;

@@ -47,7 +47,7 @@ struct Record {
     names: BTreeMap<Place, usize>,
 }
 
-/// What one plugin lives in: an application of its own on a stream that others may read too.
+/// What one plugin lives in: its own application on a stream that others may read too.
 pub struct World {
     run: Arc<Run>,
     /// Its plugin.
@@ -272,7 +272,7 @@ impl World {
         *lock(&self.conduct)
     }
 
-    /// From here on its plugin does nothing wrong of its own accord.
+    /// From here on its plugin does nothing wrong by itself.
     pub fn recover(&self) {
         let mut conduct = lock(&self.conduct);
         if conduct.is_troubled() {

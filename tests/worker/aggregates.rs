@@ -290,7 +290,7 @@ async fn an_aggregate_without_user_records_stalls_nothing() {
     let host = fleet.start("a", NativePlugin::echo(1));
     until_checkpoint(&fleet, &shard, at(&sequence, 0)).await;
     until("idle", || host.status.snapshot().is_idle()).await;
-    // A host that resumes before it gets on too, and what comes later covers it.
+    // A host that resumes before it makes progress too, and what comes later covers it.
     host.stop().await;
     let _host = fleet.start("b", NativePlugin::echo(1));
     let (_, last) = fleet.stream.put_at(0, "key", "1");

@@ -1,5 +1,5 @@
-//! What is held gets on, or is given up: heartbeats that fail, rows that vanish, leases that nobody
-//! would read.
+//! Held leases make progress, or are given up: heartbeats that fail, rows that vanish, leases that no
+//! host would read.
 
 use std::time::Duration;
 

@@ -293,7 +293,7 @@ async fn a_reader_at_the_tip_takes_no_expired_record_for_a_gap() {
         let host = fleet.start("a", NativePlugin::echo(1));
         until("all out", || fleet.is_all_checkpointed()).await;
         tokio::time::sleep(Duration::from_hours(2)).await;
-        // The last record expires, though all was read; then reading begins anew there.
+        // The last record expires, though all was read; then reading begins again there.
         fleet.stream.trim(&shard(&fleet), 10);
         fleet.stream.faults.queue(ReadOp::Fetch, Fault::NotFound);
         fleet.stream.expire_iterators();

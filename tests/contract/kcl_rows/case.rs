@@ -107,7 +107,7 @@ impl Case {
         }
     }
 
-    /// Runs it in a table of its own.
+    /// Runs it in its own table.
     pub(super) async fn check(self, embedded: &Embedded, table_name: &str) {
         let name = self.name;
         let kcl = KclPeer::new(embedded.clients.dynamodb.clone(), table_name);
@@ -301,7 +301,7 @@ impl Run<'_> {
     }
 }
 
-/// Runs each case in a table of its own, all in one stack.
+/// Runs each case in its own table, all in one stack.
 pub(super) async fn check_all(cases: Vec<Case>) {
     let embedded = Embedded::start(LocalOptions::in_memory()).await;
     for (index, case) in cases.into_iter().enumerate() {

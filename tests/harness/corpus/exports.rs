@@ -1,5 +1,5 @@
 //! Every export, answering with the extremes of each value it may answer with; and slowly. Each
-//! file is an attack of its own.
+//! file is a separate attack.
 
 use super::contract::{self, place};
 use super::{Call, Entry, Expected, fails};

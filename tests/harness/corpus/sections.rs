@@ -1,5 +1,5 @@
 //! What lies in a file beside its code, and what there may be many of: sections that nobody needs,
-//! and counts at their limits in each of many instances. Each file is an attack of its own.
+//! and counts at their limits in each of many instances. Each file is a separate attack.
 
 use super::contract::{self, place};
 use super::{Entry, Expected};

@@ -1,4 +1,4 @@
-//! S15 and L6: pace beside others, and what does not get on is shown.
+//! S15 and L6: pace beside others, and what makes no progress is shown.
 
 use super::story::{LEASE, SECOND, Story, place};
 use crate::Invariant::{L6, L8, S15};

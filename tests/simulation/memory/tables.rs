@@ -209,7 +209,7 @@ impl MemoryTables {
         read(&lock(&self.coordinator).rows)
     }
 
-    /// A query that need not be consistent: each row as it was at a time of its own.
+    /// A query that need not be consistent: each row as it was at its own time.
     pub(super) fn query(&self, world: &World) -> FleetRows {
         let chance = world.weather().chance(Fault::StaleQuery);
         let table = lock(&self.coordinator);

@@ -111,7 +111,7 @@ fn what_failed_once_stays_mended() {
 }
 
 /// Bugs that are found soon over the ports, the invariant that finds them, and seeds enough to show
-/// it after a mend that changes every run. All of them: `simulate --bugs`.
+/// it after a fix that changes every run. All of them: `simulate --bugs`.
 const FOUND_SOON: [(&str, &str, &str); 70] = [
     ("TakesLiveLeases", "S10", "0..12"),
     ("ChildBeforeParent", "S6", "0..12"),

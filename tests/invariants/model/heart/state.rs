@@ -9,7 +9,7 @@ pub(crate) const HOLD_TICKS: u8 = 3;
 /// Ticks of silence after which the leader removes a worker's row. The product waits six lease
 /// durations: what matters is that the leases have expired, if nothing else holds them.
 pub(crate) const REAP_TICKS: u8 = LEASE_TICKS + 1;
-/// The row's counter and the worker's beat in every state; others are told apart by how far they
+/// The row's counter and the worker's beat in every state; others are distinguished by how far they
 /// are below.
 const NEWEST: u8 = 8;
 /// Whatever is so far below is as old as can be: no condition on it is ever met again.
