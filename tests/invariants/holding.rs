@@ -23,6 +23,9 @@ pub(crate) struct Holding {
     /// Of each host, since when what is written is held by its heartbeats, by its own clock: since
     /// it registered last, or since its heart was back.
     generations: BTreeMap<String, Micros>,
+    /// Hosts that have sent a registration, and no heartbeat or registration of theirs was answered
+    /// since.
+    registering: BTreeSet<String>,
     /// When each paused host woke. What it sent at that moment, it may have counted from long
     /// before.
     woke_at: BTreeMap<String, Micros>,
@@ -238,14 +241,15 @@ impl Holding {
         if beat.result == CallResult::Conflict {
             self.hearts_back_at.insert(beat.host.clone(), beat.local_at);
         }
-        // Whatever the answer: it may have been applied.
-        if beat.is_registration {
+        // Whatever the answer: it may have been applied. The row is gone since the first of several.
+        if beat.is_registration && self.registering.insert(beat.host.clone()) {
             let registered_at = beat.local_sent_at;
             self.generations.insert(beat.host.clone(), registered_at);
         }
         if beat.result != CallResult::Ok {
             return;
         }
+        self.registering.remove(&beat.host);
         let beats = self.beats.entry(beat.host.clone()).or_default();
         if beats
             .last()
@@ -376,6 +380,7 @@ impl Holding {
                 self.beats.remove(host);
                 self.hearts_back_at.remove(host);
                 self.generations.remove(host);
+                self.registering.remove(host);
             }
             HostChange::Resumed => {
                 let mine = self

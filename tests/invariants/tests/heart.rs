@@ -74,6 +74,13 @@ fn a_heartbeat_after_the_hosts_row_was_gone_holds_only_what_was_written_since() 
     paused(gone().register("a", CallResult::Unknown))
         .take("b", "p")
         .passes();
+    // It was gone since the first registration.
+    let second = gone()
+        .register("a", CallResult::Unknown)
+        .wait(MS)
+        .renew("a", "p")
+        .register("a", CallResult::Ok);
+    paused(second).deliver("a", "p", &[1]).passes();
     // The row was there: another try of a heartbeat was late.
     paused(gone()).take("b", "p").breaks(&[S10]);
     paused(gone()).deliver("a", "p", &[1]).passes();

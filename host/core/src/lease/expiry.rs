@@ -148,7 +148,9 @@ impl WorkerSighting {
     /// had been silent for too long while this host, which saw the row until `watched_until`, was
     /// watching.
     fn had_ended(&self, watched_until: Moment) -> bool {
-        self.row.is_draining || watched_until.since(self.moved_at) > self.row.lease_duration
+        // A host that was suspended in the middle of a look did not see the heartbeats meanwhile.
+        let watched_since = self.moved_at.max(self.watched_since);
+        self.row.is_draining || watched_until.since(watched_since) > self.row.lease_duration
     }
 
     fn has_beaten(&self) -> bool {

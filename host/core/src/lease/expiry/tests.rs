@@ -242,6 +242,11 @@ fn a_row_that_vanished_since_the_first_look_is_no_proof_of_death_unless_its_work
         !vanished(&first, &[100, 105, 110, 111]),
         "silent for more than its lease duration"
     );
+    assert!(
+        vanished(&first, &[100, 105, 116]),
+        "this host was suspended in the middle of its last look"
+    );
+    assert!(!vanished(&first, &[100, 105, 116, 126, 127]));
     let leaving = WorkerRow {
         is_draining: true,
         ..first
