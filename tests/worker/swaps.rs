@@ -159,3 +159,14 @@ async fn a_shard_taken_while_a_broken_version_is_on_offer_is_served_by_the_one_t
     fleet.put(40..60);
     until("the next version is taken up", || fleet.has_exactly(0..60)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_only_version_does_not_start_leaves_its_shards_to_one_that_has_another() {
+    let mut fleet = TestFleet::new(2);
+    fleet.options.leases.plugin_deadline = fleet.options.leases.duration;
+    let _a = fleet.start("a", NativePlugin::echo(1).failing_init());
+    let _b = fleet.start("b", NativePlugin::echo(2));
+    fleet.put(0..100);
+    until("b has done all", || fleet.is_all_checkpointed()).await;
+    assert!(fleet.has_exactly(0..100));
+}

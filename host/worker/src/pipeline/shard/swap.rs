@@ -36,9 +36,10 @@ impl ShardPipeline {
     ///
     /// A version that does not start takes no shard away from one that does: if another started on
     /// this host before, that one is used, as on the shards that were running when the new one
-    /// came.
+    /// came. If none started here, another host may have one that does: after two plugin deadlines
+    /// the lease is given up.
     pub(super) async fn make_instance(&mut self) -> Result<(), Stopped> {
-        let mut failures = 0;
+        let (mut failures, since) = (0, self.context.now());
         loop {
             self.context.enter(Stage::Starting);
             let error = match self.saving.state_to_load().await {
@@ -56,6 +57,10 @@ impl ShardPipeline {
             };
             failures += 1;
             let reason = format!("cannot create an instance: {error}");
+            let limit = self.context.options().leases.plugin_deadline * 2;
+            if self.context.now().since(since) >= limit {
+                return Err(Stopped::Stuck(reason));
+            }
             self.failed(failures, error.code(), reason);
             self.wait_to_retry(failures).await?;
             self.take_up_version().await?;
