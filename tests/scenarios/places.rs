@@ -255,6 +255,40 @@ async fn a_region_that_cannot_be_is_refused_before_a_request_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_sdk_would_panic_at_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let nothing_listens = "nothing listens there";
+    for (name, value, told) in [
+        (
+            "AWS_ACCESS_KEY_ID",
+            "AKID\n",
+            "the access key id has a line break",
+        ),
+        (
+            "AWS_SESSION_TOKEN",
+            "a\nb",
+            "the session token has a line break",
+        ),
+        ("AWS_MAX_ATTEMPTS", "0", nothing_listens),
+        ("AWS_RETRY_MODE", "x", nothing_listens),
+    ] {
+        let leases = std::process::Command::new(binary())
+            .args(["leases", "orders", "--region", "eu-west-1"])
+            .args(["--endpoint", "http://127.0.0.1:9"])
+            .current_dir(folder.path())
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .env(name, value)
+            .output()
+            .unwrap();
+        let error = text(&leases.stderr);
+        assert_eq!(leases.status.code(), Some(1), "{name}: {error}");
+        assert!(error.contains(told), "{name}: {error}");
+        assert!(!error.contains("panicked"), "{name}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_duration_of_a_flag_has_the_bounds_of_the_files_and_its_own_floor() {
     let folder = tempfile::tempdir().unwrap();
     for (command, flag, floor) in [

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_core::lease::TableDeadlines;
@@ -51,6 +52,37 @@ pub struct AwsOptions {
     pub credentials: Option<StaticCredentials>,
     /// The format that Kinesis is spoken to in.
     pub wire: WireSetting,
+}
+
+/// Refuses credentials that cannot be sent, at which the SDK panics.
+#[derive(Debug)]
+struct Checked(SharedCredentialsProvider);
+
+impl ProvideCredentials for Checked {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            let credentials = self.0.provide_credentials().await?;
+            if !can_be_sent(credentials.access_key_id()) {
+                return Err(cannot_be_sent("access key id"));
+            }
+            if !credentials.session_token().is_none_or(can_be_sent) {
+                return Err(cannot_be_sent("session token"));
+            }
+            Ok(credentials)
+        })
+    }
+}
+
+fn can_be_sent(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn cannot_be_sent(what: &str) -> CredentialsError {
+    let problem = format!("the {what} has a line break or another character that none has");
+    CredentialsError::invalid_configuration(problem)
 }
 
 /// Credentials that never change.
@@ -144,8 +176,11 @@ pub enum ConnectError {
 /// Reads the AWS chain (environment, profile, role) and makes the clients. No request is sent to
 /// either service.
 pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
-    let mut loader =
-        aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http_client());
+    // Each client has retries of its own. Without this, the chain panics at what it cannot read in
+    // AWS_MAX_ATTEMPTS or AWS_RETRY_MODE.
+    let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+        .http_client(http_client())
+        .retry_config(RetryConfig::standard());
     if let Some(region) = &options.region {
         loader = loader.region(Region::new(region.clone()));
     }
@@ -160,7 +195,17 @@ pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
             None,
         ));
     }
-    clients_from(&loader.load().await, options)
+    clients_from(&with_checked_credentials(loader.load().await), options)
+}
+
+fn with_checked_credentials(shared: SdkConfig) -> SdkConfig {
+    match shared.credentials_provider() {
+        Some(provider) => shared
+            .into_builder()
+            .credentials_provider(SharedCredentialsProvider::new(Checked(provider)))
+            .build(),
+        None => shared,
+    }
 }
 
 /// Makes the clients over a chain that is read already: its transport, time and credentials, our
@@ -233,6 +278,29 @@ mod tests {
             }
         );
         assert!(shown.contains("AKID") && !shown.contains("hush"), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn credentials_that_cannot_be_sent_are_an_error_that_does_not_show_them() {
+        for (id, token, told) in [
+            ("AKID\n", None, "the access key id has a line break"),
+            ("AK ID", None, "the access key id has"),
+            ("AKID", Some("tok\ren"), "the session token has"),
+            ("\u{e9}", None, "the access key id has"),
+        ] {
+            let token = token.map(str::to_owned);
+            let wrong = Credentials::from_keys(id, "secret", token);
+            let checked = Checked(SharedCredentialsProvider::new(wrong));
+            let error = checked.provide_credentials().await.unwrap_err();
+            let shown = sdk_error::missing_credentials(&error);
+            assert!(
+                shown.contains(told) && !shown.contains("tok\ren"),
+                "{shown}"
+            );
+        }
+        let good = Credentials::from_keys("AKID", "secret", Some("t+/=".to_owned()));
+        let checked = Checked(SharedCredentialsProvider::new(good.clone()));
+        assert_eq!(checked.provide_credentials().await.unwrap(), good);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! An NDJSON file, rotated by size.
 
-use std::fs::{File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::io::{self, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,6 +47,12 @@ pub enum FileSinkError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// It is a pipe, a device or the like: nothing of it could be cut off or rotated.
+    #[error("{path} is not a regular file; the sink stdout writes to pipes and devices")]
+    NotRegular {
+        /// The file.
+        path: PathBuf,
     },
     /// Another process writes to it.
     #[error("another process writes to {path}; give each host its own file")]
@@ -138,6 +144,7 @@ impl Sink for FileSink {
                 emitted: &emitted,
             };
             let bytes = batch.bytes();
+            file.follow(&options.path, options.mode)?;
             if file.bytes > 0 && file.bytes + bytes > options.rotate_bytes {
                 file.rotate(&options.path, options.mode)?;
             }
@@ -187,6 +194,11 @@ impl OpenFile {
             source,
         };
         let mut file = open_for_append(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(FileSinkError::NotRegular {
+                path: path.to_owned(),
+            });
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -205,6 +217,22 @@ impl OpenFile {
             bytes,
             is_dirty: false,
         })
+    }
+
+    /// Opens the file at `path` if it is another one by now: somebody rotated or removed it, or
+    /// mounted something over its folder, and nobody would read what is written to the old one.
+    fn follow(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()> {
+        let own = self.file.metadata()?;
+        if is_at(path, &own)? {
+            // Somebody may have copied and truncated it.
+            self.bytes = own.len();
+            return Ok(());
+        }
+        self.sync()?;
+        *self = Self::open(path, mode).map_err(io::Error::other)?;
+        let path = path.display();
+        tracing::info!(%path, "the file of a sink was moved or removed, writing to a new one");
+        Ok(())
     }
 
     /// All of the batch, which is so many bytes, or nothing: what a full disk let through is cut
@@ -236,6 +264,15 @@ impl OpenFile {
         std::fs::rename(path, next_rotated(path))?;
         *self = Self::open(path, mode).map_err(io::Error::other)?;
         Ok(())
+    }
+}
+
+/// Whether the file with this metadata is the one that the path leads to.
+fn is_at(path: &Path, file: &Metadata) -> io::Result<bool> {
+    match path.metadata() {
+        Ok(there) => Ok((there.dev(), there.ino()) == (file.dev(), file.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -395,6 +432,74 @@ mod tests {
             ),
             ("first1\n".into(), "second\n".into(), "third3\n".into())
         );
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_moved_or_removed_is_made_again_and_a_truncated_one_is_continued() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out").join("out.ndjson");
+        let sink = FileSink::open(options(&path, 20)).unwrap();
+        let read = || std::fs::read_to_string(&path).unwrap();
+        let write = async |text| {
+            sink.write(origin(), line(text)).await.unwrap();
+            sink.flush().await.unwrap();
+        };
+        write("first").await;
+        let moved = path.with_extension("old");
+        std::fs::rename(&path, &moved).unwrap();
+        write("moved").await;
+        assert_eq!(read(), "moved\n");
+        assert_eq!(std::fs::read_to_string(&moved).unwrap(), "first\n");
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::write(&path, "").unwrap();
+        write("created").await;
+        assert_eq!(read(), "created\n");
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        write("removed").await;
+        assert_eq!(read(), "removed\n");
+        // Longer than what may be in a file together with what was there before.
+        std::fs::write(&path, "").unwrap();
+        write("truncated 123").await;
+        assert_eq!(read(), "truncated 123\n");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_put_before_a_batch_that_failed_after_the_file_was_truncated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.ndjson");
+        let sink = FileSink::open(options(&path, 1 << 20)).unwrap();
+        sink.write(origin(), line("first")).await.unwrap();
+        File::create(&path).unwrap();
+        let mut file = sink.file.lock().await;
+        file.follow(&path, None).unwrap();
+        assert_eq!(file.bytes, 0, "a failed batch is cut off there");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_never_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        for path in [&pipe, Path::new("/dev/null"), Path::new("/dev/full")] {
+            let refused = FileSink::open(options(path, 10)).err().unwrap().to_string();
+            assert!(refused.contains("is not a regular file"), "{refused}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pipe_in_place_of_the_file_holds_records_back_until_it_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.ndjson");
+        let sink = FileSink::open(options(&path, 10)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let error = sink.write(origin(), line("a")).await.unwrap_err();
+        assert!(error.message.contains("is not a regular file"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        sink.write(origin(), line("a")).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\n");
     }
 
     /// Takes some bytes, and then no more.

@@ -29,6 +29,7 @@
 //! | `wall` | the system denies the process what it does not need |
 
 mod bindings;
+mod blocking;
 mod compiler;
 mod engine;
 pub mod folder;

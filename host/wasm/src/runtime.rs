@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use wasmtime::component::Linker;
 
 use crate::bindings::PluginPre;
+use crate::blocking::blocking;
 use crate::engine::code_cache::CodeCache;
 use crate::imports::add_to_linker;
 use crate::instance::host::InstanceHost;
@@ -174,12 +175,10 @@ fn open_code_cache(options: &RuntimeOptions) -> Result<Option<CodeCache>, Engine
 }
 
 /// Off the async threads, which renew leases.
-pub(crate) async fn on_blocking_thread<T: Send + 'static>(
+async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, LoadError> {
-    tokio::task::spawn_blocking(work)
+    blocking(work)
         .await
-        .map_err(|error| LoadError::Host {
-            message: error.to_string(),
-        })
+        .map_err(|message| LoadError::Host { message })
 }

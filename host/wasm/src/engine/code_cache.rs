@@ -61,6 +61,12 @@ impl CodeCache {
         self.cache.directory()
     }
 
+    /// Creates the directory again if it was removed, as cleaners of temporary folders do with files
+    /// that are not used for days.
+    pub(crate) fn restore(&self) -> Result<(), EngineError> {
+        private_folder(self.directory()).map(drop)
+    }
+
     /// The code in the cache is loaded. A temporary directory is emptied at once, so that a host that
     /// is killed leaves an empty folder behind, and not its plugins.
     pub(crate) fn loaded(&self) {
@@ -228,6 +234,18 @@ mod tests {
         assert!(!code.exists(), "code that is in use is not kept");
         drop(cache);
         assert!(!directory.exists());
+    }
+
+    #[test]
+    fn a_directory_that_somebody_removed_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("kept").join("cache");
+        let lasting = CodeCache::open(&directory).unwrap();
+        for cache in [lasting, CodeCache::temporary().unwrap()] {
+            std::fs::remove_dir_all(cache.directory()).unwrap();
+            cache.restore().unwrap();
+            assert_eq!(cache.directory().metadata().unwrap().mode() & 0o777, 0o700);
+        }
     }
 
     #[test]

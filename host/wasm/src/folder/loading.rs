@@ -15,6 +15,7 @@ use super::line::Line;
 use super::reading::{Reading, read, read_signature};
 use super::scan::{Stamp, Stamps};
 use super::tracker::Ended;
+use crate::blocking::blocking;
 use crate::{Integrity, Plugin, Runtime, digest_of};
 
 /// Which tasks may hold the bytes of a file: one that compiles, and one that looks at a file meanwhile.
@@ -112,9 +113,9 @@ impl Loading {
         let component = self.stamps.component;
         let is_signed = self.stamps.signature.is_some() && self.integrity.reads_signatures();
         let read = move || Found::read(&folder, &file, component, is_signed);
-        let found = tokio::task::spawn_blocking(read)
+        let found = blocking(read)
             .await
-            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            .unwrap_or_else(|message| Err(std::io::Error::other(message)));
         match found {
             Ok(Some(found)) => Ok(found),
             Ok(None) => Err(Ended::Moved),

@@ -15,6 +15,7 @@ use super::manifests::Manifests;
 use super::scan::{Listing, scan};
 use super::tracker::{Action, News, Tracker};
 use super::watched::Watched;
+use crate::blocking::blocking;
 use crate::{Integrity, Runtime};
 
 /// How the folder is watched.
@@ -185,9 +186,9 @@ impl PluginFolder {
     /// for a moment stops no plugin.
     async fn scan(&mut self) -> Option<Listing> {
         let (path, size_max) = (self.options.path.clone(), self.options.file_bytes_max);
-        let listing = tokio::task::spawn_blocking(move || scan(&path, size_max))
+        let listing = blocking(move || scan(&path, size_max))
             .await
-            .unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            .unwrap_or_else(|message| Err(std::io::Error::other(message)));
         match listing {
             Ok(listing) => {
                 self.trouble = None;

@@ -50,11 +50,7 @@ impl Folder {
     pub(super) fn open(cache: &Path) -> std::io::Result<Self> {
         let path = beside_cache(cache, ENDING);
         let refuse = |why: String| std::io::Error::other(format!("{}: {why}", path.display()));
-        DirBuilder::new()
-            .recursive(true)
-            .mode(MODE)
-            .create(&path)
-            .map_err(|error| refuse(error.to_string()))?;
+        make(&path).map_err(|error| refuse(error.to_string()))?;
         let metadata = path
             .symlink_metadata()
             .map_err(|error| refuse(error.to_string()))?;
@@ -153,6 +149,7 @@ impl Folder {
     }
 
     fn files_of(&self, digest: &PluginDigest) -> std::io::Result<Vec<PathBuf>> {
+        make(&self.path)?;
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -169,6 +166,7 @@ impl Folder {
 
     /// A file for the owner only that gets its name when it is whole.
     fn fresh(&self) -> std::io::Result<tempfile::NamedTempFile> {
+        make(&self.path)?;
         tempfile::Builder::new()
             .prefix(FRESH)
             .tempfile_in(&self.path)
@@ -200,6 +198,11 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// Makes the folder, also again: somebody may remove it while the host runs.
+fn make(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(MODE).create(path)
 }
 
 /// Adds how far a version came: the last such line holds.

@@ -242,7 +242,9 @@ fn a_folder_that_cannot_be_written_to_keeps_no_plugin_from_running_and_is_told()
     let cache = folder.path().join("cache");
     let mut host = Process::starts(&cache);
     assert_eq!(host.marks.why_not(), None);
-    std::fs::remove_dir_all(cache.with_extension("marks")).unwrap();
+    let marks = cache.with_extension("marks");
+    std::fs::remove_dir_all(&marks).unwrap();
+    std::fs::write(&marks, "").unwrap();
     assert_eq!(host.tries(1), Ok(()));
     assert!(host.marks.why_not().is_some());
 }
@@ -259,4 +261,19 @@ fn files_that_are_too_many_go_and_what_is_left_counts() {
     let host = Process::starts(&cache);
     assert_eq!(files(&cache), 4_096);
     assert!(host.marks.newcomer(&name(1), &digest(9_999)).is_ok());
+}
+
+#[test]
+fn a_folder_that_somebody_removed_is_made_again_and_remembers() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let mut process = Process::starts(&cache);
+    std::fs::remove_dir_all(cache.with_extension("marks")).unwrap();
+    process.tries(1).unwrap();
+    assert_eq!(
+        std::fs::read_dir(cache.with_extension("marks"))
+            .unwrap()
+            .count(),
+        1
+    );
 }

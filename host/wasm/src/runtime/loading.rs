@@ -87,6 +87,9 @@ impl Runtime {
         else {
             return Ok(());
         };
+        code.restore().map_err(|error| LoadError::Host {
+            message: error.to_string(),
+        })?;
         let limits = self.shared.compile_limits;
         let compiled = compile_in_child(program, limits, code.directory(), bytes).await;
         compiled.inspect_err(|_| code.sweep())
