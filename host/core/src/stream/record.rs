@@ -40,7 +40,7 @@ impl Record {
     /// Lets go of what the data was cut from, at the price of a copy: for a record that waits for
     /// long, and of which nobody knows how much else it keeps alive. A large one is not worth it:
     /// what replies are cut into is no larger.
-    pub(crate) fn detach(&mut self) {
+    pub fn detach(&mut self) {
         const LARGE_BYTES: usize = 512 * 1024;
         if self.data.len() < LARGE_BYTES {
             self.data = Bytes::copy_from_slice(&self.data);
