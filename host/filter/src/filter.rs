@@ -1,5 +1,7 @@
 //! A filter, and what it says of a record.
 
+use std::fmt;
+
 use crate::judge::judge;
 use crate::level::Level;
 use crate::pattern;
@@ -97,6 +99,11 @@ impl Filter {
         &self.patterns
     }
 
+    /// Whether the plugin gets a record.
+    pub fn passes(&self, partition_key: &str, data: &[u8]) -> bool {
+        self.judge(partition_key, data) == Verdict::Passes
+    }
+
     /// What becomes of a record.
     pub fn judge(&self, partition_key: &str, data: &[u8]) -> Verdict {
         let has_prefix = |prefix: &String| partition_key.starts_with(prefix.as_str());
@@ -110,13 +117,12 @@ impl Filter {
     }
 }
 
-impl Verdict {
-    /// The word for a verdict other than [`Verdict::Passes`] in metrics.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Passes => "passes",
-            Self::NoMatch => "no_match",
-            Self::NotJson => "not_json",
-        }
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = self.key_prefix.as_ref();
+        let prefix = prefix.map(|prefix| format!("key-prefix {prefix:?}"));
+        let patterns = (!self.patterns.is_empty()).then(|| self.patterns.join(" or "));
+        let parts: Vec<String> = prefix.into_iter().chain(patterns).collect();
+        f.write_str(&parts.join(", "))
     }
 }

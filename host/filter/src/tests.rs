@@ -1,3 +1,5 @@
+mod whole;
+
 use crate::{Filter, Verdict};
 
 fn of(data_pattern: &str) -> Filter {
