@@ -12,6 +12,7 @@ mod problem;
 mod rule;
 #[cfg(test)]
 mod tests;
+mod twice;
 
 pub use filter::{Filter, Verdict};
 pub use problem::Problem;

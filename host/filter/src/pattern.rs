@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::level::{CONDITIONS_MAX, Field, Level, Wanted};
 use crate::rule::{Bound, Compare, Number, Part, Rule};
+use crate::twice::NothingTwice;
 
 /// Objects within each other that a pattern may have; more is not written by hand, and each costs
 /// stack.
@@ -34,6 +35,8 @@ pub(crate) fn read_all(patterns: &[String]) -> Result<Level, String> {
     for pattern in patterns {
         let value: Value = serde_json::from_str(pattern)
             .map_err(|error| format!("{pattern} is not JSON: {error}"))?;
+        let NothingTwice =
+            serde_json::from_str(pattern).map_err(|error| format!("{pattern}: {error}"))?;
         objects.push(data_of(value).map_err(|problem| format!("{pattern}: {problem}"))?);
     }
     let objects: Vec<&Object> = objects.iter().collect();

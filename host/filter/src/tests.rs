@@ -255,6 +255,10 @@ fn what_is_json_and_cannot_be_judged_passes_and_hostile_data_does_no_harm() {
 fn what_is_not_supported_is_refused_by_its_name() {
     for (pattern, named) in [
         ("{", "not JSON"),
+        (
+            r#"{"data": {"a": {"b": [1], "b": [2]}}}"#,
+            "\"b\" comes twice",
+        ),
         ("[]", "is not an object"),
         (r#"{"type": ["x"]}"#, "\"type\" is not supported at the top"),
         (
