@@ -40,10 +40,11 @@ const BANNED_WORDS: [&str; 9] = [
 ];
 /// What each package of the host may use of the others. A wrong import does not compile; this keeps
 /// the manifests right.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("core", &[]),
     ("wire", &["shardmill-core"]),
-    ("worker", &["shardmill-core"]),
+    ("filter", &[]),
+    ("worker", &["shardmill-core", "shardmill-filter"]),
     ("aws", &["shardmill-core", "shardmill-wire"]),
     ("wasm", &["shardmill-core"]),
     ("local", &[]),
@@ -52,6 +53,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
         "config",
         &[
             "shardmill-core",
+            "shardmill-filter",
             "shardmill-worker",
             "shardmill-aws",
             "shardmill-wasm",
@@ -84,7 +86,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ),
 ];
 /// What a package must never see, by the start of the name.
-const NEVER: [(&str, &[&str]); 9] = [
+const NEVER: [(&str, &[&str]); 10] = [
     (
         "core",
         &[
@@ -92,6 +94,10 @@ const NEVER: [(&str, &[&str]); 9] = [
         ],
     ),
     ("wire", &["tokio", "aws-", "wasmtime", "tracing", "futures"]),
+    (
+        "filter",
+        &["tokio", "aws-", "wasmtime", "tracing", "futures"],
+    ),
     ("worker", &["aws-", "wasmtime", "notify", "axum", "clap"]),
     ("aws", &["wasmtime", "notify", "axum", "clap"]),
     ("wasm", &["aws-", "axum", "clap"]),

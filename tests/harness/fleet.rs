@@ -181,6 +181,7 @@ impl TestFleet {
             leases: LeaseOptions::default(),
             reads: ReadLimits::default(),
             retrieval: Retrieval::Polling,
+            filter: None,
             batches: BatchLimits {
                 records: 10,
                 ..BatchLimits::default()

@@ -330,6 +330,7 @@ pub fn options(
         leases: LeaseOptions::default(),
         reads,
         retrieval,
+        filter: None,
         batches: BatchLimits::default(),
         checkpoints: CheckpointPolicy::default(),
         backoff: Backoff::standard(),

@@ -48,6 +48,7 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
             ..ReadLimits::default()
         },
         retrieval: Retrieval::Polling,
+        filter: None,
         batches: BatchLimits {
             records: dice.usize(1..=40),
             bytes: 4 << 20,

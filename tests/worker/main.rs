@@ -12,6 +12,7 @@ mod fan_out;
 mod fan_out_aggregates;
 mod fan_out_costs;
 mod fan_out_quiet;
+mod filters;
 mod fleet_costs;
 mod given_back;
 mod halting;

@@ -14,6 +14,7 @@ mod error;
 mod failure;
 mod file;
 pub mod files;
+mod filter;
 pub mod floor;
 mod folder;
 mod gather;

@@ -2,6 +2,7 @@
 //! key by key.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use shardmill_core::plugin::{GuestLimits, HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract};
 use shardmill_sinks::SinkOptions;
@@ -10,6 +11,7 @@ use shardmill_worker::BatchLimits;
 use super::asked::Asked;
 use super::config::Config;
 use super::delivery::BatchFile;
+use super::filter::FilterFile;
 use super::gather::LeftOut;
 use super::limits::LimitsFile;
 use super::manifest::Manifest;
@@ -146,7 +148,9 @@ impl Config {
         let sinks = file.sinks.map(|names| check_sinks(names, &self.sinks));
         let world = file.world.as_deref().map(check_world);
         let permissions = file.grants.check(failure.order, &self.secrets, &self.sinks);
+        let filter = file.filter.map(FilterFile::check).transpose()?;
         Ok(PluginConfig {
+            filter: filter.map(Arc::new),
             sinks: sinks.transpose()?,
             world: world.transpose()?,
             permissions: permissions.under("grants")?,

@@ -12,6 +12,7 @@ use shardmill_core::plugin::PluginName;
 
 use super::delivery::{BatchFile, CheckpointFile, RetryFile};
 use super::failure::FailureFile;
+use super::filter::FilterFile;
 use super::grants::GrantsFile;
 use super::integrity::IntegrityFile;
 use super::limits::LimitsFile;
@@ -32,6 +33,8 @@ pub(super) struct PluginFile {
     pub(super) consumer: Option<String>,
     pub(super) sinks: Option<Vec<String>>,
     pub(super) world: Option<String>,
+    #[serde(deserialize_with = "section::optional")]
+    pub(super) filter: Option<FilterFile>,
     #[serde(deserialize_with = "section::one")]
     pub(super) batch: BatchFile,
     #[serde(deserialize_with = "section::one")]
@@ -73,6 +76,7 @@ impl PluginFile {
             consumer: self.consumer.or(under.consumer),
             sinks: self.sinks.or(under.sinks),
             world: self.world.or(under.world),
+            filter: self.filter.or(under.filter),
             batch: self.batch.laid_over(under.batch),
             checkpoint: self.checkpoint.laid_over(under.checkpoint),
             retry: self.retry.laid_over(under.retry),

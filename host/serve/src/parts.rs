@@ -195,6 +195,7 @@ impl Parts {
             leases: self.config.leases,
             reads: self.config.reads,
             retrieval: stream.retrieval.clone(),
+            filter: settings.filter.clone(),
             batches: settings.batches,
             checkpoints: settings.checkpoints,
             backoff: settings.retry,

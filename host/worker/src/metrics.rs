@@ -9,6 +9,8 @@ use shardmill_core::rollout::Regression;
 
 /// Records settled. Labels: plugin.
 pub const RECORDS: &str = "shardmill_records_settled_total";
+/// Records that the plugin's filter kept from it; they are settled as well. Labels: plugin, why.
+pub const FILTERED: &str = "shardmill_records_filtered_total";
 /// Bytes of data settled. Labels: plugin.
 pub const BYTES: &str = "shardmill_bytes_settled_total";
 /// Batches delivered with success. Labels: plugin.
@@ -202,8 +204,13 @@ const fn histogram(name: &'static str, unit: Unit, help: &'static str) -> Descri
     }
 }
 
-const DESCRIPTIONS: [Description; 47] = [
+const DESCRIPTIONS: [Description; 48] = [
     counter(RECORDS, Unit::Count, "records settled"),
+    counter(
+        FILTERED,
+        Unit::Count,
+        "records that the plugin's filter kept from it, by why: no_match or not_json",
+    ),
     counter(BYTES, Unit::Bytes, "bytes of record data settled"),
     counter(BATCHES, Unit::Count, "batches delivered with success"),
     counter(FAILURES, Unit::Count, "failed deliveries, by kind"),

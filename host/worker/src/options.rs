@@ -13,6 +13,7 @@ use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
 use shardmill_core::ports::REPLY_RECORDS_MAX;
 use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
 use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
+use shardmill_filter::Filter;
 
 use crate::retrieval::Retrieval;
 
@@ -35,6 +36,8 @@ pub struct WorkerOptions {
     pub reads: ReadLimits,
     /// How records are read.
     pub retrieval: Retrieval,
+    /// Which records the plugin gets; all of them without a filter.
+    pub filter: Option<Arc<Filter>>,
     /// Batches.
     pub batches: BatchLimits,
     /// Checkpoints.

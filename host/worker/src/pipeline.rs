@@ -14,6 +14,7 @@ mod buffer;
 mod context;
 mod delivery;
 mod fetch;
+mod filtered;
 mod give_up;
 mod instance;
 mod intake;

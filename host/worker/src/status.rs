@@ -149,6 +149,8 @@ pub struct ShardStatus {
     pub millis_behind_latest: Option<u64>,
     /// Records settled in this run.
     pub records: u64,
+    /// Records that the plugin's filter kept from it in this run.
+    pub filtered_records: u64,
     /// Batches in this run of which a record at least was settled.
     pub batches: u64,
     /// Why it makes no progress, if so.
@@ -345,6 +347,7 @@ impl ShardStatus {
     pub(crate) fn after(self, earlier: Option<Self>) -> Self {
         let Some(Self {
             records,
+            filtered_records,
             batches,
             given_up,
             gaps,
@@ -355,6 +358,7 @@ impl ShardStatus {
         };
         Self {
             records,
+            filtered_records,
             batches,
             given_up,
             gaps,
@@ -379,6 +383,7 @@ impl ShardStatus {
             retrieval: ShardRetrieval::Polling,
             millis_behind_latest: None,
             records: 0,
+            filtered_records: 0,
             batches: 0,
             blocked: None,
             parked: Parking::default(),

@@ -31,7 +31,7 @@ use self::batches::{BenchInput, batches};
 use self::measure::{Bench, BenchError};
 use self::report::BenchReport;
 use crate::author::arguments::{config_or_default, plugin_name};
-use crate::author::feed::KeySource;
+use crate::author::feed::{FeedLine, KeySource};
 use crate::cli::BenchArgs;
 use crate::output::{Interrupted, print, print_json};
 
@@ -55,7 +55,7 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let name = plugin_name(&args.plugin)?;
     let config = config_of(args, &name)?;
     let settings = settings_of(args, &name, &config)?;
-    let input = read_input(args).await?;
+    let input = read_input(args, &settings).await?;
     let runtime = runtime(&config)?;
     let plugin = component::load(&runtime, &config, &name, &args.plugin).await?;
     let empty = Bytes::from_static(EMPTY_COMPONENT);
@@ -109,13 +109,22 @@ fn settings_of(
     Ok(settings)
 }
 
-async fn read_input(args: &BenchArgs) -> anyhow::Result<BenchInput> {
+/// What the plugin would get of the input. Made-up records match no filter and are not filtered.
+async fn read_input(args: &BenchArgs, settings: &PluginConfig) -> anyhow::Result<BenchInput> {
     let Some(path) = args.input.clone() else {
         return Ok(BenchInput::made_up());
     };
     let key = KeySource::field_or_number(args.key_field.as_deref());
     let read = tokio::task::spawn_blocking(move || BenchInput::read(&path, key));
-    Ok(read.await.context("the reader of the input panicked")??)
+    let mut input = read.await.context("the reader of the input panicked")??;
+    if let Some(filter) = &settings.filter {
+        let passes = |line: &FeedLine| filter.passes(&line.partition_key, &line.data);
+        input.lines.retain(passes);
+        if input.lines.is_empty() {
+            bail!("no line of the input passes the plugin's filter: {filter}");
+        }
+    }
+    Ok(input)
 }
 
 fn context(

@@ -1,12 +1,14 @@
 //! Settings of one plugin, and of each stream that it reads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, WantedContract, tables_of};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
+use shardmill_filter::Filter;
 use shardmill_worker::{BatchLimits, Retrieval};
 
 /// One plugin's settings, all of them, checked.
@@ -14,6 +16,8 @@ use shardmill_worker::{BatchLimits, Retrieval};
 pub struct PluginConfig {
     /// The streams it reads; at least one, unless a function says otherwise.
     pub streams: Vec<StreamConfig>,
+    /// Which records it gets; all of them without a filter.
+    pub filter: Option<Arc<Filter>>,
     /// Batches.
     pub batches: BatchLimits,
     /// Checkpoints.

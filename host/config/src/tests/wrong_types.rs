@@ -208,6 +208,10 @@ consumer = "orders"
 sinks = ["file"]
 world = "0.1"
 
+[plugin.orders.filter]
+key-prefix = "a"
+patterns = ['{"data": {"a": [1]}}']
+
 [plugin.orders.batch]
 records = 1000
 bytes = "4MiB"

@@ -47,16 +47,33 @@ impl Arrivals {
         {
             return;
         }
+        let arrivals = batch
+            .iter()
+            .filter(|record| record.arrival_ms > 0)
+            .map(|record| (record.position.clone(), record.arrival_ms));
+        self.follow(arrivals.collect(), settled);
+    }
+
+    /// Records up to `position` are passed that are not delivered.
+    pub(super) fn passed(
+        &mut self,
+        position: &Position,
+        arrival_ms: u64,
+        settled: Option<&Position>,
+    ) {
+        let is_news = self.last_known().is_none_or(|known| position > known);
+        if is_news && arrival_ms > 0 {
+            self.follow(vec![(position.clone(), arrival_ms)], settled);
+        }
+    }
+
+    fn follow(&mut self, batch: Vec<(Position, u64)>, settled: Option<&Position>) {
         self.earlier.extend(Earlier::of(&self.batch));
         self.forget_settled(settled);
         if self.earlier.len() > BATCHES_MAX {
             self.earlier.remove(1);
         }
-        self.batch = batch
-            .iter()
-            .filter(|record| record.arrival_ms > 0)
-            .map(|record| (record.position.clone(), record.arrival_ms))
-            .collect();
+        self.batch = batch;
     }
 
     fn last_known(&self) -> Option<&Position> {

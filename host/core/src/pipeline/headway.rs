@@ -85,6 +85,16 @@ impl Headway {
         self.arrivals.delivering(batch, self.settled.as_ref());
     }
 
+    /// Passes records up to `position`, which arrived at `arrival_ms` and are not for the plugin, as
+    /// [`Ledger::pass`] does.
+    pub fn pass(&mut self, position: &Position, arrival_ms: u64, now: Moment) {
+        self.ledger.pass(position);
+        self.arrivals
+            .passed(position, arrival_ms, self.settled.as_ref());
+        // With state, they are settled by the next save only, which must be due then.
+        self.unwritten.add(0, 0, now);
+    }
+
     /// Takes in what came of a delivery, as [`Ledger::report`] does: the indexes of the records that
     /// `failed`, which rise, and how far the plugin commits the others.
     pub fn report(&mut self, batch: &[Record], failed: &[usize], commit: Option<Commit>) {
@@ -220,6 +230,41 @@ mod tests {
         assert_eq!(headway.held_back(), 7);
         headway.rewind();
         assert_eq!(headway.held_back(), 0, "the instance is gone");
+    }
+
+    #[test]
+    fn records_that_are_not_for_the_plugin_are_settled_unless_an_earlier_one_is_open() {
+        let policy = CheckpointPolicy::default();
+        let mut headway = Headway::new(false);
+        headway.pass(&position(3), 1_003, at(1));
+        assert_eq!(headway.settle(at(1)), Some(&position(3)));
+        assert_eq!(headway.settled_arrival_ms(), Some(1_003));
+        assert_eq!(headway.oldest_unsettled_ms(), None);
+        assert_eq!(headway.checkpoint_due_in(&policy, at(1)), Some(policy.age));
+        let records = batch(4..6);
+        headway.delivering(&records);
+        headway.report(&records, &[1], None);
+        headway.pass(&position(9), 1_009, at(2));
+        assert_eq!(headway.settle(at(2)), Some(&position(4)), "5 failed");
+        assert_eq!(headway.oldest_unsettled_ms(), Some(1_005));
+        headway.pass(&position(7), 1_007, at(2));
+        headway.report(&records[1..], &[], None);
+        assert_eq!(headway.settle(at(3)), Some(&position(9)));
+        assert_eq!(headway.settled_arrival_ms(), Some(1_009));
+        headway.rewind();
+        assert_eq!(headway.ledger().handed_out(), Some(&position(9)));
+    }
+
+    #[test]
+    fn with_state_records_that_are_not_for_the_plugin_are_settled_by_the_next_save() {
+        let policy = CheckpointPolicy::default();
+        let mut headway = Headway::new(true);
+        headway.pass(&position(3), 0, at(1));
+        assert_eq!(headway.settle(at(1)), None);
+        assert_eq!(headway.checkpoint_due_in(&policy, at(1)), Some(policy.age));
+        assert!(headway.ledger().may_save());
+        headway.saved();
+        assert_eq!(headway.settle(at(2)), Some(&position(3)));
     }
 
     #[test]

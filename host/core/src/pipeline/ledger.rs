@@ -10,6 +10,7 @@
 //! | open | given up | settled |
 //! | held back | a later commit passes it | settled |
 //! | open or held back | rewind | not handed out |
+//! | not handed out | filtered | settled |
 //!
 //! With state, what is settled here counts as settled only once the state is saved.
 
@@ -173,6 +174,15 @@ impl Ledger {
                 self.hold_back(position, before);
             }
         }
+    }
+
+    /// Passes records up to `position` that need no delivery, such as those that a filter keeps from
+    /// the plugin. All other records before it were handed out already.
+    pub fn pass(&mut self, position: &Position) {
+        if self.handed_out.as_ref() < Some(position) {
+            self.handed_out = Some(position.clone());
+        }
+        self.advance();
     }
 
     /// Settles a record that is given up.

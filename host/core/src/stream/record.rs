@@ -40,7 +40,7 @@ impl Record {
     /// Copies the data, to release the reply that it was a slice of: for a record that waits for a
     /// long time and may keep a much larger reply alive. A large record is not copied, because
     /// replies are cut into pieces no larger than that.
-    pub(crate) fn detach(&mut self) {
+    pub fn detach(&mut self) {
         const LARGE_BYTES: usize = 512 * 1024;
         if self.data.len() < LARGE_BYTES {
             self.data = Bytes::copy_from_slice(&self.data);

@@ -8,6 +8,7 @@ use shardmill_core::stream::{Record, Shard};
 use shardmill_core::time::Moment;
 
 use super::fetch::Chunk;
+use super::filtered::Filtered;
 use crate::budget::Reservation;
 
 /// Records fetched and not yet settled, but for those that are parked, and the budget that all of
@@ -18,6 +19,9 @@ pub(super) struct Buffer {
     /// Records that were handed out before and came back: they are older than all of `records` and
     /// go first.
     again: VecDeque<Record>,
+    /// What was read between and after `records` and is not for the plugin, in order. Two that have
+    /// no record between them are one, so there are no more of them than chunks with records.
+    filtered: VecDeque<Filtered>,
     /// Of `records`.
     bytes: usize,
     held_bytes: usize,
@@ -34,6 +38,9 @@ impl Buffer {
         self.bytes += chunk.bytes;
         self.held_bytes += chunk.bytes;
         self.records.extend(chunk.records);
+        if let Some(filtered) = chunk.filtered {
+            self.push_filtered(filtered);
+        }
         match &mut self.reservation {
             Some(reservation) => reservation.absorb(chunk.reservation),
             None => self.reservation = Some(chunk.reservation),
@@ -43,6 +50,24 @@ impl Buffer {
         }
         self.millis_behind_latest = chunk.millis_behind_latest.or(self.millis_behind_latest);
         self.ended = self.ended.take().or(chunk.ended);
+    }
+
+    fn push_filtered(&mut self, filtered: Filtered) {
+        let last = self.records.back().map(|record| &record.position);
+        let earlier = self
+            .filtered
+            .pop_back_if(|earlier| last < Some(&earlier.through));
+        self.filtered.push_back(match earlier {
+            Some(earlier) => earlier.followed_by(filtered),
+            None => filtered,
+        });
+    }
+
+    /// What is not for the plugin and comes before all new records in here.
+    pub(super) fn take_filtered(&mut self) -> Option<Filtered> {
+        let first = self.records.front().map(|record| &record.position);
+        self.filtered
+            .pop_front_if(|filtered| first.is_none_or(|first| *first > filtered.through))
     }
 
     /// Puts records back that were handed out.
@@ -135,6 +160,7 @@ impl Buffer {
             return;
         }
         self.records = VecDeque::new();
+        self.filtered = VecDeque::new();
         self.settled(self.bytes);
         self.bytes = 0;
         self.waiting_since = None;

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use self::poller::Poller;
 pub(super) use self::word::ReaderWord;
 use super::context::ShardContext;
+use super::filtered::Filtered;
 use super::opening::{Opened, Opener};
 use crate::budget::Reservation;
 use crate::fan_out::FanOutView;
@@ -38,6 +39,8 @@ pub(super) struct Chunk {
     pub(super) records: Vec<Record>,
     /// What the records cost.
     pub(super) bytes: usize,
+    /// What of the reply is not among the records, since the plugin does not get it.
+    pub(super) filtered: Option<Filtered>,
     pub(super) millis_behind_latest: Option<u64>,
     /// Holds the records' bytes in the host's budget.
     pub(super) reservation: Reservation,
@@ -246,10 +249,17 @@ impl ShardReader {
         mut reservation: Reservation,
         ended: Option<Vec<Shard>>,
     ) -> Result<(), Over> {
-        let Opened { records, bytes, .. } = opened;
-        if let Some(last) = records.last() {
+        let Opened {
+            records,
+            bytes,
+            filtered,
+            ..
+        } = opened;
+        let last_kept = records.last().map(|record| &record.position);
+        let last = last_kept.max(filtered.as_ref().map(|filtered| &filtered.through));
+        if let Some(last) = last {
             self.context.update_status(|status| {
-                status.fetched = Some(last.position.clone());
+                status.fetched = Some(last.clone());
             });
         } else if ended.is_none() {
             return Ok(());
@@ -259,6 +269,7 @@ impl ShardReader {
             .send(Chunk {
                 records,
                 bytes,
+                filtered,
                 millis_behind_latest,
                 reservation,
                 ended,

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::buffer::Buffer;
 use super::context::ShardContext;
 use super::fetch::{CHUNKS_MAX, Chunk, ReaderWord, ShardReader, Start};
+use super::filtered::Filtered;
 
 /// From here on a shard that waits for a sink drops what it read ahead. Longer than for one whose
 /// records fail, since a sink may be slow and well: each batch would be read again.
@@ -217,6 +218,11 @@ impl Intake {
     pub(super) fn batch_due_in(&self) -> Option<Duration> {
         let limits = &self.context.options().batches;
         self.buffer.due_in(limits, self.context.now())
+    }
+
+    /// What is not for the plugin, if it comes before all new records at hand.
+    pub(super) fn take_filtered(&mut self) -> Option<Filtered> {
+        self.buffer.take_filtered()
     }
 
     /// The next batch of new records.

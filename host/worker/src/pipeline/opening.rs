@@ -1,4 +1,4 @@
-//! Opens the aggregates of a reply, a few at a time: opened, small records take several times the
+//! Opens the aggregates of a reply and filters its records, a few at a time: opened, small records take several times the
 //! bytes they came in.
 
 use std::sync::Arc;
@@ -7,8 +7,10 @@ use std::vec;
 use shardmill_core::kpl::{Damage, Expansion, expand};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, Record};
+use shardmill_filter::Verdict;
 
 use super::context::ShardContext;
+use super::filtered::Filtered;
 use crate::metrics;
 
 /// What is opened of a reply goes on once it costs this much more than it came with, so that a
@@ -33,6 +35,8 @@ pub(super) struct Opened {
     pub(super) closed_bytes: usize,
     /// What the opened records cost.
     pub(super) bytes: usize,
+    /// What of them the plugin's filter kept out of `records`.
+    pub(super) filtered: Option<Filtered>,
     /// Records that were settled before, and dropped.
     repeats: u64,
 }
@@ -41,6 +45,25 @@ impl Opened {
     fn keep(&mut self, record: Record) {
         self.bytes += record.cost_bytes();
         self.records.push(record);
+    }
+
+    fn filter_out(&mut self, record: &Record, verdict: Verdict) {
+        let one = Filtered::of(record, verdict);
+        self.filtered = Some(match self.filtered.take() {
+            Some(earlier) => earlier.followed_by(one),
+            None => one,
+        });
+    }
+
+    /// Copies the data of the records if less was kept than was filtered out: each record keeps
+    /// alive what it was cut from, of which the budget would no longer know.
+    fn detach_few(&mut self) {
+        let filtered_bytes = self.filtered.as_ref().map_or(0, |one| one.cost_bytes);
+        if filtered_bytes > self.bytes {
+            for record in &mut self.records {
+                record.detach();
+            }
+        }
     }
 }
 
@@ -69,7 +92,7 @@ impl Opener {
                         !self.is_settled(&record.position),
                         "the cursor drops what is settled, unless it may be an aggregate"
                     );
-                    opened.keep(record);
+                    self.keep_if_wanted(record, &mut opened);
                 }
                 Expansion::Aggregate(records) => {
                     self.note_opened(records.len());
@@ -89,6 +112,7 @@ impl Opener {
         if opened.repeats > 0 {
             self.context.count(metrics::REPEATS, opened.repeats);
         }
+        opened.detach_few();
         opened
     }
 
@@ -98,7 +122,18 @@ impl Opener {
         if self.is_settled(&record.position) {
             opened.repeats += 1;
         } else {
+            self.keep_if_wanted(record, opened);
+        }
+    }
+
+    fn keep_if_wanted(&self, record: Record, opened: &mut Opened) {
+        let Some(filter) = &self.context.options().filter else {
             opened.keep(record);
+            return;
+        };
+        match filter.judge(&record.partition_key, &record.data) {
+            Verdict::Passes => opened.keep(record),
+            verdict => opened.filter_out(&record, verdict),
         }
     }
 

@@ -16,6 +16,7 @@ use shardmill_core::ports::{CheckpointWrite, DeadLetter, Progress};
 use shardmill_core::stream::{Emitted, LeaseKey, Position, Record};
 
 use super::context::ShardContext;
+use super::filtered::Filtered;
 use super::output::Output;
 use crate::holding::{Gate, Stopped};
 use crate::metrics;
@@ -96,6 +97,22 @@ impl Saving {
     /// A batch is about to be delivered.
     pub(super) fn delivering(&mut self, batch: &[Record]) {
         self.headway.delivering(batch);
+    }
+
+    /// Passes records that are not for the plugin. All new records before them were handed out.
+    pub(super) fn pass(&mut self, filtered: &Filtered) {
+        let now = self.context.now();
+        self.headway
+            .pass(&filtered.through, filtered.arrival_ms, now);
+        self.count_filtered("no_match", filtered.no_match);
+        self.count_filtered("not_json", filtered.not_json);
+        self.context
+            .update_status(|status| status.filtered_records += filtered.records());
+    }
+
+    fn count_filtered(&self, why: &'static str, records: u64) {
+        let plugin = self.context.plugin();
+        ::metrics::counter!(metrics::FILTERED, "plugin" => plugin, "why" => why).increment(records);
     }
 
     /// Takes in what came of a delivery.

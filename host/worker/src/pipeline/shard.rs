@@ -129,6 +129,7 @@ impl ShardPipeline {
             self.take_up_version().await?;
             self.make_room().await?;
             self.take_in_ready();
+            self.pass_filtered();
             self.saving.show_unsettled(self.intake.first_arrival_ms());
             if self.saving.must_save_again() {
                 self.save_again().await?;
@@ -280,6 +281,15 @@ impl ShardPipeline {
         if !self.intake.has_something() && self.may_go_on() {
             self.read_on();
             self.intake.take_ready();
+        }
+    }
+
+    /// Passes what the plugin does not get, in its turn. Only between two deliveries: records of a
+    /// batch count as handed out once it is reported.
+    fn pass_filtered(&mut self) {
+        while let Some(filtered) = self.intake.take_filtered() {
+            self.saving.pass(&filtered);
+            self.settle();
         }
     }
 

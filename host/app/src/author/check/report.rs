@@ -76,6 +76,9 @@ pub(super) enum Checked<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Applied {
+    /// The filter; `None` if the plugin gets all records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) filter: Option<String>,
     pub(super) sinks: String,
     pub(super) batch: String,
     pub(super) checkpoint: String,

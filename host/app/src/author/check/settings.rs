@@ -125,7 +125,11 @@ fn write_config(page: &mut Page, config: &PluginConfig) {
     for stream in streams(config) {
         page.line("reads", stream);
     }
-    for (name, value) in applied(config).rows() {
+    let applied = applied(config);
+    if let Some(filter) = &applied.filter {
+        page.line("setting", format_args!("{:48} {filter}", "filter"));
+    }
+    for (name, value) in applied.rows() {
         page.line("setting", format_args!("{name:48} {value}"));
     }
     for (name, limit) in limits_told(&config.limits) {
@@ -146,6 +150,7 @@ fn streams(config: &PluginConfig) -> Vec<String> {
 fn applied(config: &PluginConfig) -> Applied {
     let (batch, checkpoint) = (&config.batches, &config.checkpoints);
     Applied {
+        filter: config.filter.as_ref().map(ToString::to_string),
         sinks: match &config.sinks {
             Some(names) => {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();

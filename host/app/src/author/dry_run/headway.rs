@@ -51,7 +51,7 @@ impl Headway {
             .worker
             .shards
             .values()
-            .map(|shard| shard.records)
+            .map(|shard| shard.records + shard.filtered_records)
             .sum();
         if records != self.records {
             self.records = records;

@@ -28,6 +28,8 @@ const DIFF_LINES_MAX: usize = 50_000;
 pub(crate) struct DryRunReport {
     /// Records that were put.
     pub(crate) records: u64,
+    /// Those of them that the plugin's filter kept from it.
+    pub(crate) filtered: u64,
     /// Batches that were settled.
     pub(crate) batches: u64,
     /// Pieces of output.
@@ -83,6 +85,7 @@ impl DryRunReport {
     ) -> Self {
         Self {
             records,
+            filtered: outcome.filtered,
             batches: outcome.batches,
             output: outcome.kept.output.len() as u64,
             failures: outcome.kept.failed.iter().map(Failure::from).collect(),
@@ -233,10 +236,11 @@ impl fmt::Display for DryRunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (records, batches) = (HumanCount(self.records), HumanCount(self.batches));
         let (output, failures) = (HumanCount(self.output), self.failures.len());
-        write!(
-            f,
-            "{records} records in {batches} batches, {output} pieces of output, "
-        )?;
+        write!(f, "{records} records ")?;
+        if self.filtered > 0 {
+            write!(f, "({} of them filtered) ", HumanCount(self.filtered))?;
+        }
+        write!(f, "in {batches} batches, {output} pieces of output, ")?;
         write!(f, "{failures} failures, {:.2} s", self.seconds)?;
         if let Some(fuel) = self.fuel_per_record {
             write!(f, ", {} fuel a record", HumanCount(fuel))?;

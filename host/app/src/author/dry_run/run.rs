@@ -14,6 +14,7 @@ use shardmill_local::{LocalOptions, LocalStack};
 use shardmill_serve::{Host, HostStatus, Outputs, Sinks, Substitutes};
 use shardmill_sinks::STDOUT;
 use shardmill_wasm::Metering;
+use shardmill_worker::ShardStatus;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +65,8 @@ pub(crate) struct DryRunOutcome {
     pub(crate) kept: Kept,
     /// Batches that were settled.
     pub(crate) batches: u64,
+    /// Records that the plugin's filter kept from it.
+    pub(crate) filtered: u64,
     /// From the host's start to the last checkpoint.
     pub(crate) took: Duration,
     /// Digests of the versions that ran, in order.
@@ -155,7 +158,8 @@ impl DryRun {
         let Settled { digests, took } = settled.ok_or_else(|| Interrupted(String::new()))??;
         Ok(DryRunOutcome {
             kept: collector.take(),
-            batches: batches_of(&status),
+            batches: sum(&status, |shard| shard.batches),
+            filtered: sum(&status, |shard| shard.filtered_records),
             took,
             digests,
             fuel: matches!(self.metering, Metering::Fuel { .. }).then(|| runtime.fuel_used()),
@@ -197,8 +201,9 @@ impl DryRun {
     }
 }
 
-fn batches_of(status: &HostStatus) -> u64 {
+/// The sum of what all shards count.
+fn sum(status: &HostStatus, counted: impl Fn(&ShardStatus) -> u64) -> u64 {
     let plugins = status.snapshot().plugins.into_values();
     let shards = plugins.flat_map(|plugin| plugin.worker.shards.into_values());
-    shards.map(|shard| shard.batches).sum()
+    shards.map(|shard| counted(&shard)).sum()
 }
