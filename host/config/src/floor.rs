@@ -10,83 +10,83 @@ use super::problem::Problem;
 #[derive(Debug, Clone, Copy)]
 pub struct Floor {
     /// The key, or the flag.
-    key: &'static str,
+    name: &'static str,
     millis: u64,
     /// The same for people, with the reason.
     refusal: &'static str,
 }
 
 pub(super) const RENEW_EVERY: Floor = Floor {
-    key: "leases.renew-every",
+    name: "leases.renew-every",
     millis: 100,
     refusal: "must be at least 100ms: each heartbeat is a write to DynamoDB for every plugin",
 };
 pub(super) const SCAN_EVERY: Floor = Floor {
-    key: "leases.scan-every",
+    name: "leases.scan-every",
     millis: 100,
     refusal: "must be at least 100ms: each look is a request to DynamoDB for every plugin",
 };
 pub(super) const SHARD_SYNC_EVERY: Floor = Floor {
-    key: "leases.shard-sync-every",
+    name: "leases.shard-sync-every",
     millis: 1_000,
     refusal: "must be at least 1s: each listing asks Kinesis for all shards of the stream",
 };
 pub(super) const IDLE_EVERY: Floor = Floor {
-    key: "reads.idle-every",
+    name: "reads.idle-every",
     millis: 10,
     refusal: "must be at least 10ms: each call to a silent shard counts against its limit",
 };
 pub(super) const RETRY_BASE: Floor = Floor {
-    key: "retry.base",
+    name: "retry.base",
     millis: 10,
     refusal: "must be at least 10ms: what fails at once would be tried again without a pause",
 };
 pub(super) const PROCESS_DEADLINE: Floor = Floor {
-    key: "process-deadline",
+    name: "process-deadline",
     millis: 10,
     refusal: "must be at least 10ms: calls are stopped by a clock that ticks no faster",
 };
 pub(super) const INIT_DEADLINE: Floor = Floor {
-    key: "init-deadline",
+    name: "init-deadline",
     ..PROCESS_DEADLINE
 };
 pub(super) const COMPILE_WALL: Floor = Floor {
-    key: "compile.wall",
+    name: "compile.wall",
     millis: 1_000,
     refusal: "must be at least 1s: nothing is compiled in less",
 };
 pub(super) const CANARY_FOR: Floor = Floor {
-    key: "rollout.canary-for",
+    name: "rollout.canary-for",
     millis: 1_000,
     refusal: "must be at least 1s, or nothing is seen of the version; to skip trials, set \
         enabled = false",
 };
 pub(super) const QUARANTINE_FOR: Floor = Floor {
-    key: "rollout.quarantine-for",
+    name: "rollout.quarantine-for",
     millis: 60_000,
     refusal: "must be at least 1m, or a bad version is tried again and again; to never \
         quarantine, set enabled = false",
 };
 pub(super) const RESCAN_EVERY: Floor = Floor {
-    key: "host.rescan-every",
+    name: "host.rescan-every",
     millis: 100,
     refusal: "must be at least 100ms: each look asks the system about every file of the folder",
 };
 /// `leases --watch`.
 pub const WATCH: Floor = Floor {
-    key: "--watch",
+    name: "--watch",
     millis: 100,
     refusal: "must be at least 100ms: each look reads the whole table",
 };
 /// `test --timeout`.
 pub const TIMEOUT: Floor = Floor {
-    key: "--timeout",
+    name: "--timeout",
     millis: 100,
     refusal: "must be at least 100ms, or the run ends before its first record",
 };
 /// `doctor --failover-time` and `import --failover-time`.
 pub const FAILOVER_TIME: Floor = Floor {
-    key: "--failover-time",
+    name: "--failover-time",
     millis: 100,
     refusal: "must be at least 100ms, or workers that are alive count as dead",
 };
@@ -112,7 +112,7 @@ impl Floor {
     ) -> Result<Duration, Problem> {
         let time = set.unwrap_or(default);
         if set.is_some() && !self.is_met_by(time) {
-            return Err(Problem::new(self.key, self.refusal));
+            return Err(Problem::new(self.name, self.refusal));
         }
         Ok(time)
     }
@@ -153,9 +153,9 @@ mod tests {
         {
             let least = Duration::from_millis(floor.millis);
             let text = humantime::format_duration(least).to_string();
-            assert_eq!(floor.parse(&text), Ok(least), "{}", floor.key);
+            assert_eq!(floor.parse(&text), Ok(least), "{}", floor.name);
             let set = |time| floor.check(Some(time), Duration::MAX);
-            assert_eq!(set(least).ok(), Some(least), "{}", floor.key);
+            assert_eq!(set(least).ok(), Some(least), "{}", floor.name);
             let below = least.saturating_sub(Duration::from_millis(1));
             let below_text = humantime::format_duration(below).to_string();
             let told = floor.parse(&below_text).unwrap_err();
@@ -164,7 +164,7 @@ mod tests {
                 "{told}"
             );
             let told = set(below).unwrap_err().to_string();
-            assert_eq!(told, format!("{}: {}", floor.key, floor.refusal));
+            assert_eq!(told, format!("{}: {}", floor.name, floor.refusal));
         }
     }
 
@@ -172,7 +172,7 @@ mod tests {
     fn every_floor_of_a_setting_is_in_the_documentation() {
         let docs = include_str!("../../../docs/configuration.md");
         for floor in OF_SETTINGS {
-            let key = floor.key.rsplit('.').next().unwrap_or(floor.key);
+            let key = floor.name.rsplit('.').next().unwrap_or(floor.name);
             let key = format!("`{key}`");
             let is_of_key = |line: &&str| {
                 let named = line.split(" | ").next().unwrap_or_default();
