@@ -51,7 +51,9 @@ async fn only_records_that_pass_the_filter_are_processed_and_all_are_checkpointe
         host.metric(filtered, "not_json").await,
     ];
     let unmatched = all.len() - strong.len();
-    assert_eq!(counts, [strong.len() as f64, unmatched as f64, 0.0]);
+    let counts = counts.map(|count| count.to_string());
+    let expected = [strong.len(), unmatched, 0].map(|count| count.to_string());
+    assert_eq!(counts, expected);
     assert!(host.terminate().await.success());
     let output = std::fs::read_to_string(setting.output_of("a")).unwrap();
     assert_eq!(output.lines().count(), strong.len());
