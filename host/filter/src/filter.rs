@@ -6,6 +6,7 @@ use crate::judge::judge;
 use crate::level::Level;
 use crate::pattern;
 use crate::problem::Problem;
+use crate::verdict::Verdict;
 
 /// Most patterns of a filter, as in Lambda: each field of a record is compared with all of them.
 const PATTERNS_MAX: usize = 10;
@@ -21,17 +22,6 @@ pub struct Filter {
     patterns: Vec<String>,
     /// All patterns together; `None` if there are none.
     level: Option<Level>,
-}
-
-/// What a filter says of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The plugin gets it.
-    Passes,
-    /// No pattern matches it, or its key begins differently.
-    NoMatch,
-    /// There are patterns, and its data is not JSON.
-    NotJson,
 }
 
 impl Filter {

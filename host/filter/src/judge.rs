@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::filter::Verdict;
 use crate::level::{Field, Found, Level};
 use crate::rule::{Number, Scalar};
+use crate::verdict::Verdict;
 
 /// Some producers put it before UTF-8, and some readers take it.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";

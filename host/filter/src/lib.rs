@@ -13,6 +13,8 @@ mod rule;
 #[cfg(test)]
 mod tests;
 mod twice;
+mod verdict;
 
-pub use filter::{Filter, Verdict};
+pub use filter::Filter;
 pub use problem::Problem;
+pub use verdict::Verdict;
