@@ -58,8 +58,11 @@ impl Watcher {
         let mut observer = LeaseObserver::default();
         match self.worker {
             SeenWorker::Unknown => {}
+            // This model's watcher looks at every tick.
             SeenWorker::There { beat, silent } => {
-                observer.observe_workers(&[worker_row(beat)], ticks_ago(silent));
+                for ago in (0..=silent).rev() {
+                    observer.observe_workers(&[worker_row(beat)], ticks_ago(ago));
+                }
             }
             SeenWorker::Vanished { beat, silent } => {
                 observer.observe_workers(&[worker_row(beat)], ticks_ago(silent));
@@ -68,8 +71,8 @@ impl Watcher {
             SeenWorker::Left { ticks } => {
                 // Long silent when it was found missing.
                 let found_missing = in_ticks(ticks) - LEASE_DURATION;
-                for seen_at in [Moment::default(), found_missing] {
-                    observer.observe_workers(&[worker_row(0)], seen_at);
+                for ago in (0..=REAP_TICKS).rev() {
+                    observer.observe_workers(&[worker_row(0)], found_missing - TICK * ago.into());
                 }
                 observer.observe_workers(&[], found_missing);
             }

@@ -120,7 +120,8 @@ impl RecordProcessor for Instance {
                 message: format!("{text} as told"),
             });
         }
-        Box::pin(std::future::ready(Ok(processed)))
+        let checked = processed.outcome.check(texts.len());
+        Box::pin(std::future::ready(checked.map(|()| processed)))
     }
 
     fn close(
