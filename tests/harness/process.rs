@@ -228,7 +228,8 @@ impl Host {
         line.is_some_and(|line| line.split_whitespace().skip(4).take(2).eq(["0", "0"]))
     }
 
-    /// Processor time it has used, in hundredths of a second; 0 where the system does not report it.
+    /// Processor time it has used, in hundredths of a second; 0 where the system does not report
+    /// it.
     pub fn cpu_ticks(&self) -> u64 {
         let stat =
             std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();

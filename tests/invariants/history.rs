@@ -144,8 +144,8 @@ pub enum What {
         host: String,
         /// The shard.
         shard: String,
-        /// Why it makes no progress; `None` if nothing is shown any more. A new tenure shows nothing
-        /// until it says so.
+        /// Why it makes no progress; `None` if nothing is shown any more. A new tenure shows
+        /// nothing until it says so.
         why: Option<String>,
     },
     /// From here on nothing is wrong that this plugin could feel but what other plugins on its
@@ -324,8 +324,8 @@ pub enum WriteKind {
     End,
     /// Giving the lease back in good order.
     Release,
-    /// Giving the lease up because the shard makes no progress on this host, or its row could not be
-    /// written: what is settled may not be checkpointed. The row says why.
+    /// Giving the lease up because the shard makes no progress on this host, or its row could not
+    /// be written: what is settled may not be checkpointed. The row says why.
     GiveUp,
     /// Asking the owner for the lease; does not raise the counter, changes nothing but the
     /// claimant.

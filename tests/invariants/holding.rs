@@ -241,7 +241,8 @@ impl Holding {
         if beat.result == CallResult::Conflict {
             self.hearts_back_at.insert(beat.host.clone(), beat.local_at);
         }
-        // Whatever the answer: it may have been applied. The row is gone since the first of several.
+        // Whatever the answer: it may have been applied. The row is gone since the first of
+        // several.
         if beat.is_registration && self.registering.insert(beat.host.clone()) {
             let registered_at = beat.local_sent_at;
             self.generations.insert(beat.host.clone(), registered_at);

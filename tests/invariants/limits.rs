@@ -72,7 +72,8 @@ pub struct Bounds {
     /// L5: what such a host gave back has a new owner.
     pub handed_on_within: Option<Micros>,
     /// L6: a held shard with records to read, or settled ones to write down, makes progress or is
-    /// shown as blocked. Also under faults: longer than any deadline after which the product says so.
+    /// shown as blocked. Also under faults: longer than any deadline after which the product says
+    /// so.
     pub shown_within: Option<Micros>,
     /// S15: while it is calm, each record is settled, counted from when it was produced or from
     /// when calm came.

@@ -71,8 +71,8 @@ pub enum Invariant {
     L4,
     /// A host that is told to stop gives its leases back, and others take them at once.
     L5,
-    /// Held means progress, or is shown: a shard that is held, makes no progress, and is not shown as
-    /// blocked.
+    /// Held means progress, or is shown: a shard that is held, makes no progress, and is not shown
+    /// as blocked.
     L6,
     /// No storm of calls after an outage.
     L7,

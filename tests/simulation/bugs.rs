@@ -113,8 +113,8 @@ port_bugs! {
     HeartbeatAlwaysHolds,
     /// A look at the fleet shows nobody but the one who looks.
     SeesOnlyItself,
-    /// The moment when the application began is reported as written and never sent, so that each run
-    /// has its own.
+    /// The moment when the application began is reported as written and never sent, so that each
+    /// run has its own.
     StartIsNotWritten,
     /// A sign-off is reported as applied and never sent.
     SignOffIsNotSent,

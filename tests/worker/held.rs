@@ -1,5 +1,5 @@
-//! Held leases make progress, or are given up: heartbeats that fail, rows that vanish, leases that no
-//! host would read.
+//! Held leases make progress, or are given up: heartbeats that fail, rows that vanish, leases that
+//! no host would read.
 
 use std::time::Duration;
 

@@ -215,8 +215,8 @@ fn operator_of(object: &Object) -> Result<Rule, String> {
         }
         "anything-but" => anything_but_of(value),
         other => Err(format!(
-            "the operator {other:?} is not supported; there are prefix, suffix, \
-                equals-ignore-case, numeric, exists and anything-but"
+            "the operator {other:?} is not supported; use prefix, suffix, \
+                equals-ignore-case, numeric, exists or anything-but"
         )),
     }
 }

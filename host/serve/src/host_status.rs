@@ -49,8 +49,8 @@ pub struct HostSnapshot {
     pub wall_lacks: Vec<String>,
     /// Why this host would not know, after a crash, which plugin caused it; `None` if it would.
     pub deaths_not_remembered: Option<String>,
-    /// Which users besides this one and root may write to the plugins folder, or to files loaded from
-    /// it, and what to do about it; `None` if no others may.
+    /// Which users besides this one and root may write to the plugins folder, or to files loaded
+    /// from it, and what to do about it; `None` if no others may.
     pub folder_written_by: Option<String>,
     /// The format that Kinesis is spoken to in, and why it is not the better one; `None` before
     /// there is a client.

@@ -1,7 +1,7 @@
-//! How components are compiled, and what that may cost. Compiling is the one thing that is done with
-//! untrusted bytes before any limit of an instance applies, and its time and memory grow faster than
-//! the bytes. So a separate process does it, which has limits from the system, puts the code into the
-//! cache, and ends. Then the host finds it there.
+//! How components are compiled, and what that may cost. Compiling is the one thing that is done
+//! with untrusted bytes before any limit of an instance applies, and its time and memory grow
+//! faster than the bytes. So a separate process does it, which has limits from the system, puts the
+//! code into the cache, and ends. Then the host finds it there.
 //!
 //! ```text
 //!   host: World::read ─▶ child: limits ─▶ compile ─▶ cache ─▶ host: Component::new, a hit ─▶ link

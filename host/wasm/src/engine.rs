@@ -37,8 +37,8 @@ pub enum EngineError {
     Ticker(#[source] std::io::Error),
 }
 
-/// Moves the epoch until it is dropped. It has its own thread, so that a busy executor cannot delay a
-/// deadline.
+/// Moves the epoch until it is dropped. It has its own thread, so that a busy executor cannot delay
+/// a deadline.
 pub(crate) struct Ticker {
     _stop: mpsc::Sender<()>,
 }

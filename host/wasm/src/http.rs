@@ -5,8 +5,9 @@
 //! ```
 //!
 //! The interfaces are linked for every plugin, since some toolchains import them unasked; without a
-//! grant each request is denied. The host sends the request itself, over a connection that ends with it.
-//! It follows no redirects: if the guest follows one, that is another request, which is checked.
+//! grant each request is denied. The host sends the request itself, over a connection that ends
+//! with it. It follows no redirects: if the guest follows one, that is another request, which is
+//! checked.
 
 mod clients;
 mod exchange;

@@ -64,6 +64,6 @@ pub fn describe_metrics() {
     http::metrics::describe();
 }
 
-/// A component that fits the contract and does nothing: delivering to it costs as much as delivering
-/// to any plugin costs at least. Its source is in the same folder.
+/// A component that fits the contract and does nothing: delivering to it costs as much as
+/// delivering to any plugin costs at least. Its source is in the same folder.
 pub const EMPTY_COMPONENT: &[u8] = include_bytes!("empty_component.wasm");

@@ -25,8 +25,8 @@ use crate::{CompileLimits, Compiler, EngineError, HttpOptions, LoadError, Marks,
 
 pub use inspection::{InspectedImport, Inspection};
 
-/// Concurrent guest calls, each on its own thread. The host must have some more blocking threads than
-/// this.
+/// Concurrent guest calls, each on its own thread. The host must have some more blocking threads
+/// than this.
 pub const GUEST_CALLS_MAX: usize = 512;
 /// Compilations at once. One: it may use every core that it is given, and a temporary cache is
 /// emptied after each.

@@ -80,7 +80,8 @@ enum Polled {
     ByOther,
     /// Its reply is kept.
     Kept,
-    /// The chain was forgotten meanwhile: the reply cannot be kept, and goes to the caller unchanged.
+    /// The chain was forgotten meanwhile: the reply cannot be kept, and goes to the caller
+    /// unchanged.
     NotKept(Fetched),
 }
 

@@ -48,20 +48,29 @@ fn a_heartbeat_after_a_missed_deadline_holds_nothing_that_was_taken_before() {
         .passes();
 }
 
+/// `a` holds a lease, and finds its row gone.
+fn gone() -> Story {
+    let story = Story::with_records(2)
+        .heartbeat("a", CallResult::Ok)
+        .take("a", "p")
+        .wait(3 * SECOND)
+        .heartbeat("a", CallResult::Ok)
+        .wait(3 * SECOND)
+        .heartbeat("a", CallResult::Conflict);
+    story.wait(MS)
+}
+
+fn registered() -> Story {
+    gone().register("a", CallResult::Ok)
+}
+
+/// `a` beats once more, then stands still.
+fn paused(story: Story) -> Story {
+    story.heartbeat("a", CallResult::Ok).wait(8 * SECOND)
+}
+
 #[test]
 fn a_heartbeat_after_the_hosts_row_was_gone_holds_only_what_was_written_since() {
-    let gone = || {
-        let story = Story::with_records(2)
-            .heartbeat("a", CallResult::Ok)
-            .take("a", "p")
-            .wait(3 * SECOND)
-            .heartbeat("a", CallResult::Ok)
-            .wait(3 * SECOND)
-            .heartbeat("a", CallResult::Conflict);
-        story.wait(MS)
-    };
-    let paused = |story: Story| story.heartbeat("a", CallResult::Ok).wait(8 * SECOND);
-    let registered = || gone().register("a", CallResult::Ok);
     paused(registered()).take("b", "p").passes();
     paused(registered().wait(MS).renew("a", "p"))
         .take("b", "p")

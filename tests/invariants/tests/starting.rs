@@ -122,8 +122,8 @@ fn a_start_once_chosen_is_kept() {
         .create("p")
         .push(What::StartChosen(Start::Oldest))
         .breaks(&[S19]);
-    // After all rows are removed the application begins again; so does another stream under the same
-    // name.
+    // After all rows are removed the application begins again; so does another stream under the
+    // same name.
     let emptied = begun()
         .create("p")
         .applied(None, "p", crate::history::WriteKind::Admin, None);

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use shardmill_config::floor;
 
-use super::{OutputArgs, PlaceArgs, WatchArgs};
+use super::{OutputArgs, PlaceArgs, WatchArgs, values};
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -25,7 +24,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) stream: Option<String>,
     /// The failover time of the KCL fleet that uses the table (failoverTimeMillis; the KCL's
     /// default is 10s). It is in no table, so without it no worker of a KCL counts as dead.
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| floor::FAILOVER_TIME.parse(text))]
+    #[arg(long, value_name = "DURATION", value_parser = values::failover_time)]
     pub(crate) failover_time: Option<Duration>,
     /// How long to watch. A failover time that is given counts as the lease duration.
     #[command(flatten)]

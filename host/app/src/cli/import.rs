@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use shardmill_config::floor;
 use shardmill_core::stream::InitialPosition;
 
 use super::{OutputArgs, PlaceArgs, values};
@@ -45,7 +44,7 @@ pub(crate) struct ImportArgs {
     /// How long a worker of the old fleet may be silent before it counts as dead. Default: what the
     /// library has by default (10s for vmware-go-kcl, kcl-rb, ruststream-kinesis and the KCL, 40s
     /// for lifion-kinesis, 1m for Redpanda Connect, 5m for kinsumer).
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| floor::FAILOVER_TIME.parse(text))]
+    #[arg(long, value_name = "DURATION", value_parser = values::failover_time)]
     pub(crate) failover_time: Option<Duration>,
     /// How to print.
     #[command(flatten)]

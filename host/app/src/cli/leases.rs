@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use shardmill_config::floor;
 
 use super::{OutputArgs, PlaceArgs, WatchArgs, values};
 
@@ -25,7 +24,7 @@ pub(crate) struct LeasesArgs {
     pub(crate) wide: bool,
     /// Print again at this interval until ctrl-c. From the second time on, it shows which owners
     /// are alive.
-    #[arg(long, value_name = "INTERVAL", value_parser = |text: &str| floor::WATCH.parse(text))]
+    #[arg(long, value_name = "INTERVAL", value_parser = values::watch_interval)]
     pub(crate) watch: Option<Duration>,
     /// How long to watch first.
     #[command(flatten)]

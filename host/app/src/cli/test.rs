@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use shardmill_config::floor;
 
 use super::{OutputArgs, SettingsArgs, values};
 
@@ -84,7 +83,7 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     pub(crate) allow_failures: bool,
     /// Stop if no record is settled for this long.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = |text: &str| floor::TIMEOUT.parse(text))]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::trial_timeout)]
     pub(crate) timeout: Duration,
     /// How to print.
     #[command(flatten)]

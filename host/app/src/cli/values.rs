@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use shardmill_config::floor;
 use shardmill_core::plugin::check_ending;
 use shardmill_core::stream::check_region;
 
@@ -10,6 +11,21 @@ use crate::author::feed::KEY_CHARS_MAX;
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     shardmill_config::parse_duration(text)
+}
+
+/// How long a worker of an old fleet may be silent.
+pub(super) fn failover_time(text: &str) -> Result<Duration, String> {
+    floor::FAILOVER_TIME.parse(text)
+}
+
+/// How often a command looks again.
+pub(super) fn watch_interval(text: &str) -> Result<Duration, String> {
+    floor::WATCH.parse(text)
+}
+
+/// How long a trial may settle nothing.
+pub(super) fn trial_timeout(text: &str) -> Result<Duration, String> {
+    floor::TIMEOUT.parse(text)
 }
 
 /// A service's URL.

@@ -45,8 +45,8 @@ impl Heartbeat {
         }
     }
 
-    /// A heartbeat that holds until `until` was applied, or the registration of a host whose row was
-    /// gone, which is known at `now`.
+    /// A heartbeat that holds until `until` was applied, or the registration of a host whose row
+    /// was gone, which is known at `now`.
     ///
     /// A heartbeat after the deadline revives nothing: it begins a new generation.
     pub fn beaten(&mut self, until: Moment, now: Moment) {
@@ -60,9 +60,9 @@ impl Heartbeat {
     /// The host's row is gone, and is to be written again.
     ///
     /// While it is gone, others may judge the host by its lease rows alone, so each lease has to be
-    /// proven by a write. What earlier heartbeats hold, they hold until their deadline: a host whose
-    /// row vanishes counts as silent from that moment. That does not depend on the answer to the
-    /// registration, which may be lost, or come only to the second one.
+    /// proven by a write. What earlier heartbeats hold, they hold until their deadline: a host
+    /// whose row vanishes counts as silent from that moment. That does not depend on the answer to
+    /// the registration, which may be lost, or come only to the second one.
     pub fn row_gone(&mut self) {
         if !self.is_row_gone && !SeededBug::VanishedHeartHolds.is_on() {
             self.begin_generation();

@@ -6,17 +6,18 @@ use std::time::Duration;
 /// wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FailurePolicy {
-    /// Deliveries that may fail before a record is given up; `None` means no limit. A failure counts
-    /// against a record if it was delivered alone, or if the plugin reported it; without `bisect`,
-    /// a failure of its whole batch counts too. With `Order::Key`, of several reported records of one
-    /// key only the first is counted.
+    /// Deliveries that may fail before a record is given up; `None` means no limit. A failure
+    /// counts against a record if it was delivered alone, or if the plugin reported it; without
+    /// `bisect`, a failure of its whole batch counts too. With `Order::Key`, of several reported
+    /// records of one key only the first is counted.
     pub attempts: Option<u32>,
-    /// Deliveries that may fail because something that the plugin needs is unavailable, as the plugin
-    /// reported, before a record is given up. `None` means no limit: the shard waits. Counted like
+    /// Deliveries that may fail because something that the plugin needs is unavailable, as the
+    /// plugin reported, before a record is given up. `None` means no limit: the shard waits.
+    /// Counted like
     /// `attempts`, and separately.
     pub unavailable_attempts: Option<u32>,
-    /// The same for deliveries that failed because the plugin's configuration is wrong, as the plugin
-    /// or the host reported.
+    /// The same for deliveries that failed because the plugin's configuration is wrong, as the
+    /// plugin or the host reported.
     pub misconfigured_attempts: Option<u32>,
     /// A record that fails and arrived longer ago than this is given up. Judged only when it fails;
     /// a record without an arrival time from Kinesis has no age.

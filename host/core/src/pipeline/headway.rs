@@ -85,7 +85,8 @@ impl Headway {
         self.arrivals.delivering(batch, self.settled.as_ref());
     }
 
-    /// Passes records up to `position`, which arrived at `arrival_ms` and are not for the plugin, as
+    /// Passes records up to `position`, which arrived at `arrival_ms` and are not for the plugin,
+    /// as
     /// [`Ledger::pass`] does.
     pub fn pass(&mut self, position: &Position, arrival_ms: u64, now: Moment) {
         self.ledger.pass(position);

@@ -432,8 +432,8 @@ impl Delivery<'_> {
     }
 }
 
-/// The longest run of failures among the records to deliver again, at least one: of counted failures
-/// if `does_count`, else of all.
+/// The longest run of failures among the records to deliver again, at least one: of counted
+/// failures if `does_count`, else of all.
 fn in_a_row(rulings: &[Ruling], does_count: bool) -> u32 {
     let again = rulings.iter().filter(|ruling| ruling.fate == Fate::Again);
     again

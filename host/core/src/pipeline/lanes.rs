@@ -59,7 +59,8 @@ impl LaneKey {
 }
 
 impl Turns {
-    /// Which lane's turn it is; `None` if nothing is due, or if due records wait for others to arrive.
+    /// Which lane's turn it is; `None` if nothing is due, or if due records wait for others to
+    /// arrive.
     pub fn next(&mut self, is_lane_due: bool, others: Others, now: Moment) -> Option<Turn> {
         let do_lanes_rest = now < self.lanes_rest_until && !SeededBug::FailingKeysFirst.is_on();
         self.turn = match (is_lane_due, others) {

@@ -176,8 +176,8 @@ impl Ledger {
         }
     }
 
-    /// Passes records up to `position` that need no delivery, such as those that a filter keeps from
-    /// the plugin. All other records before it were handed out already.
+    /// Passes records up to `position` that need no delivery, such as those that a filter keeps
+    /// from the plugin. All other records before it were handed out already.
     pub fn pass(&mut self, position: &Position) {
         if self.handed_out.as_ref() < Some(position) {
             self.handed_out = Some(position.clone());
@@ -195,7 +195,8 @@ impl Ledger {
         }
     }
 
-    /// Reading starts again after the settled records: open and held-back ones are handed out again.
+    /// Reading starts again after the settled records: open and held-back ones are handed out
+    /// again.
     pub fn rewind(&mut self) {
         self.open.clear();
         self.held.clear();

@@ -13,8 +13,8 @@ use crate::time::Moment;
 /// An iterator made at a record that was read before repeats that record, if it is still there.
 /// Each side checks the iterators that it requested: this cursor those of its reader, including the
 /// continuations of subscriptions, and a chain of a shared read its own. Neither can check for the
-/// other: plugins that share a chain are at different places, and records that a subscription pushes
-/// pass through no chain.
+/// other: plugins that share a chain are at different places, and records that a subscription
+/// pushes pass through no chain.
 #[derive(Debug)]
 pub struct ReadCursor {
     from: ReadFrom,

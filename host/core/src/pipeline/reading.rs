@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::backoff::Backoff;
 use crate::ports::ReadError;
 
-/// An operator has to restore the key. More frequent attempts only cost calls to KMS, which are billed
-/// and limited.
+/// An operator has to restore the key. More frequent attempts only cost calls to KMS, which are
+/// billed and limited.
 const KEY_WAIT: Duration = Duration::from_secs(30);
 /// From here on a failure lasts. Until then throttles are ordinary, since others may read the same
 /// shard, and anything else is not worth a write to the lease's row.

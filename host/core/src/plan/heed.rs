@@ -55,7 +55,8 @@ pub fn heed(errand: &Errand, row: Option<&Lease>, at_hand: AtHand<'_>) -> Heeded
 /// or the lease was lost by silence. `row` was read consistently just now; `taken_at` is the
 /// counter of the row that such a take was sent for.
 ///
-/// No other host may take a lease that names a living host, so this host serves it or gives it back.
+/// No other host may take a lease that names a living host, so this host serves it or gives it
+/// back.
 pub fn reclaim(row: Option<&Lease>, taken_at: Option<LeaseCounter>, at_hand: AtHand<'_>) -> Heeded {
     let Some(row) = row.filter(|row| !row.is_finished() && !at_hand.is_mine) else {
         return Heeded::Done;

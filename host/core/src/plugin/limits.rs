@@ -17,10 +17,10 @@ pub struct GuestLimits {
     /// Wall time of instantiation together with `init`, and of `close`. 5 s: Python guests need
     /// about one.
     pub init_deadline: Duration,
-    /// Bytes that may cross from guest to host in one call: arguments of the functions that it calls,
-    /// and results of its exports. The host copies them before it looks at them, on as many threads
-    /// as there are calls. 1 MiB is far more than a plugin logs or requests; for `process`, the batch
-    /// adds to it, see [`Self::hostcall_bytes_with`].
+    /// Bytes that may cross from guest to host in one call: arguments of the functions that it
+    /// calls, and results of its exports. The host copies them before it looks at them, on as many
+    /// threads as there are calls. 1 MiB is far more than a plugin logs or requests; for `process`,
+    /// the batch adds to it, see [`Self::hostcall_bytes_with`].
     pub hostcall_bytes: usize,
     /// Handles held at once: streams, pollables, errors, requests. 1,024: a well-behaved guest
     /// holds a handful.

@@ -40,8 +40,8 @@ pub enum SecretSource {
     Variable(String),
 }
 
-/// Refuses a version that does not match the permission to keep state. A version that saves none would
-/// lose the stored state; state that the host may not store would be lost at the next crash.
+/// Refuses a version that does not match the permission to keep state. A version that saves none
+/// would lose the stored state; state that the host may not store would be lost at the next crash.
 pub fn check_state_permission(is_granted: bool, saves_state: bool) -> Result<(), ProcessorError> {
     let message = match (is_granted, saves_state) {
         (true, false) => {

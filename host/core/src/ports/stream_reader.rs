@@ -10,8 +10,8 @@ pub const REPLY_RECORDS_MAX: u32 = 10_000;
 
 /// One stream: its shards and their records.
 pub trait StreamReader: Send + Sync {
-    /// What distinguishes this stream from a later one with the same name; `None` if the stream does
-    /// not exist.
+    /// What distinguishes this stream from a later one with the same name; `None` if the stream
+    /// does not exist.
     fn identity(&self) -> PortFuture<'_, Result<Option<StreamIdentity>, ReadError>>;
 
     /// Every shard, open and closed, all pages. Never a partial list: a page that fails fails the

@@ -73,8 +73,9 @@ impl Quarantine {
 }
 
 impl Quarantined {
-    /// Whether a host died of it. If so, no host takes it because another runs it, whatever its policy
-    /// is. Recognised by the reason, because hosts of other builds write and read such rows too.
+    /// Whether a host died of it. If so, no host takes it because another runs it, whatever its
+    /// policy is. Recognised by the reason, because hosts of other builds write and read such rows
+    /// too.
     pub fn is_deadly(&self) -> bool {
         self.reason.starts_with(DIED)
     }

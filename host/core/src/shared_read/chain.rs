@@ -150,9 +150,9 @@ impl<K> Chain<K> {
     fn holds_after(&self, sequence: &SequenceNumber) -> bool {
         match &self.floor {
             Some(floor) => sequence >= floor,
-            // Without a floor it is unknown what comes before the first record. If the record that was
-            // asked for is trimmed, Kinesis begins with a later one, and the caller that had the
-            // earlier record must notice the loss.
+            // Without a floor it is unknown what comes before the first record. If the record that
+            // was asked for is trimmed, Kinesis begins with a later one, and the caller that had
+            // the earlier record must notice the loss.
             None => self.first().is_some_and(|first| {
                 *sequence >= first.position.sequence || SeededBug::KeptRepliesHideGaps.is_on()
             }),
@@ -273,8 +273,8 @@ impl<K> Chain<K> {
         }
     }
 
-    /// Hands over, without a copy, whole replies that no other reader waits for, or that are not kept.
-    /// With one plugin, or for the last of several, that is all of them.
+    /// Hands over, without a copy, whole replies that no other reader waits for, or that are not
+    /// kept. With one plugin, or for the last of several, that is all of them.
     fn take_out(&mut self, place: &Place, limit: usize, readers: usize) -> Vec<Record> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while let Some(first) = self.segments.front()
@@ -319,8 +319,8 @@ impl<K> Chain<K> {
         true
     }
 
-    /// How far the tip is ahead of `record`: as far as Kinesis reported with the last reply, plus the
-    /// records held in between.
+    /// How far the tip is ahead of `record`: as far as Kinesis reported with the last reply, plus
+    /// the records held in between.
     fn behind_after(&self, record: Option<&Record>, is_whole: bool) -> Option<u64> {
         let held_ms = match record {
             Some(record) if !is_whole && record.arrival_ms > 0 => {

@@ -1,7 +1,8 @@
 //! Hash keys that no lease covers: the sign of a lost shard.
 //!
 //! The open shards of a stream cover the hash key space [0, 2^128) without a gap, and so must the
-//! unfinished leases of an application: a record whose hash key falls into a gap would never be read.
+//! unfinished leases of an application: a record whose hash key falls into a gap would never be
+//! read.
 
 use super::HashKeyRange;
 

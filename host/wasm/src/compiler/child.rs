@@ -17,9 +17,9 @@ use crate::wall;
 
 /// Open files: three streams, the component's code, the cache. No compiler needs more.
 const FILES_MAX: u64 = 32;
-/// How much lower its priority is than the host's: with 5, a busy host gets three quarters of a core that both
-/// want. With 10 it was nine tenths, and a JavaScript plugin took four minutes on a busy machine
-/// for its eleven seconds.
+/// How much lower its priority is than the host's: with 5, a busy host gets three quarters of a
+/// core that both want. With 10 it was nine tenths, and a JavaScript plugin took four minutes on a
+/// busy machine for its eleven seconds.
 const NICENESS: i32 = 5;
 
 /// One compilation, by a separate process that does nothing else.
@@ -79,8 +79,8 @@ impl CompileJob {
             .collect()
     }
 
-    /// Confines this process permanently, then compiles the contents of `input`. Returns what its wall
-    /// lacks, for the host to report.
+    /// Confines this process permanently, then compiles the contents of `input`. Returns what its
+    /// wall lacks, for the host to report.
     pub fn run(&self, input: impl Read) -> Result<Option<String>, CompileFailure> {
         self.confine()
             .map_err(|error| CompileFailure::Host(format!("cannot set its own limits: {error}")))?;
@@ -103,8 +103,8 @@ impl CompileJob {
         Ok((!lacks.is_empty()).then(|| format!("{}{}", wall::LACKS, lacks.join("; "))))
     }
 
-    /// Only a hit proves that the code is in the cache: wasmtime does not report a failed write as an
-    /// error.
+    /// Only a hit proves that the code is in the cache: wasmtime does not report a failed write as
+    /// an error.
     fn compile(&self, bytes: &[u8]) -> Result<(), CompileFailure> {
         let host = |error: crate::EngineError| CompileFailure::Host(error.to_string());
         let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
@@ -136,8 +136,8 @@ impl CompileJob {
         // process that ignores that.
         lower(Resource::Cpu, seconds, seconds + 2)?;
         nice(NICENESS)?;
-        // The host runs its output as native code: no other user may change it, whatever the host's own
-        // mask is.
+        // The host runs its output as native code: no other user may change it, whatever the host's
+        // own mask is.
         umask(Mode::RWXG | Mode::RWXO);
         Ok(())
     }

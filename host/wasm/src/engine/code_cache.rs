@@ -1,5 +1,5 @@
-//! How compiled code gets from the process that compiles to the one that runs it: through wasmtime's
-//! own cache, in a directory that no other user can write to.
+//! How compiled code gets from the process that compiles to the one that runs it: through
+//! wasmtime's own cache, in a directory that no other user can write to.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -61,14 +61,14 @@ impl CodeCache {
         self.cache.directory()
     }
 
-    /// Creates the directory again if it was removed, as cleaners of temporary folders do with files
-    /// that are not used for days.
+    /// Creates the directory again if it was removed, as cleaners of temporary folders do with
+    /// files that are not used for days.
     pub(crate) fn restore(&self) -> Result<(), EngineError> {
         private_folder(self.directory()).map(drop)
     }
 
-    /// The code in the cache is loaded. A temporary directory is emptied at once, so that a host that
-    /// is killed leaves an empty folder behind, and not its plugins.
+    /// The code in the cache is loaded. A temporary directory is emptied at once, so that a host
+    /// that is killed leaves an empty folder behind, and not its plugins.
     pub(crate) fn loaded(&self) {
         if self.temporary.is_some() {
             // What cannot be removed is removed with the directory.

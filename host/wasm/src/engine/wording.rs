@@ -1,5 +1,5 @@
-//! Texts of libraries' errors that no type distinguishes. Decisions depend on these words, so all of
-//! them are here, and a test of each fails if the words change.
+//! Texts of libraries' errors that no type distinguishes. Decisions depend on these words, so all
+//! of them are here, and a test of each fails if the words change.
 //!
 //! Read in wasmtime and wasmtime-wasi 48.0.8, wasmparser 0.254.2, and the standard library of Rust
 //! 1.95.

@@ -43,8 +43,8 @@ pub enum FolderEvent {
         /// folder does not know.
         keeps: Option<PluginDigest>,
     },
-    /// The file `NAME.toml` was added, changed or removed, and has settled. Sent for the files present at
-    /// the start too.
+    /// The file `NAME.toml` was added, changed or removed, and has settled. Sent for the files
+    /// present at the start too.
     ManifestChanged {
         /// The plugin's name.
         name: PluginName,

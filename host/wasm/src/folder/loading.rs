@@ -1,5 +1,5 @@
-//! From a file to a plugin, or to the reason why not. Compiling may take minutes, so files wait in line for
-//! it: in the folder, not in memory.
+//! From a file to a plugin, or to the reason why not. Compiling may take minutes, so files wait in
+//! line for it: in the folder, not in memory.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use super::tracker::Ended;
 use crate::blocking::blocking;
 use crate::{Integrity, Plugin, Runtime, digest_of};
 
-/// Which tasks may hold the bytes of a file: one that compiles, and one that looks at a file meanwhile.
+/// Which tasks may hold the bytes of a file: one that compiles, and one that looks at a file
+/// meanwhile.
 pub(super) struct Turns {
     compile: Line,
     look: Semaphore,
@@ -189,8 +190,8 @@ mod tests {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(loading(folder.path(), &turns).run());
         tokio::task::yield_now().await;
-        // A known file is reported without a turn of the compiler, but after the other has looked, since
-        // those take turns too.
+        // A known file is reported without a turn of the compiler, but after the other has looked,
+        // since those take turns too.
         let mut known = loading(folder.path(), &turns);
         known.known.insert(digest_of(EMPTY_COMPONENT));
         assert!(matches!(known.run().await.ended, Ended::Known));

@@ -32,8 +32,8 @@ impl Manifests {
         }
     }
 
-    /// Takes in the contents of the folder. Returns the plugins whose manifest was added, changed or
-    /// removed, and has settled.
+    /// Takes in the contents of the folder. Returns the plugins whose manifest was added, changed
+    /// or removed, and has settled.
     pub(crate) fn observe(
         &mut self,
         now: Instant,

@@ -54,8 +54,8 @@ fn is_regular(stat: &Stat) -> bool {
 /// Largest signature file that is read: 64 bytes, or these as text, have far less.
 const SIGNATURE_BYTES_MAX: u64 = 1_024;
 
-/// Reads the signature file beside a component. A file that cannot be read counts as empty, which is not
-/// a signature.
+/// Reads the signature file beside a component. A file that cannot be read counts as empty, which
+/// is not a signature.
 pub(crate) fn read_signature(folder: &Path, file: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let Ok(signature) = open(&folder.join(format!("{file}.sig"))) else {

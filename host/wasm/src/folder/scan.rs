@@ -173,8 +173,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Which users besides this one and root may write to the folder, or to files that a host loads from
-/// it, in words that say what to do; `None` if no others may, or if the folder cannot be read.
+/// Which users besides this one and root may write to the folder, or to files that a host loads
+/// from it, in words that say what to do; `None` if no others may, or if the folder cannot be read.
 pub fn writers(folder: &Path) -> Option<String> {
     scan(folder, u64::MAX).ok()?.writers
 }

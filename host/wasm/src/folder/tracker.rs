@@ -20,8 +20,9 @@ use crate::LoadError;
 /// nothing else.
 const FAILED_MAX: usize = 32;
 
-/// How long a version waits that could not be loaded because of the host, as with a full disk or without
-/// processor time: first, and at most. Each try may cost a compilation, which takes seconds.
+/// How long a version waits that could not be loaded because of the host, as with a full disk or
+/// without processor time: first, and at most. Each try may cost a compilation, which takes
+/// seconds.
 const HOST_RETRY_MIN: Duration = Duration::from_secs(10);
 const HOST_RETRY_MAX: Duration = Duration::from_mins(5);
 /// How long a version waits that was not even tried: each try costs reading the file.

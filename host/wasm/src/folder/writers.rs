@@ -23,16 +23,16 @@ impl Me {
         }
     }
 
-    /// A user's private group, which has the same number as the user. The members of any other group
-    /// are unknown here.
+    /// A user's private group, which has the same number as the user. The members of any other
+    /// group are unknown here.
     fn is_own_group(self, group: u32) -> bool {
         group == self.group && group == self.user
     }
 }
 
-/// Which other users may write to `path`, and what to do about it; `None` if only this user and root
-/// may. This is reported and not refused: volumes of containers are often writable by all, where no
-/// other user exists.
+/// Which other users may write to `path`, and what to do about it; `None` if only this user and
+/// root may. This is reported and not refused: volumes of containers are often writable by all,
+/// where no other user exists.
 pub(super) fn others(path: &Path, stat: &Stat, me: Me) -> Option<String> {
     let (mode, owner, group) = (stat.st_mode, stat.st_uid, stat.st_gid);
     // A link is not opened, and its mode says nothing.

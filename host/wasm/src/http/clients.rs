@@ -1,5 +1,5 @@
-//! The clients that send the requests: one for each port, because the resolver must know which port is
-//! connected to, and gets only names.
+//! The clients that send the requests: one for each port, because the resolver must know which port
+//! is connected to, and gets only names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use super::HttpOptions;
 use super::resolver::{Addresses, CheckedResolver};
 
-/// Concurrent look-ups of one plugin, on all its shards: a quarter of the host's, so that names which no
-/// server answers only delay the plugin that asks for them.
+/// Concurrent look-ups of one plugin, on all its shards: a quarter of the host's, so that names
+/// which no server answers only delay the plugin that asks for them.
 const LOOKUPS_MAX: usize = 8;
 /// What part of the requests that may be in flight one plugin may have.
 const IN_FLIGHT_SHARE: usize = 2;
@@ -108,8 +108,8 @@ impl HttpClients {
         Client::builder()
             .dns_resolver(Arc::new(resolver))
             .connect_timeout(self.addresses.options().limits.connect_timeout)
-            // Each request has its own connection, which ends with it: nothing of one plugin reaches
-            // another.
+            // Each request has its own connection, which ends with it: nothing of one plugin
+            // reaches another.
             .pool_max_idle_per_host(0)
             // The guest follows redirects itself, if it wants to; each is checked as any request.
             .redirect(Policy::none())

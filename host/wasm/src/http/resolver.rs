@@ -11,13 +11,13 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{Endpoint, HttpOptions};
 
-/// Concurrent look-ups, each on its own thread for as long as the system takes. Some tens: a name that
-/// is not answered holds one for seconds.
+/// Concurrent look-ups, each on its own thread for as long as the system takes. Some tens: a name
+/// that is not answered holds one for seconds.
 const LOOKUPS_MAX: usize = 32;
 
 tokio::task_local! {
-    /// The look-ups of the plugin whose request is being sent, because a resolver gets nothing but a
-    /// name. Clients resolve within the request that they connect for.
+    /// The look-ups of the plugin whose request is being sent, because a resolver gets nothing but
+    /// a name. Clients resolve within the request that they connect for.
     pub(super) static LOOKUPS: Arc<Semaphore>;
 }
 

@@ -1,6 +1,6 @@
 //! `wasi:config/store`: the plugin's own values, and its secrets under `secret.NAME`. Written here
-//! and not taken from a crate, because a secret must be returned when it is asked for by name, and must
-//! not appear in a list of all values.
+//! and not taken from a crate, because a secret must be returned when it is asked for by name, and
+//! must not appear in a list of all values.
 
 use shardmill_core::plugin::{DESTINATIONS_KEY, SECRET_PREFIX};
 

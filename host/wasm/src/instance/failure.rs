@@ -121,8 +121,8 @@ fn causes(error: &wasmtime::Error) -> String {
     causes.join(": ")
 }
 
-/// Where it happened, the innermost function first. Names are shown exactly as in the file, because a
-/// name that a compiler packed can unpack to something far larger.
+/// Where it happened, the innermost function first. Names are shown exactly as in the file, because
+/// a name that a compiler packed can unpack to something far larger.
 fn frames(error: &wasmtime::Error) -> Option<String> {
     let trace = error.downcast_ref::<WasmBacktrace>()?;
     let frames: Vec<String> = trace.frames().iter().map(frame).collect();

@@ -1,8 +1,8 @@
 //! What the host keeps behind an instance's handles, and what that takes of the memory of all
 //! instances.
 //!
-//! WASI's own functions add to the table without notice. So before each of them all entries are added
-//! up, by kind, with the most that one function may add:
+//! WASI's own functions add to the table without notice. So before each of them all entries are
+//! added up, by kind, with the most that one function may add:
 //!
 //! ```text
 //!   guest ──> WASI function ──> for_call: granted? ──yes──> the table

@@ -1,5 +1,5 @@
-//! Recognises what a file is by its bytes, before anything is compiled, so that the error for a wrong
-//! file can say how to fix it.
+//! Recognises what a file is by its bytes, before anything is compiled, so that the error for a
+//! wrong file can say how to fix it.
 
 use std::fmt;
 

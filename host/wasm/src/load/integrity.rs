@@ -2,8 +2,8 @@
 //! that were read once.
 //!
 //! A signature covers a statement: this plugin, this version of it, these bytes. A component signed
-//! for one plugin is refused for another; and versions only rise, so that an old one, which was once
-//! signed for good reasons, does not come back.
+//! for one plugin is refused for another; and versions only rise, so that an old one, which was
+//! once signed for good reasons, does not come back.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Opens the aggregates of a reply and filters its records, a few at a time: opened, small records take several times the
-//! bytes they came in.
+//! Opens the aggregates of a reply and filters its records, a few at a time: opened, small records
+//! take several times the bytes they came in.
 
 use std::sync::Arc;
 use std::vec;

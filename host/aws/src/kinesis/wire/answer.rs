@@ -1,5 +1,5 @@
-//! Holds replies that we decoded, and gives the SDK an empty structure, or the message of an error, in
-//! their place.
+//! Holds replies that we decoded, and gives the SDK an empty structure, or the message of an error,
+//! in their place.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
