@@ -10,6 +10,8 @@ use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{CloseReason, ProcessorFactory};
 use shardmill_core::rollout::RolloutPolicy;
 
+use crate::held::count;
+
 #[tokio::test(start_paused = true)]
 async fn fifty_swaps_under_load_lose_and_repeat_nothing_and_move_no_lease() {
     let mut fleet = TestFleet::new(2);
@@ -165,7 +167,9 @@ async fn a_host_whose_only_version_does_not_start_leaves_its_shards_to_one_that_
     let mut fleet = TestFleet::new(2);
     fleet.options.leases.plugin_deadline = fleet.options.leases.duration;
     let _a = fleet.start("a", NativePlugin::echo(1).failing_init());
+    until("a has both", || count(&fleet, "a") == 2).await;
     let _b = fleet.start("b", NativePlugin::echo(2));
+    until("they share", || count(&fleet, "b") == 1).await;
     fleet.put(0..100);
     until("b has done all", || fleet.is_all_checkpointed()).await;
     assert!(fleet.has_exactly(0..100));
