@@ -94,7 +94,7 @@ fn started(
         return;
     };
     if !tenure.has_delivered {
-        report.add_all(Invariant::S6, unended_parent(world, tenure, shard));
+        report.add_all(Invariant::S6, unended_parent(world, tenure, shard, limits));
     }
     let is_by_key = limits.policy.by_key;
     let broken = out_of_order(tenure, delivery)
@@ -143,7 +143,12 @@ fn of_namesake(world: &World, tenure: &Tenure, delivery: &Delivery) -> Option<St
 }
 
 /// S6: a parent that somebody still reads, or will.
-fn unended_parent(world: &World, tenure: &Tenure, shard: &Shard) -> Option<String> {
+fn unended_parent(
+    world: &World,
+    tenure: &Tenure,
+    shard: &Shard,
+    limits: &Limits,
+) -> Option<String> {
     let table = &world.table;
     // An application that begins at a moment has nothing to read in what was closed before.
     let is_wanted = |parent: &str| {
@@ -163,7 +168,8 @@ fn unended_parent(world: &World, tenure: &Tenure, shard: &Shard) -> Option<Strin
             return false;
         }
         if let Some(row) = table.row(parent) {
-            return is_unfinished(&row.checkpoint);
+            return is_unfinished(&row.checkpoint)
+                && !is_remade_since_look(world, tenure, parent, limits);
         }
         // Removed by an operator, not listed any more, or closed before the application's first
         // start.
@@ -178,6 +184,23 @@ fn unended_parent(world: &World, tenure: &Tenure, shard: &Shard) -> Option<Strin
         "{} is delivered while its parent {parent} has not ended",
         tenure.key.shard
     ))
+}
+
+/// Whether a parent's row may have been made after the host of `tenure` looked for it: an operator
+/// sent the child back to its beginning, and the leader makes the rows of its parents again. Until
+/// then a missing row means that the parent has ended, and the condition of a take is about one row.
+fn is_remade_since_look(world: &World, tenure: &Tenure, parent: &str, limits: &Limits) -> bool {
+    let rows = &world.table.rows;
+    let Some((child, made)) = rows.get(&tenure.key.shard).zip(rows.get(parent)) else {
+        return false;
+    };
+    let is_sent_back = world
+        .stream
+        .shard(parent)
+        .is_some_and(|parent| parent.is_interfered);
+    // A take is sent less than a lease duration after the look.
+    let looked_at = child.taken_at.saturating_sub(limits.lease_duration);
+    is_sent_back && made.epoch.is_none() && made.counter_at >= looked_at
 }
 
 pub(crate) type Broken = Option<(Invariant, String)>;

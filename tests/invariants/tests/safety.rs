@@ -206,6 +206,33 @@ fn s6_parents_come_first() {
 }
 
 #[test]
+fn s6_a_take_may_cross_with_the_row_of_a_parent_that_is_to_be_read_again() {
+    let removed = Story::with_records(2)
+        .read_to_end()
+        .produced("l", [10])
+        .produced("r", [11])
+        .create("l")
+        .create("r")
+        .end("a", "p")
+        .take("b", "l")
+        .deliver("b", "l", &[10])
+        .checkpoint("b", "l", 10)
+        .take("b", "r")
+        .deliver("b", "r", &[11])
+        .checkpoint("b", "r", 11)
+        .delete("a", "p");
+    let made_again = removed
+        .admin("l", |row| {
+            row.checkpoint = Checkpoint::Initial;
+            row.owner = None;
+        })
+        .create("p");
+    let read = |story: Story| story.take("b", "l").deliver("b", "l", &[10]);
+    read(made_again.clone()).passes();
+    read(made_again.wait(20 * SECOND)).breaks(&[S6]);
+}
+
+#[test]
 fn s7_order_is_by_shard() {
     let story = || Story::with_records(4).take("a", "p");
     story().deliver("a", "p", &[2, 1]).breaks(&[S7]);
