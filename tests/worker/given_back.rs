@@ -1,5 +1,8 @@
 //! What the row of a lease says that was given back in trouble.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use harness::fake_lease_store::{AppliedWrite, StoreOp};
 use harness::faults::Fault;
 use harness::fleet::{TestFleet, until};
@@ -99,6 +102,46 @@ async fn a_checkpoint_behind_a_write_that_was_given_up_is_written_before_the_lea
         fleet.has_exactly(0..100),
         "nothing that was settled repeats"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_row_was_written_after_all_is_kept_though_a_long_call_runs_meanwhile() {
+    let mut fleet = TestFleet::new(2);
+    let lease = fleet.options.leases.duration;
+    fleet.options.leases.plugin_deadline = lease * 20;
+    fleet.options.checkpoints.records = 1;
+    let slow = NativePlugin::echo(1).taking(lease * 6);
+    let (a, tables) = fleet.start_apart("a", slow);
+    let _b = fleet.start("b", NativePlugin::echo(1));
+    until("they share", || {
+        processing(&a) == 1 && count(&fleet, "b") == 1
+    })
+    .await;
+    let before = fleet.store.history().len();
+    // Checkpoints fail until the host checks whether it can write at all: it gives up next.
+    let (mut is_failing, is_over) = (false, Arc::new(AtomicBool::new(false)));
+    let seen = Arc::clone(&is_over);
+    tables.store.faults.draw_from(move |op| match op {
+        StoreOp::Checkpoint if !seen.load(Ordering::Relaxed) => {
+            is_failing = true;
+            Some(Fault::Throttle)
+        }
+        StoreOp::Renew if is_failing => {
+            seen.store(true, Ordering::Relaxed);
+            None
+        }
+        _ => None,
+    });
+    fleet.put(0..50);
+    tokio::time::sleep(lease).await;
+    fleet.put(50..100);
+    until("all out", || fleet.is_all_checkpointed()).await;
+    assert!(is_over.load(Ordering::Relaxed), "it was about to give up");
+    let is_given_back = |write: &AppliedWrite| write.op == StoreOp::Release;
+    let history = fleet.store.history();
+    assert!(!history.iter().skip(before).any(is_given_back));
+    assert_eq!(count(&fleet, "a"), 1);
+    assert!(fleet.has_exactly(0..100));
 }
 
 #[tokio::test(start_paused = true)]

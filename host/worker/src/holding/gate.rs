@@ -39,7 +39,7 @@ pub(crate) struct Gate {
     pub(crate) state: watch::Receiver<LeaseState>,
     pub(crate) heart: HeartWatch,
     pub(crate) drain: CancellationToken,
-    /// Set once the lease is to be given up, with the reason.
+    /// Why the lease is to be given up, if it is.
     pub(crate) give_up: watch::Receiver<Option<String>>,
     pub(crate) clock: Arc<dyn Clock>,
 }

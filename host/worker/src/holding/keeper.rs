@@ -61,8 +61,9 @@ pub(crate) struct KeeperPorts {
     /// Whether each row is renewed, as a KCL that shares the table needs it; else the heart holds
     /// them all.
     pub(crate) renews_rows: Arc<AtomicBool>,
-    /// Set once the lease is to be given up: only the release is tried again then.
-    pub(crate) give_up: watch::Receiver<Option<String>>,
+    /// Why the lease is to be given up, if it is: only the release is tried again then. A write that
+    /// comes through takes the wish back.
+    pub(crate) give_up: watch::Sender<Option<String>>,
 }
 
 /// A lease just taken.
@@ -356,6 +357,10 @@ impl Keeper {
             self.held.sent.at = self.ports.clock.now();
         }
         self.troubles.over();
+        // The pipeline may be in a long call when it is asked to give up, and go on after it.
+        self.ports
+            .give_up
+            .send_if_modified(|reason| reason.take().is_some());
         self.state.send_replace(LeaseState::Held(self.hold()));
     }
 
@@ -363,17 +368,19 @@ impl Keeper {
         self.ports.give_up.borrow().is_some()
     }
 
-    /// Waits before the next try, but not once the lease is given up.
-    async fn wait_to_retry(&mut self, failures: u32) {
+    /// Waits before the next try; the moment at which the lease is given up ends the wait.
+    async fn wait_to_retry(&self, failures: u32) {
         let wait = RETRY_BASE
             .saturating_mul(1 << failures.min(10))
             .min(self.options.duration / 3);
         let wait = wait
             .mul_f64(0.5 + fastrand::f64() / 2.0)
             .min(self.remaining());
+        let is_given_up = self.is_given_up();
+        let mut give_up = self.ports.give_up.subscribe();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            Ok(()) = self.ports.give_up.changed() => {}
+            Ok(_) = give_up.wait_for(Option::is_some), if !is_given_up => {}
         }
     }
 

@@ -59,7 +59,8 @@ struct HeldLease {
     is_handed_over: bool,
     /// Asks its pipeline to drain.
     drain: CancellationToken,
-    /// Asks its keeper and its pipeline to give it up, with the reason.
+    /// Asks its keeper and its pipeline to give it up, with the reason. The keeper takes the wish
+    /// back once it has written the row.
     give_up: watch::Sender<Option<String>>,
     keeper: KeeperHandle,
 }
@@ -121,7 +122,7 @@ impl Holdings {
         let signs = Signs::new(run.status.clone(), run.plugin(), shard.clone(), clock);
         let (drain, (give_up, given_up)) = (CancellationToken::new(), watch::channel(None));
         let taken = take.taken(&heart);
-        let ports = self.keeper_ports(&heart, &given_up);
+        let ports = self.keeper_ports(&heart, &give_up);
         let troubles = Troubles::new(signs.clone(), shard.clone());
         let (keeper, handle, state) = Keeper::new(ports, run.options.leases, taken, troubles);
         let gate = Gate {
@@ -165,7 +166,7 @@ impl Holdings {
     fn keeper_ports(
         &self,
         heart: &HeartWatch,
-        give_up: &watch::Receiver<Option<String>>,
+        give_up: &watch::Sender<Option<String>>,
     ) -> KeeperPorts {
         KeeperPorts {
             store: self.run.store(),
