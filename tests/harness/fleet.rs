@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink,
@@ -182,6 +182,7 @@ impl TestFleet {
             reads: ReadLimits::default(),
             retrieval: Retrieval::Polling,
             filter: None,
+            parallelism: Parallelism::ONE,
             batches: BatchLimits {
                 records: 10,
                 ..BatchLimits::default()

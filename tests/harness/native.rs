@@ -15,6 +15,9 @@ use shardmill_core::stream::{Batch, Emitted, Position, ShardId};
 /// What a native plugin does with a batch.
 pub type Behaviour = dyn Fn(&ShardId, &Batch) -> Result<Processed, ProcessorError> + Send + Sync;
 
+/// How long a native plugin takes for a batch.
+pub type Takes = dyn Fn(&Batch) -> Duration + Send + Sync;
+
 /// Something that happened to an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -41,8 +44,8 @@ pub struct NativePlugin {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
     init_error: Option<ProcessorError>,
-    /// How long a delivery takes.
-    takes: Duration,
+    /// How long a delivery takes, if it takes time.
+    takes: Option<Arc<Takes>>,
     hangs: bool,
     hangs_in_close: bool,
     state: Option<StateRules>,
@@ -54,7 +57,7 @@ pub struct NativePlugin {
 struct NativeInstance {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
-    takes: Duration,
+    takes: Option<Arc<Takes>>,
     hangs: bool,
     hangs_in_close: bool,
     state: Option<StateRules>,
@@ -108,7 +111,7 @@ impl NativePlugin {
             digest,
             behaviour: Arc::new(behaviour),
             init_error: None,
-            takes: Duration::ZERO,
+            takes: None,
             hangs: false,
             hangs_in_close: false,
             state: None,
@@ -173,7 +176,16 @@ impl NativePlugin {
     /// Needs this long for each delivery.
     #[must_use]
     pub fn taking(self, takes: Duration) -> Self {
-        Self { takes, ..self }
+        self.taking_by(move |_| takes)
+    }
+
+    /// Needs as long for each delivery as `takes` says when it begins.
+    #[must_use]
+    pub fn taking_by(self, takes: impl Fn(&Batch) -> Duration + Send + Sync + 'static) -> Self {
+        Self {
+            takes: Some(Arc::new(takes)),
+            ..self
+        }
     }
 
     /// Emits each record's data to `out`.
@@ -310,7 +322,7 @@ impl ProcessorFactory for NativePlugin {
             let instance: Box<dyn RecordProcessor> = Box::new(NativeInstance {
                 digest: self.digest.clone(),
                 behaviour: Arc::clone(&self.behaviour),
-                takes: self.takes,
+                takes: self.takes.clone(),
                 hangs: self.hangs,
                 hangs_in_close: self.hangs_in_close,
                 state: self.state.clone(),
@@ -352,8 +364,8 @@ impl RecordProcessor for NativeInstance {
             if self.hangs {
                 std::future::pending::<()>().await;
             }
-            if !self.takes.is_zero() {
-                tokio::time::sleep(self.takes).await;
+            if let Some(takes) = &self.takes {
+                tokio::time::sleep(takes(&batch)).await;
             }
             let result = (self.behaviour)(&self.shard, &batch);
             if let Err(ProcessorError::DeadlineExceeded { limit, .. }) = &result {

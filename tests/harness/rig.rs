@@ -12,7 +12,7 @@ use shardmill_aws::{
 };
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ProcessorFactory, StreamReader};
 use shardmill_core::rollout::RolloutPolicy;
@@ -331,6 +331,7 @@ pub fn options(
         reads,
         retrieval,
         filter: None,
+        parallelism: Parallelism::ONE,
         batches: BatchLimits::default(),
         checkpoints: CheckpointPolicy::default(),
         backoff: Backoff::standard(),

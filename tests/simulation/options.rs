@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutPolicy;
@@ -49,6 +49,7 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         },
         retrieval: Retrieval::Polling,
         filter: None,
+        parallelism: Parallelism::ONE,
         batches: BatchLimits {
             records: dice.usize(1..=40),
             bytes: 4 << 20,

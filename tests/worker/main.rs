@@ -23,6 +23,7 @@ mod memory;
 mod neighbours;
 mod order_by_key;
 mod own_mistakes;
+mod parallel;
 mod permissions;
 mod poison;
 mod reading_faults;

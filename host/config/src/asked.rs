@@ -4,6 +4,7 @@ use shardmill_core::plugin::PluginName;
 
 use super::config::Config;
 use super::names::Named;
+use super::parallelism;
 use super::plugin::PluginFile;
 use super::problem::{Problem, Under};
 use super::retrieval::RetrievalMode;
@@ -39,6 +40,9 @@ impl Asked<'_> {
             .limits
             .refuse_beyond(&section.limits, &general.ceilings.limits, &general.limits)
             .under("limits")?;
+        if section.parallelism.is_none() {
+            parallelism::refuse_beyond(manifest.parallelism, general.ceilings.parallelism)?;
+        }
         manifest
             .grants
             .refuse_beyond(

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, de};
+use shardmill_core::pipeline::Parallelism;
 use shardmill_core::plugin::GuestLimits;
 use shardmill_sinks::SinkOptions;
 
 use super::grants::{GrantCeilingsFile, PermissionCeilings};
 use super::limits::{LimitsFile, default_ceilings};
 use super::names::{NameCeilings, NameCeilingsFile};
+use super::parallelism;
 use super::problem::{Problem, Under};
 use super::section;
 
@@ -16,7 +18,8 @@ use super::section;
 #[derive(Debug, Default)]
 pub(super) struct CeilingsFile {
     limits: LimitsFile,
-    names: NameCeilingsFile, // Keys of `[ceilings]` itself.
+    names: NameCeilingsFile, // Keys of `[ceilings]` itself, as `parallelism`.
+    parallelism: Option<u32>,
     grants: GrantCeilingsFile,
 }
 
@@ -25,6 +28,8 @@ pub(super) struct CeilingsFile {
 pub(crate) struct Ceilings {
     /// The most of each limit; inclusive.
     pub(crate) limits: GuestLimits,
+    /// The most instances for a shard; inclusive.
+    pub(crate) parallelism: Parallelism,
     pub(crate) permissions: PermissionCeilings,
     /// Which streams, applications and sinks it may name.
     pub(crate) names: NameCeilings,
@@ -38,6 +43,7 @@ impl CeilingsFile {
             permissions: self.grants.check().under("ceilings.grants")?,
             names: self.names.check(sinks).under("ceilings")?,
             limits: self.limits.over(default_ceilings()).under("ceilings")?,
+            parallelism: parallelism::ceiling(self.parallelism).under("ceilings")?,
         })
     }
 }
@@ -51,12 +57,17 @@ impl<'de> Deserialize<'de> for CeilingsFile {
             Some(grants) => section::one(grants).map_err(readable)?,
             None => GrantCeilingsFile::default(),
         };
+        let parallelism = match limits.remove("parallelism") {
+            Some(most) => Some(most.try_into().map_err(readable)?),
+            None => None,
+        };
         let mut names = toml::Table::new();
         for key in NameCeilingsFile::KEYS {
             names.extend(limits.remove_entry(key));
         }
         Ok(Self {
             names: names.try_into().map_err(readable)?,
+            parallelism,
             limits: limits.try_into().map_err(readable)?,
             grants,
         })

@@ -32,6 +32,7 @@ mod manifest;
 mod names;
 mod of_plugin;
 mod of_sections;
+mod parallelism;
 mod plugin;
 mod problem;
 mod reads;

@@ -15,6 +15,7 @@ use super::filter::FilterFile;
 use super::gather::LeftOut;
 use super::limits::LimitsFile;
 use super::manifest::Manifest;
+use super::parallelism;
 use super::plugin::PluginFile;
 use super::problem::{At, Problem, Under, listed};
 use super::settings::{PluginConfig, StreamConfig};
@@ -155,6 +156,7 @@ impl Config {
             world: world.transpose()?,
             permissions: permissions.under("grants")?,
             streams,
+            parallelism: parallelism::check(file.parallelism, &failure)?,
             batches: self.check_batches(file.batch)?,
             checkpoints: file.checkpoint.check(self.checkpoints),
             retry: file.retry.check(self.retry)?,

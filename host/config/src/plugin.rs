@@ -33,6 +33,7 @@ pub(super) struct PluginFile {
     pub(super) consumer: Option<String>,
     pub(super) sinks: Option<Vec<String>>,
     pub(super) world: Option<String>,
+    pub(super) parallelism: Option<u32>,
     #[serde(deserialize_with = "section::optional")]
     pub(super) filter: Option<FilterFile>,
     #[serde(deserialize_with = "section::one")]
@@ -76,6 +77,7 @@ impl PluginFile {
             consumer: self.consumer.or(under.consumer),
             sinks: self.sinks.or(under.sinks),
             world: self.world.or(under.world),
+            parallelism: self.parallelism.or(under.parallelism),
             filter: self.filter.or(under.filter),
             batch: self.batch.laid_over(under.batch),
             checkpoint: self.checkpoint.laid_over(under.checkpoint),

@@ -134,6 +134,10 @@ pub enum SeededBug {
     LendsGuarantees,
     /// A kept reply is served to any caller behind it, and not only to the one it directly follows.
     KeptRepliesHideGaps,
+    /// With parallel keys, records of a key go to the strands by turns.
+    SpreadsKeysByTurns,
+    /// With parallel keys, a checkpoint covers records of a slower strand.
+    CheckpointPassesSlowStrand,
 }
 
 impl SeededBug {
@@ -200,6 +204,8 @@ impl SeededBug {
         Self::FailingKeysFirst,
         Self::LendsGuarantees,
         Self::KeptRepliesHideGaps,
+        Self::SpreadsKeysByTurns,
+        Self::CheckpointPassesSlowStrand,
     ];
 
     /// Whether this bug is switched on for this thread.

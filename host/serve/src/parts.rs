@@ -196,6 +196,7 @@ impl Parts {
             reads: self.config.reads,
             retrieval: stream.retrieval.clone(),
             filter: settings.filter.clone(),
+            parallelism: settings.parallelism,
             batches: settings.batches,
             checkpoints: settings.checkpoints,
             backoff: settings.retry,

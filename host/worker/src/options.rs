@@ -6,7 +6,7 @@ use std::time::Duration;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::pipeline::{
-    BatchLimits, CheckpointPolicy, FailurePolicy, PolicyProblem, ReadRate,
+    BatchLimits, CheckpointPolicy, FailurePolicy, Order, Parallelism, PolicyProblem, ReadRate,
 };
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
@@ -38,7 +38,9 @@ pub struct WorkerOptions {
     pub retrieval: Retrieval,
     /// Which records the plugin gets; all of them without a filter.
     pub filter: Option<Arc<Filter>>,
-    /// Batches.
+    /// How many instances work on one shard at a time.
+    pub parallelism: Parallelism,
+    /// Batches, of each instance.
     pub batches: BatchLimits,
     /// Checkpoints.
     pub checkpoints: CheckpointPolicy,
@@ -306,6 +308,23 @@ impl WorkerOptions {
         }
         if let Some(RolloutProblem { key, problem }) = self.rollout.problem() {
             return refuse("rollout", format!("{key}: {problem}"));
+        }
+        self.validate_parallelism()
+    }
+
+    fn validate_parallelism(&self) -> Result<(), InvalidOptions> {
+        if !self.parallelism.is_parallel() {
+            return Ok(());
+        }
+        if self.failure.order == Order::Shard {
+            let problem = "several instances for a shard keep the order of keys only: set \
+                failure.order = \"key\"";
+            return refuse("parallelism", problem.to_owned());
+        }
+        if self.keeps_state {
+            let problem = "state is that of all records of a shard, which no one of several \
+                instances has: leave grants.state out, or parallelism";
+            return refuse("parallelism", problem.to_owned());
         }
         Ok(())
     }

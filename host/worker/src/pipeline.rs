@@ -4,7 +4,8 @@
 //! ```text
 //!   ShardPipeline ── selects what is next, and applies what came of it
 //!    ├─ Intake    the reader and its buffer: what is free to deliver
-//!    ├─ Delivery  the instance, and what failed: calls, judges, tries again
+//!    ├─ Deliveries  one, or with parallel keys several, side by side
+//!    │   └─ Delivery  an instance, and what failed: calls, judges, tries again
 //!    ├─ Saving    output, checkpoint, state: what is settled, and written
 //!    ├─ Versions  which version of the plugin the shard is to run
 //!    └─ Trouble   what is in the shard's way, as the status and the row show it
@@ -12,6 +13,7 @@
 
 mod buffer;
 mod context;
+mod deliveries;
 mod delivery;
 mod fetch;
 mod filtered;

@@ -150,17 +150,28 @@ impl Signs {
     /// The pipeline does something else now.
     pub(crate) fn enter(&self, stage: Stage) {
         let mut condition = self.lock();
-        if condition.stage == stage {
-            return;
+        if condition.stage != stage {
+            self.begin(&mut condition, stage, Stopwatch::start());
         }
+    }
+
+    /// The oldest of several calls of the plugin under way was started with `since`.
+    pub(crate) fn is_in_plugin(&self, since: Stopwatch) {
+        let mut condition = self.lock();
+        if condition.stage != Stage::InPlugin || condition.since != since {
+            self.begin(&mut condition, Stage::InPlugin, since);
+        }
+    }
+
+    fn begin(&self, condition: &mut Condition, stage: Stage, since: Stopwatch) {
         if std::mem::take(&mut condition.is_stage_long)
             && let Some(why) = condition.stage.why()
         {
-            self.clear_trouble(&mut condition, why);
+            self.clear_trouble(condition, why);
         }
-        let shown = StageStatus::new(stage.to_string());
+        let shown = StageStatus::since(stage.to_string(), since);
         condition.stage = stage;
-        condition.since = Stopwatch::start();
+        condition.since = since;
         self.update_status(|status| status.stage = shown);
     }
 

@@ -16,12 +16,17 @@ pub(crate) fn timer_now() -> Instant {
 
 /// Measures how long something takes. It stops while the machine is suspended, as timers do, so
 /// that a call is not slow for that.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
         Self(timer_now())
+    }
+
+    /// When it was started.
+    pub(crate) fn started_at(self) -> Instant {
+        self.0
     }
 
     pub(crate) fn elapsed(self) -> Duration {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use shardmill_core::backoff::Backoff;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism};
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, WantedContract, tables_of};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
@@ -18,7 +18,9 @@ pub struct PluginConfig {
     pub streams: Vec<StreamConfig>,
     /// Which records it gets; all of them without a filter.
     pub filter: Option<Arc<Filter>>,
-    /// Batches.
+    /// How many instances work on one shard at a time.
+    pub parallelism: Parallelism,
+    /// Batches, of each instance.
     pub batches: BatchLimits,
     /// Checkpoints.
     pub checkpoints: CheckpointPolicy,

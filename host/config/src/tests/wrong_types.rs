@@ -96,6 +96,7 @@ applications = ["web-*"]
 sinks = ["file"]
 failure = true
 rollout = true
+parallelism = 4
 
 [ceilings.grants]
 http = ["api.example.org"]
@@ -207,6 +208,7 @@ retrieval = "fan-out"
 consumer = "orders"
 sinks = ["file"]
 world = "0.1"
+parallelism = 1
 
 [plugin.orders.filter]
 key-prefix = "a"

@@ -8,6 +8,7 @@ use super::checkpoint_policy::Unwritten;
 use super::held_back::HeldBack;
 use super::{CheckpointPolicy, CheckpointReason, Ledger, committed};
 use crate::ports::Commit;
+use crate::seeded_bug::SeededBug;
 use crate::stream::{Position, Record};
 use crate::time::Moment;
 
@@ -78,6 +79,19 @@ impl Headway {
             self.unwritten.add(0, 0, now);
         }
         is_to_be_delivered
+    }
+
+    /// Hands out the records of a run that go into strands: each is open until its strand has
+    /// settled it, so the checkpoint passes none that is slow. They come after all records that were
+    /// handed out so far, and none of them was given up.
+    pub fn hand_out_run(&mut self, run: &[Record]) {
+        self.arrivals.delivering(run, self.settled.as_ref());
+        if SeededBug::CheckpointPassesSlowStrand.is_on() {
+            return;
+        }
+        for record in run {
+            self.ledger.hand_out(&record.position);
+        }
     }
 
     /// A batch is about to be delivered.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::plugin::ProcessorError;
-use crate::ports::{Commit, Outcome};
+use crate::ports::{Commit, Outcome, RecordFailure};
 
 /// A plugin may not keep its shard waiting for longer than this with one answer; it can ask again
 /// at the next delivery.
@@ -55,6 +55,15 @@ impl Outcome {
         let failed = self.failures.iter().map(|failure| failure.index);
         check_outcome(records, failed, self.commit)
     }
+
+    /// Whether the plugin holds back some of a batch of `records`: it neither failed on them nor
+    /// commits them.
+    pub fn holds_back(&self, records: usize) -> bool {
+        let committed = committed(self.commit, records);
+        let is_beyond = |failure: &&RecordFailure| failure.index as usize >= committed;
+        let failed_beyond = self.failures.iter().filter(is_beyond).count();
+        committed + failed_beyond < records
+    }
 }
 
 /// How many records of a batch of `records`, from the first on, a commit covers.
@@ -69,6 +78,7 @@ pub fn committed(commit: Option<Commit>, records: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::FailureKind;
 
     #[test]
     fn indexes_must_rise_and_stay_within_the_batch_and_so_must_the_commit() {
@@ -108,6 +118,26 @@ mod tests {
             });
             assert_eq!(checked.err(), expected, "{failed:?} {commit:?}");
         }
+    }
+
+    #[test]
+    fn a_record_is_held_back_that_neither_failed_nor_is_committed() {
+        let of = |failed: &[u32], commit| {
+            let failure = |index: &u32| RecordFailure {
+                index: *index,
+                kind: FailureKind::Retry,
+                message: String::new(),
+            };
+            let outcome = Outcome {
+                failures: failed.iter().map(failure).collect(),
+                commit,
+                retry_after: None,
+            };
+            outcome.holds_back(3)
+        };
+        assert!(!of(&[], None) && !of(&[1], None));
+        assert!(of(&[], Some(Commit::Nothing)) && of(&[2], Some(Commit::Through(0))));
+        assert!(!of(&[1, 2], Some(Commit::Through(0))) && !of(&[0, 1, 2], Some(Commit::Nothing)));
     }
 
     #[test]

@@ -8,10 +8,10 @@ use crate::time::Moment;
 
 /// Parked records at most, and so keys: as many as one reply of `GetRecords` has. At the bound the
 /// shard waits.
-const RECORDS_MAX: usize = 10_000;
+pub(super) const RECORDS_MAX: usize = 10_000;
 /// What they may cost the host's buffer: as much as one reply, so that a shard that parks holds at
 /// most about twice what one that does not.
-const BYTES_MAX: usize = 10 << 20;
+pub(super) const BYTES_MAX: usize = 10 << 20;
 
 /// The keys, each with its records in order. A batch whose records fail may go beyond the bounds by
 /// its own size.

@@ -81,6 +81,12 @@ pub enum ProcessorError {
         /// What was wrong with it.
         message: String,
     },
+    /// An instance held records back that is one of several for its shard.
+    #[error(
+        "the plugin holds records back, which an instance may not that is one of several for a \
+            shard: set parallelism = 1, or have it handle each record in the call that brings it"
+    )]
+    HoldsBack,
     /// The state of a shard cannot be saved or taken up: it is too large, refused, or not that of
     /// the checkpoint.
     #[error("the plugin's state: {message}")]
@@ -116,7 +122,7 @@ impl ProcessorError {
     pub fn lack(&self) -> Option<Lack> {
         match self {
             Self::NotReady { lack, .. } => Some(*lack),
-            Self::UnknownDestination { .. } => Some(Lack::Configuration),
+            Self::UnknownDestination { .. } | Self::HoldsBack => Some(Lack::Configuration),
             _ => None,
         }
     }
@@ -147,6 +153,8 @@ impl ProcessorError {
             Self::UnknownDestination { fate, .. } => *fate,
             // One that lacks memory gives back what it has: others may finish with it.
             Self::Trapped { .. }
+            // Nothing of the call is kept, so the instance must not keep it either.
+            | Self::HoldsBack
             | Self::DeadlineExceeded { .. }
             | Self::LimitExceeded { .. }
             | Self::HostMemory { .. }
@@ -166,7 +174,8 @@ impl ProcessorError {
                 lack: Lack::Configuration,
                 ..
             }
-            | Self::UnknownDestination { .. } => "misconfigured",
+            | Self::UnknownDestination { .. }
+            | Self::HoldsBack => "misconfigured",
             Self::Trapped { .. } => "trapped",
             Self::DeadlineExceeded { .. } => "deadline",
             Self::LimitExceeded { .. } => "limit",

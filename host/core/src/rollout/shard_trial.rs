@@ -50,6 +50,9 @@ pub struct Attempt<'a> {
     pub memory_bytes: Option<u64>,
     /// Whether the call cost the instance.
     pub is_deadly: bool,
+    /// Whether another call of the version was held against it while this one was under way: then
+    /// this one says nothing more of it.
+    pub is_overtaken: bool,
 }
 
 /// What a trial makes of a delivery.
@@ -152,23 +155,35 @@ impl ShardTrial {
         is_new
     }
 
-    /// Whether this shard can show anything of a version: it has something to deliver (`retries`
-    /// shows what failed, `has_records` whether there is more), and no records that failed by their
-    /// own fault.
-    pub fn may_try(&mut self, rollout: &mut Rollout, retries: &Retries, has_records: bool) -> bool {
-        self.forget_excused(rollout, retries);
+    /// Whether this shard can show anything of a version: it has something to deliver (`retries`,
+    /// of each strand, show what failed, `has_records` whether there is more), and no records that
+    /// failed by their own fault.
+    pub fn may_try<'a>(
+        &mut self,
+        rollout: &mut Rollout,
+        retries: impl Iterator<Item = &'a Retries> + Clone,
+        has_records: bool,
+    ) -> bool {
+        self.forget_excused(rollout, retries.clone());
         // Records that wait for their next try are tried at once by another version.
-        let has_records = has_records || !retries.is_clear() || retries.halted().is_some();
+        let mut retries = retries;
+        let is_failing = |one: &Retries| !one.is_clear() || one.halted().is_some();
+        let has_records = has_records || retries.any(is_failing);
         // What one version failed on is for the version before it to try, not for a third.
         let is_out = self.sits_out || !self.excused.is_empty() || self.suspects.is_some();
         has_records && !is_out
     }
 
-    fn forget_excused(&mut self, rollout: &mut Rollout, retries: &Retries) {
+    fn forget_excused<'a>(
+        &mut self,
+        rollout: &mut Rollout,
+        retries: impl Iterator<Item = &'a Retries> + Clone,
+    ) {
         if self.excused.is_empty() {
             return;
         }
-        self.excused.retain(|position| retries.has_failed(position));
+        let has_failed = |at: &Position| retries.clone().any(|one| one.has_failed(at));
+        self.excused.retain(has_failed);
         if self.excused.is_empty() {
             rollout.settled(&self.site);
         }
@@ -184,6 +199,9 @@ impl ShardTrial {
     /// Takes in how a delivery went. If it failed and that is to be verified, the instance ends.
     pub fn report(&mut self, rollout: &mut Rollout, attempt: &Attempt<'_>, at: At) -> Report {
         let failure = attempt.verdict.failure.as_ref();
+        if attempt.is_overtaken {
+            return Report::of_overtaken(attempt.verdict);
+        }
         if failure.is_some_and(|failure| failure.of == Blame::Host) {
             rollout.hindered(attempt.digest, at);
             return Report::of(HeldAgainst::Records);
@@ -326,6 +344,17 @@ impl Attempt<'_> {
 }
 
 impl Report {
+    /// What the version failed on goes to the version before, as what it failed on first does.
+    fn of_overtaken(verdict: &Verdict) -> Self {
+        if verdict.is_clean() {
+            return Self::of(HeldAgainst::Records);
+        }
+        Self {
+            held_against: HeldAgainst::Nothing,
+            ends_instance: true,
+        }
+    }
+
     fn of(held_against: HeldAgainst) -> Self {
         Self {
             held_against,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use shardmill_core::pipeline::BatchLimits;
+use shardmill_core::pipeline::{BatchLimits, Queue};
 use shardmill_core::stream::{Record, Shard};
 use shardmill_core::time::Moment;
 
@@ -15,18 +15,12 @@ use crate::budget::Reservation;
 /// them hold.
 #[derive(Default)]
 pub(super) struct Buffer {
-    records: VecDeque<Record>,
-    /// Records that were handed out before and came back: they are older than all of `records` and
-    /// go first.
-    again: VecDeque<Record>,
-    /// What was read between and after `records` and is not for the plugin, in order. Two that have
-    /// no record between them are one, so there are no more of them than chunks with records.
+    queue: Queue,
+    /// What was read between and after new records and is not for the plugin, in order. Two that
+    /// have no record between them are one, so there are no more of them than chunks with records.
     filtered: VecDeque<Filtered>,
-    /// Of `records`.
-    bytes: usize,
     held_bytes: usize,
     reservation: Option<Reservation>,
-    waiting_since: Option<Moment>,
     /// How far the tip was ahead of the last reply that came in here; `None` before the first.
     millis_behind_latest: Option<u64>,
     /// Set once Kinesis said that the shard has ended, with the children if it named them.
@@ -35,9 +29,8 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn push(&mut self, chunk: Chunk, now: Moment) {
-        self.bytes += chunk.bytes;
         self.held_bytes += chunk.bytes;
-        self.records.extend(chunk.records);
+        self.queue.push(chunk.records, chunk.bytes, now);
         if let Some(filtered) = chunk.filtered {
             self.push_filtered(filtered);
         }
@@ -45,15 +38,13 @@ impl Buffer {
             Some(reservation) => reservation.absorb(chunk.reservation),
             None => self.reservation = Some(chunk.reservation),
         }
-        if !self.records.is_empty() {
-            self.waiting_since.get_or_insert(now);
-        }
         self.millis_behind_latest = chunk.millis_behind_latest.or(self.millis_behind_latest);
         self.ended = self.ended.take().or(chunk.ended);
     }
 
     fn push_filtered(&mut self, filtered: Filtered) {
-        let last = self.records.back().map(|record| &record.position);
+        let last = self.queue.new_records().back();
+        let last = last.map(|record| &record.position);
         let earlier = self
             .filtered
             .pop_back_if(|earlier| last < Some(&earlier.through));
@@ -65,29 +56,25 @@ impl Buffer {
 
     /// What is not for the plugin and comes before all new records in here.
     pub(super) fn take_filtered(&mut self) -> Option<Filtered> {
-        let first = self.records.front().map(|record| &record.position);
+        let first = self.queue.new_records().front();
+        let first = first.map(|record| &record.position);
         self.filtered
             .pop_front_if(|filtered| first.is_none_or(|first| *first > filtered.through))
     }
 
     /// Puts records back that were handed out.
     pub(super) fn put_back(&mut self, records: impl IntoIterator<Item = Record>) {
-        self.again.extend(records);
-        // Nearly always two runs in order, which sorts as fast as it merges.
-        self.again
-            .make_contiguous()
-            .sort_by(|a, b| a.position.cmp(&b.position));
+        self.queue.put_back(records);
     }
 
     /// When the first record in here arrived, in milliseconds since the Unix epoch, if that is
     /// known.
     pub(super) fn first_arrival_ms(&self) -> Option<u64> {
-        let first = self.again.front().or_else(|| self.records.front())?;
-        (first.arrival_ms > 0).then_some(first.arrival_ms)
+        self.queue.first_arrival_ms()
     }
 
     pub(super) fn has_again(&self) -> bool {
-        !self.again.is_empty()
+        self.queue.has_again()
     }
 
     /// Whether all of the shard was read.
@@ -107,34 +94,17 @@ impl Buffer {
 
     /// Whether a batch of new records should go now: full, old enough, or the last one.
     pub(super) fn is_batch_due(&self, limits: &BatchLimits, now: Moment) -> bool {
-        if self.records.is_empty() {
-            return false;
-        }
-        let is_full = self.records.len() >= limits.records || self.bytes >= limits.bytes;
-        let due_in = self.due_in(limits, now);
-        is_full || self.is_at_end() || due_in.is_some_and(|wait| wait.is_zero())
+        self.queue.is_batch_due(limits, self.is_at_end(), now)
     }
 
     /// How long until the window alone makes a batch due; `None` without records.
     pub(super) fn due_in(&self, limits: &BatchLimits, now: Moment) -> Option<Duration> {
-        Some(limits.window.saturating_sub(now.since(self.waiting_since?)))
+        self.queue.due_in(limits, now)
     }
 
     /// The next batch of new records: as many as the limits allow, at least one.
     pub(super) fn take_batch(&mut self, limits: &BatchLimits, now: Moment) -> Vec<Record> {
-        let mut bytes = 0;
-        let mut count = 0;
-        for record in &self.records {
-            let cost = record.cost_bytes();
-            if !limits.have_room_for(cost, count, bytes) {
-                break;
-            }
-            bytes += cost;
-            count += 1;
-        }
-        self.bytes -= bytes;
-        self.waiting_since = (count < self.records.len()).then_some(now);
-        self.records.drain(..count).collect()
+        self.queue.take_batch(limits, now)
     }
 
     /// The next of the new records, or of those that came back, if it `fits`.
@@ -144,26 +114,18 @@ impl Buffer {
         now: Moment,
         fits: impl FnOnce(&Record) -> bool,
     ) -> Option<Record> {
-        if !is_new {
-            return self.again.pop_front_if(|record| fits(record));
-        }
-        let record = self.records.pop_front_if(|record| fits(record))?;
-        self.bytes -= record.cost_bytes();
-        self.waiting_since = (!self.records.is_empty()).then_some(now);
-        Some(record)
+        self.queue.take_record_if(is_new, now, fits)
     }
 
     /// Drops all new records: they will be read again, and so will the shard's end behind
     /// them.
     pub(super) fn forget_new(&mut self) {
-        if self.records.is_empty() {
+        if self.queue.new_records().is_empty() {
             return;
         }
-        self.records = VecDeque::new();
+        let bytes = self.queue.forget_new();
         self.filtered = VecDeque::new();
-        self.settled(self.bytes);
-        self.bytes = 0;
-        self.waiting_since = None;
+        self.settled(bytes);
         self.ended = None;
     }
 
@@ -176,6 +138,6 @@ impl Buffer {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.again.is_empty()
+        self.queue.is_empty()
     }
 }

@@ -1,11 +1,13 @@
 //! Delivers records to the plugin: what goes next, the call, what its outcome means, and what waits
 //! to be tried again.
 
+mod flight;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::pipeline::{
-    Failure, Fate, Halt, LaneKey, OpenBatch, Order, Others, Retries, Turn, Verdict, judge,
+    Failure, Fate, Halt, LaneKey, OpenBatch, Order, Others, Retries, Strand, Turn, Verdict, judge,
 };
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{Outcome, Processed};
@@ -13,6 +15,8 @@ use shardmill_core::rollout::{Attempt, HeldAgainst};
 use shardmill_core::stream::{Batch, Position, Record};
 use shardmill_core::time::Moment;
 
+use self::flight::Flight;
+pub(super) use self::flight::Landed;
 use super::context::ShardContext;
 use super::instance::Instance;
 use super::intake::Intake;
@@ -27,7 +31,10 @@ use crate::timer::Stopwatch;
 pub(super) struct Delivery {
     context: Arc<ShardContext>,
     instance: Instance,
-    retries: Retries,
+    /// What waits to be tried again. With parallel keys, also what waits for its first try.
+    strand: Strand,
+    /// The call under way beside those of other strands.
+    flight: Option<Flight>,
     /// Calls of the plugin in a row that did not come back.
     hangs: u32,
 }
@@ -35,7 +42,15 @@ pub(super) struct Delivery {
 /// What came of a call.
 pub(super) struct Called {
     pub(super) result: Result<Processed, ProcessorError>,
+    pub(super) notes: CallNotes,
+}
+
+/// How a call went, apart from its result.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallNotes {
     pub(super) took: Duration,
+    /// Whether another call was held against the version while this one was under way.
+    pub(super) is_overtaken: bool,
 }
 
 /// What was handled of a batch.
@@ -61,9 +76,15 @@ impl Delivery {
         Self {
             context,
             instance,
-            retries: Retries::default(),
+            strand: Strand::default(),
+            flight: None,
             hangs: 0,
         }
+    }
+
+    /// Whether it is one of several for the shard, and has its own share of the records.
+    fn is_parallel(&self) -> bool {
+        self.context.options().parallelism.is_parallel()
     }
 
     // The instance.
@@ -85,11 +106,6 @@ impl Delivery {
         std::mem::replace(&mut self.instance, instance)
     }
 
-    /// Whether records that the plugin held back are lost, because its instance is.
-    pub(super) fn has_lost(&self, saving: &Saving) -> bool {
-        !self.instance.is_alive() && saving.holds_back()
-    }
-
     // What goes next.
 
     /// The records to deliver now, if any are due: of a parked key, or else what failed and then
@@ -99,13 +115,14 @@ impl Delivery {
         intake: &mut Intake,
         saving: &mut Saving,
     ) -> Option<Vec<Record>> {
-        self.retries.end_wait(self.context.now());
+        self.strand.retries_mut().end_wait(self.context.now());
         loop {
             let now = self.context.now();
-            match self.retries.next_turn(self.others(intake), now)? {
+            let others = self.others(intake);
+            match self.strand.retries_mut().next_turn(others, now)? {
                 Turn::Lane => {
                     let limits = &self.context.options().batches;
-                    return self.retries.take_parked(limits, now);
+                    return self.strand.retries_mut().take_parked(limits, now);
                 }
                 Turn::Others => {
                     let batch = self.take_batch(intake, saving);
@@ -129,17 +146,18 @@ impl Delivery {
     /// When something that failed is to be tried next; may be past, since time goes on between two
     /// looks.
     pub(super) fn next_retry(&self, intake: &Intake) -> Option<Moment> {
-        self.retries.next_retry(self.others(intake))
+        self.strand.retries().next_retry(self.others(intake))
     }
 
     /// Whether records may go out that are not parked: nothing of the shard waits for its next
     /// attempt.
     pub(super) fn may_go_on(&self, intake: &Intake) -> bool {
-        !self.retries.is_waiting() && (intake.has_again() || !self.retries.parked().is_full())
+        !self.strand.retries().is_waiting()
+            && (intake.has_again() || !self.strand.retries().parked().is_full())
     }
 
     fn take_batch(&mut self, intake: &mut Intake, saving: &mut Saving) -> Vec<Record> {
-        let is_plain = self.retries.is_idle() && !saving.is_busy();
+        let is_plain = self.strand.retries().is_idle() && !saving.is_busy();
         if is_plain && !intake.has_again() {
             return intake.take_batch();
         }
@@ -156,10 +174,10 @@ impl Delivery {
         while let Some(record) =
             intake.take_record_if(is_new, |record| batch.has_room_for(record, limits))
         {
-            let is_end = self.retries.is_end(&record.position);
+            let is_end = self.strand.retries().is_end(&record.position);
             if is_new && !saving.hand_out(&record.position) {
                 passed_bytes += record.cost_bytes();
-            } else if let Some(record) = self.retries.join(record) {
+            } else if let Some(record) = self.strand.retries_mut().join(record) {
                 batch.push(record);
             }
             if is_end {
@@ -182,11 +200,7 @@ impl Delivery {
         records: &Arc<Vec<Record>>,
         millis_behind_latest: Option<u64>,
     ) -> Result<Called, Stopped> {
-        let batch = Batch {
-            records: Arc::clone(records),
-            attempt: self.retries.attempt(records),
-            millis_behind_latest: millis_behind_latest.unwrap_or(0),
-        };
+        let batch = self.batch_of(records, millis_behind_latest);
         self.context.enter(Stage::InPlugin);
         let started = Stopwatch::start();
         let deadline = self.context.options().leases.plugin_deadline;
@@ -198,9 +212,25 @@ impl Delivery {
             Err(self.hung(deadline)?)
         };
         let took = started.elapsed();
+        self.observe(took);
+        let notes = CallNotes {
+            took,
+            is_overtaken: false,
+        };
+        Ok(Called { result, notes })
+    }
+
+    fn batch_of(&self, records: &Arc<Vec<Record>>, millis_behind_latest: Option<u64>) -> Batch {
+        Batch {
+            records: Arc::clone(records),
+            attempt: self.strand.retries().attempt(records),
+            millis_behind_latest: millis_behind_latest.unwrap_or(0),
+        }
+    }
+
+    fn observe(&self, took: Duration) {
         ::metrics::histogram!(metrics::PROCESS_SECONDS, "plugin" => self.context.plugin())
             .record(took.as_secs_f64());
-        Ok(Called { result, took })
     }
 
     /// What a call failed with that did not come back; that the shard is stuck, if it was not the
@@ -221,7 +251,7 @@ impl Delivery {
 
     /// Counts the time that a batch's turn took, until now.
     pub(super) fn took(&mut self, took: Duration) {
-        self.retries.took(took, self.context.now());
+        self.strand.retries_mut().took(took, self.context.now());
     }
 
     // What its outcome means.
@@ -234,7 +264,7 @@ impl Delivery {
     ) -> Verdict {
         judge(
             records,
-            &|position| self.retries.tried(position),
+            &|position| self.strand.retries().tried(position),
             outcome,
             &self.context.options().failure,
             self.context.at().wall_ms,
@@ -246,15 +276,16 @@ impl Delivery {
         &'a self,
         records: &'a [Record],
         verdict: &'a Verdict,
-        took: Duration,
+        notes: CallNotes,
     ) -> Attempt<'a> {
         Attempt {
             digest: self.instance.digest(),
             records,
             verdict,
-            took,
+            took: notes.took,
             memory_bytes: self.instance.memory_bytes(),
             is_deadly: !self.instance.is_alive(),
+            is_overtaken: notes.is_overtaken,
         }
     }
 
@@ -267,11 +298,11 @@ impl Delivery {
     ) -> Verdict {
         match held_against {
             HeldAgainst::Records => verdict,
-            HeldAgainst::Only(counted) => {
-                verdict.held_against(counted, records, &|position| self.retries.tried(position))
-            }
+            HeldAgainst::Only(counted) => verdict.held_against(counted, records, &|position| {
+                self.strand.retries().tried(position)
+            }),
             HeldAgainst::Nothing => {
-                verdict.without_blame(records, &|position| self.retries.tried(position))
+                verdict.without_blame(records, &|position| self.strand.retries().tried(position))
             }
         }
     }
@@ -280,7 +311,7 @@ impl Delivery {
     pub(super) fn note(&mut self, records: &[Record], verdict: &Verdict) -> Handled {
         for ruling in &verdict.rulings {
             let position = &records[ruling.index].position;
-            self.retries.note(position, ruling.tried);
+            self.strand.retries_mut().note(position, ruling.tried);
         }
         let mut handled = Handled {
             records: (records.len() - verdict.rulings.len()) as u64,
@@ -294,54 +325,59 @@ impl Delivery {
             }
             handled.bytes += record.data.len() as u64;
             handled.cost_bytes += record.cost_bytes();
-            if !self.retries.is_clear() {
-                self.retries.forget(&record.position);
+            if !self.strand.retries().is_clear() {
+                self.strand.retries_mut().forget(&record.position);
             }
         }
         handled
     }
 
-    /// Takes over how far everything is settled.
-    pub(super) fn settle(&mut self, intake: &mut Intake, saving: &mut Saving) {
+    /// Everything up to and including `position` is settled.
+    pub(super) fn settled(&mut self, position: &Position) {
+        self.strand.retries_mut().settled(position);
+    }
+
+    /// Takes over how far everything is settled, where it is the only one for the shard.
+    fn settle(&mut self, intake: &mut Intake, saving: &mut Saving) {
         if let Some(position) = saving.settle() {
-            self.retries.settled(&position);
+            self.settled(&position);
             intake.note_handled();
         }
     }
 
     /// The record is given up: it counts as failed no more.
     pub(super) fn give_up(&mut self, position: &Position) {
-        self.retries.forget(position);
+        self.strand.retries_mut().forget(position);
     }
 
     // What waits to be tried again.
 
     pub(super) fn retries(&self) -> &Retries {
-        &self.retries
+        self.strand.retries()
     }
 
     /// Why nothing is delivered any more, if the policy says so.
     pub(super) fn halted(&self) -> Option<&Halt> {
-        self.retries.halted()
+        self.strand.retries().halted()
     }
 
     pub(super) fn halt(&mut self, halt: Halt) {
-        self.retries.halt(halt);
+        self.strand.retries_mut().halt(halt);
     }
 
     /// Whether no record that was handed out waits to be tried again.
     pub(super) fn is_clear(&self) -> bool {
-        self.retries.is_clear()
+        self.strand.retries().is_clear()
     }
 
-    /// Whether no key is parked.
-    pub(super) fn has_nothing_parked(&self) -> bool {
-        self.retries.parked().is_empty()
+    /// Whether nothing waits here, for its first delivery or another.
+    pub(super) fn has_nothing_waiting(&self) -> bool {
+        self.strand.is_empty()
     }
 
     /// What is parked.
     pub(super) fn parked(&self) -> Parking {
-        let parked = self.retries.parked();
+        let parked = self.strand.retries().parked();
         Parking {
             keys: parked.keys(),
             records: parked.records(),
@@ -351,40 +387,41 @@ impl Delivery {
 
     /// Reading starts again: what was handed out and waits is forgotten.
     pub(super) fn rewind(&mut self) {
-        self.retries.rewind();
+        self.strand.retries_mut().rewind();
     }
 
     /// Another version of the plugin is at work for good: what failed gets all its attempts.
     pub(super) fn start_over(&mut self) {
-        self.retries.start_over(self.context.now());
+        self.strand.retries_mut().start_over(self.context.now());
     }
 
     /// Another version of the plugin is at work: what failed goes to it at once.
     pub(super) fn try_at_once(&mut self) {
-        self.retries.try_at_once(self.context.now());
+        self.strand.retries_mut().try_at_once(self.context.now());
     }
 
     /// The parked key whose turn the batch was, if it was one's.
     pub(super) fn lane_of(&self, batch: &[Record]) -> Option<LaneKey> {
-        self.retries.lane_of(batch)
+        self.strand.retries().lane_of(batch)
     }
 
     /// The turn of a parked key is over. If nothing of it waits any more, what waited behind goes
     /// again.
     pub(super) fn leave_lane(&mut self, lane: &LaneKey, intake: &mut Intake) {
-        intake.put_back(self.retries.leave(lane));
+        let behind = self.strand.retries_mut().leave(lane);
+        self.return_to_queue(behind, intake);
     }
 
     /// The batch was delivered whole: it need not end here any more.
     pub(super) fn end_reached(&mut self, batch: &[Record]) {
         if let Some(last) = batch.last() {
-            self.retries.end_reached(last);
+            self.strand.retries_mut().end_reached(last);
         }
     }
 
     /// The records that are to be delivered again: all of them on a shard that is halted.
     pub(super) fn going_again(&self, records: &[Record], verdict: &Verdict) -> Vec<Record> {
-        let is_halted = self.retries.halted().is_some();
+        let is_halted = self.strand.retries().halted().is_some();
         let rulings = verdict.rulings.iter();
         let again = rulings.filter(|ruling| is_halted || ruling.fate == Fate::Again);
         again.map(|ruling| records[ruling.index].clone()).collect()
@@ -393,7 +430,7 @@ impl Delivery {
     /// Cuts the batch where the verdict says so. Whether it says so.
     pub(super) fn split(&mut self, records: &[Record], verdict: &Verdict) -> bool {
         if let Some(at) = verdict.split_at {
-            self.retries.end_at(&records[at - 1]);
+            self.strand.retries_mut().end_at(&records[at - 1]);
         }
         verdict.split_at.is_some()
     }
@@ -410,7 +447,7 @@ impl Delivery {
         let retry_at = self.context.now() + self.wait_after(failure);
         let is_by_key = self.is_retried_by_key(verdict, failure, is_of_lane);
         if !is_by_key || is_lost {
-            self.retries.wait_until(retry_at);
+            self.strand.retries_mut().wait_until(retry_at);
         }
         if is_by_key {
             Waits::Key(retry_at)
@@ -422,13 +459,21 @@ impl Delivery {
     /// Puts what goes `again` where it waits for that.
     pub(super) fn put_back(&mut self, again: Vec<Record>, waits: Waits, intake: &mut Intake) {
         match waits {
-            Waits::Key(retry_at) => self.retries.park(again, retry_at),
+            Waits::Key(retry_at) => self.strand.retries_mut().park(again, retry_at),
             Waits::Shard => {
                 if let Some(last) = again.last() {
-                    self.retries.end_at(last);
+                    self.strand.retries_mut().end_at(last);
                 }
-                intake.put_back(again);
+                self.return_to_queue(again, intake);
             }
+        }
+    }
+
+    fn return_to_queue(&mut self, records: impl IntoIterator<Item = Record>, intake: &mut Intake) {
+        if self.is_parallel() {
+            self.strand.put_back(records);
+        } else {
+            intake.put_back(records);
         }
     }
 

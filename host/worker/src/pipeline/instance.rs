@@ -89,10 +89,31 @@ impl Instance {
         )
     }
 
+    /// Another place for an instance of the same version.
+    pub(super) fn sibling(&self) -> Self {
+        self.with_version(Arc::clone(&self.version))
+    }
+
     /// Delivers to the live instance; a dead one is dropped, since a trapped component cannot be
     /// entered again.
     pub(super) async fn process(&mut self, batch: Batch) -> Result<Processed, ProcessorError> {
         let result = self.alive()?.process(batch).await;
+        self.bury(result)
+    }
+
+    /// Lends the live instance for one call, which may run beside calls of other instances. It counts
+    /// as dead until [`Instance::take_back`].
+    pub(super) fn lend(&mut self) -> Option<Box<dyn RecordProcessor>> {
+        self.processor.take()
+    }
+
+    /// Takes back what was lent, unless the call cost it its life.
+    pub(super) fn take_back<T>(
+        &mut self,
+        processor: Option<Box<dyn RecordProcessor>>,
+        result: Result<T, ProcessorError>,
+    ) -> Result<T, ProcessorError> {
+        self.processor = processor;
         self.bury(result)
     }
 
@@ -157,17 +178,27 @@ impl Instance {
         &mut self,
         reason: CloseReason,
     ) -> Result<Vec<Emitted>, ProcessorError> {
-        let Some(processor) = self.processor.take() else {
-            return Ok(Vec::new());
-        };
-        let deadline = self.close_deadline;
-        tokio::time::timeout(deadline, processor.close(reason))
-            .await
-            .unwrap_or_else(|_| {
-                Err(ProcessorError::Host {
-                    message: format!("close did not return within {deadline:?}"),
+        self.closing(reason).await
+    }
+
+    /// The same, beside others.
+    pub(super) fn closing(
+        &mut self,
+        reason: CloseReason,
+    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+        let (processor, deadline) = (self.processor.take(), self.close_deadline);
+        Box::pin(async move {
+            let Some(processor) = processor else {
+                return Ok(Vec::new());
+            };
+            tokio::time::timeout(deadline, processor.close(reason))
+                .await
+                .unwrap_or_else(|_| {
+                    Err(ProcessorError::Host {
+                        message: format!("close did not return within {deadline:?}"),
+                    })
                 })
-            })
+        })
     }
 
     /// Switches to another version without an instance; only when none is alive.

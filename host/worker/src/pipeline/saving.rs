@@ -94,6 +94,11 @@ impl Saving {
         self.headway.hand_out(position, self.context.now())
     }
 
+    /// Hands out the records of a run that go into strands.
+    pub(super) fn hand_out_run(&mut self, run: &[Record]) {
+        self.headway.hand_out_run(run);
+    }
+
     /// A batch is about to be delivered.
     pub(super) fn delivering(&mut self, batch: &[Record]) {
         self.headway.delivering(batch);

@@ -1,11 +1,13 @@
 //! The loop of one shard: selects what is next, and applies what came of it.
 //!
 //! What is read is the intake's, what is delivered the delivery's, what is settled and written the
-//! saving's. What concerns several of them is decided here: one delivery in `deliver.rs`, another
-//! version in `swap.rs`, the end of the shard or of the holding in `end.rs`.
+//! saving's. What concerns several of them is decided here: one delivery in `deliver.rs`, several at
+//! a time in `parallel.rs`, another version in `swap.rs`, the end of the shard or of the holding in
+//! `end.rs`.
 
 mod deliver;
 mod end;
+mod parallel;
 mod swap;
 
 use std::sync::Arc;
@@ -19,8 +21,9 @@ use shardmill_core::ports::{CloseReason, InstanceContext, Progress};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::Record;
 
+use self::parallel::{Calls, Returned};
 use super::context::ShardContext;
-use super::delivery::Delivery;
+use super::deliveries::Deliveries;
 use super::fetch::Chunk;
 use super::instance::Instance;
 use super::intake::Intake;
@@ -55,7 +58,8 @@ pub(crate) struct ShardPipeline {
     context: Arc<ShardContext>,
     gate: Gate,
     intake: Intake,
-    delivery: Delivery,
+    deliveries: Deliveries,
+    calls: Calls,
     saving: Saving,
     versions: Versions,
     trouble: Trouble,
@@ -70,6 +74,8 @@ enum Event {
     /// Read; `None` if there is no reader any more.
     Chunk(Option<Chunk>),
     CheckpointDue,
+    /// A call has ended that ran beside others.
+    Returned(Returned),
     /// It has changed why the shard cannot be read.
     ReadTrouble,
     /// Nothing was heard of Kinesis for a whole read deadline.
@@ -96,7 +102,8 @@ impl ShardPipeline {
         let intake = Intake::new(Arc::clone(&context), &checkpoint);
         Self {
             gate,
-            delivery: Delivery::new(Arc::clone(&context), instance),
+            deliveries: Deliveries::new(Arc::clone(&context), instance),
+            calls: Calls::default(),
             trouble: Trouble::new(Arc::clone(&context), intake.trouble()),
             intake,
             saving: Saving::new(Arc::clone(&context), checkpoint),
@@ -114,8 +121,8 @@ impl ShardPipeline {
             Err(Stopped::Lost(reason)) => {
                 // A courtesy to the guest; its output is dropped, since the shard is somebody
                 // else's.
-                let instance = self.delivery.instance_mut();
-                let _ = instance.close(CloseReason::LeaseLost).await;
+                self.calls_back().await;
+                let _ = self.close_all(CloseReason::LeaseLost).await;
                 PipelineEnd::Lost(reason)
             }
         }
@@ -123,17 +130,20 @@ impl ShardPipeline {
 
     async fn serve(&mut self) -> Result<(), Stopped> {
         self.take_up_version().await?;
-        self.make_instance().await?;
+        self.make_instance(0).await?;
         self.show_state(ShardState::Processing);
+        if self.deliveries.parallelism().is_parallel() {
+            return self.serve_strands().await;
+        }
         loop {
             self.take_up_version().await?;
-            self.make_room().await?;
+            self.make_room(0).await?;
             self.take_in_ready();
             self.pass_filtered();
             self.saving.show_unsettled(self.intake.first_arrival_ms());
             if self.saving.must_save_again() {
                 self.save_again().await?;
-            } else if let Some(halt) = self.delivery.halted().cloned() {
+            } else if let Some(halt) = self.deliveries.halted().cloned() {
                 self.stay_halted(halt).await?;
             } else if let Some(batch) = self.next_batch() {
                 self.take_turn(batch).await?;
@@ -148,7 +158,8 @@ impl ShardPipeline {
     }
 
     fn next_batch(&mut self) -> Option<Vec<Record>> {
-        self.delivery.next_batch(&mut self.intake, &mut self.saving)
+        let delivery = self.deliveries.first_mut();
+        delivery.next_batch(&mut self.intake, &mut self.saving)
     }
 
     /// Delivers a batch once, and does what is due after it.
@@ -161,7 +172,12 @@ impl ShardPipeline {
         self.saving.delivering(&batch);
         let started = Stopwatch::start();
         self.deliver(batch).await?;
-        self.delivery.took(started.elapsed());
+        self.deliveries.first_mut().took(started.elapsed());
+        self.write_if_due().await
+    }
+
+    /// Writes a checkpoint if one is due after a delivery.
+    async fn write_if_due(&mut self) -> Result<(), Stopped> {
         if let Some(reason) = self.saving.checkpoint_due() {
             tracing::trace!(shard = %self.context.shard(), %reason, "checkpoint due");
             self.write_checkpoint().await?;
@@ -172,7 +188,7 @@ impl ShardPipeline {
 
     /// Whether all of the shard was read, and nothing of it is to be delivered any more.
     fn is_finished(&self) -> bool {
-        self.intake.is_finished() && self.delivery.has_nothing_parked()
+        self.intake.is_finished() && self.deliveries.have_nothing_waiting()
     }
 
     // Waiting.
@@ -214,7 +230,7 @@ impl ShardPipeline {
             () = after(retry_in) => Event::Due,
             () = after(batch_in), if may_go_on => Event::Due,
             () = after(checkpoint_in) => Event::CheckpointDue,
-            () = self.delivery.instance().asked_for_room(), if !holds_back => Event::Due,
+            () = self.deliveries.first().instance().asked_for_room(), if !holds_back => Event::Due,
             () = self.trouble.reading_changed() => Event::ReadTrouble,
             () = tokio::time::sleep(stalled_in), if is_reading => Event::ReadStalled,
         }
@@ -229,6 +245,7 @@ impl ShardPipeline {
             // not have: so no shard is owned and not read.
             Event::Chunk(None) => return Err(Stopped::Stuck("its reader failed".to_owned())),
             Event::CheckpointDue => self.write_checkpoint().await?,
+            Event::Returned(returned) => self.returned(returned).await?,
             Event::ReadTrouble => self.note_progress(),
             Event::ReadStalled => self.reading_stalled()?,
         }
@@ -236,11 +253,11 @@ impl ShardPipeline {
     }
 
     fn may_go_on(&self) -> bool {
-        self.delivery.may_go_on(&self.intake)
+        self.deliveries.first().may_go_on(&self.intake)
     }
 
     fn retry_in(&self) -> Option<Duration> {
-        let at = self.delivery.next_retry(&self.intake)?;
+        let at = self.deliveries.first().next_retry(&self.intake)?;
         Some(at.since(self.context.now()))
     }
 
@@ -278,7 +295,12 @@ impl ShardPipeline {
     /// Takes in what was read, if there is nothing new at hand: a shard that always has a key to
     /// try again never waits for it.
     fn take_in_ready(&mut self) {
-        if !self.intake.has_something() && self.may_go_on() {
+        let may_go_on = if self.deliveries.parallelism().is_parallel() {
+            self.deliveries.have_room()
+        } else {
+            self.may_go_on()
+        };
+        if !self.intake.has_something() && may_go_on {
             self.read_on();
             self.intake.take_ready();
         }
@@ -298,7 +320,7 @@ impl ShardPipeline {
     fn rewind(&mut self) {
         let checkpoint = self.saving.settled_checkpoint();
         self.saving.rewind();
-        self.delivery.rewind();
+        self.deliveries.rewind();
         self.intake.restart(&checkpoint);
     }
 
@@ -350,7 +372,7 @@ impl ShardPipeline {
     /// instance has taken over.
     async fn save_state(&mut self) {
         // A dead instance took with it what was not saved.
-        if !self.saving.may_save_state() || self.delivery.has_lost(&self.saving) {
+        if !self.saving.may_save_state() || self.deliveries.have_lost(&self.saving) {
             return;
         }
         match self.state_to_save().await {
@@ -362,7 +384,7 @@ impl ShardPipeline {
                 let failures = self.saving.save_failed();
                 let reason = format!("cannot save the plugin's state: {error}");
                 self.failed(failures, error.code(), reason);
-                if self.delivery.has_lost(&self.saving) {
+                if self.deliveries.have_lost(&self.saving) {
                     self.rewind();
                 }
             }
@@ -370,7 +392,7 @@ impl ShardPipeline {
     }
 
     async fn state_to_save(&mut self) -> Result<Bytes, ProcessorError> {
-        let instance = self.delivery.instance_mut();
+        let instance = self.deliveries.first_mut().instance_mut();
         if !instance.is_alive() {
             // All that came since was given up: the state is the one that was saved last.
             instance.ensure(self.saving.state_to_load().await?).await?;
@@ -398,7 +420,7 @@ impl ShardPipeline {
 
     /// Takes over how far everything is settled.
     fn settle(&mut self) {
-        self.delivery.settle(&mut self.intake, &mut self.saving);
+        self.deliveries.settle(&mut self.intake, &mut self.saving);
     }
 
     /// The keeper refuses only once the lease is gone, or to be given up.
@@ -421,7 +443,7 @@ impl ShardPipeline {
 
     fn progress(&self) -> Progress {
         Progress {
-            plugin_digest: Some(self.delivery.digest().clone()),
+            plugin_digest: Some(self.deliveries.digest().clone()),
             millis_behind_latest: self.millis_behind_latest(),
             settled_arrival_ms: self.saving.settled_arrival_ms(),
             // The keeper measures it.
@@ -461,7 +483,7 @@ impl ShardPipeline {
             self.note_progress();
         }
         let why = self.trouble.why(kind);
-        let digest = self.delivery.digest();
+        let digest = self.deliveries.digest();
         self.trouble.show_failure(why, attempts, reason, digest);
     }
 
@@ -475,11 +497,11 @@ impl ShardPipeline {
 
     /// After a delivery: what still waits, and whether anything is in the way still.
     fn show_progress(&mut self) {
-        if self.delivery.is_clear() {
+        if self.deliveries.are_clear() {
             self.trouble.none_waits();
             self.note_progress();
         }
-        self.trouble.show_parked(self.delivery.parked());
+        self.trouble.show_parked(self.deliveries.parked());
     }
 }
 

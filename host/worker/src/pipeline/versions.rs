@@ -51,8 +51,12 @@ impl Versions {
     }
 
     /// What the shard is to run. `has_records`: whether it has new records to deliver, besides what
-    /// `retries` knows.
-    pub(super) fn assigned(&mut self, retries: &Retries, has_records: bool) -> Assigned {
+    /// `retries` know.
+    pub(super) fn assigned<'a>(
+        &mut self,
+        retries: impl Iterator<Item = &'a Retries> + Clone,
+        has_records: bool,
+    ) -> Assigned {
         let offered = self.newest();
         let trial = &mut self.trial;
         let may_try = self

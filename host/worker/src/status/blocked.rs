@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::timer::timer_now;
+use crate::timer::Stopwatch;
 
 /// What a pipeline is doing.
 #[derive(Debug, Clone, Serialize)]
@@ -58,9 +58,14 @@ pub struct BlockedStatus {
 impl StageStatus {
     /// Begins now.
     pub(crate) fn new(what: String) -> Self {
+        Self::since(what, Stopwatch::start())
+    }
+
+    /// Began when the stopwatch was started.
+    pub(crate) fn since(what: String, started: Stopwatch) -> Self {
         Self {
             what,
-            since: timer_now(),
+            since: started.started_at(),
         }
     }
 }

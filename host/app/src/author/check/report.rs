@@ -79,6 +79,9 @@ pub(super) struct Applied {
     /// The filter; `None` if the plugin gets all records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) filter: Option<String>,
+    /// Instances for a shard; `None` if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parallelism: Option<usize>,
     pub(super) sinks: String,
     pub(super) batch: String,
     pub(super) checkpoint: String,

@@ -5,7 +5,7 @@ use std::path::Path;
 use bytesize::ByteSize;
 use humantime::format_duration;
 use shardmill_config::{Config, Manifest, PluginConfig, limits_told};
-use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order};
+use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order, Parallelism};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutPolicy;
 
@@ -129,6 +129,10 @@ fn write_config(page: &mut Page, config: &PluginConfig) {
     if let Some(filter) = &applied.filter {
         page.line("setting", format_args!("{:48} {filter}", "filter"));
     }
+    if let Some(instances) = applied.parallelism {
+        let value = format_args!("{:48} {instances} instances for a shard", "parallelism");
+        page.line("setting", value);
+    }
     for (name, value) in applied.rows() {
         page.line("setting", format_args!("{name:48} {value}"));
     }
@@ -151,6 +155,9 @@ fn applied(config: &PluginConfig) -> Applied {
     let (batch, checkpoint) = (&config.batches, &config.checkpoints);
     Applied {
         filter: config.filter.as_ref().map(ToString::to_string),
+        parallelism: Some(config.parallelism)
+            .filter(|parallelism| parallelism.is_parallel())
+            .map(Parallelism::get),
         sinks: match &config.sinks {
             Some(names) => {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();

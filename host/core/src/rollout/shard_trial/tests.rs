@@ -61,7 +61,8 @@ impl Shard {
     }
 
     fn may_try(&mut self) -> bool {
-        self.trial.may_try(&mut self.rollout, &self.retries, true)
+        self.trial
+            .may_try(&mut self.rollout, std::iter::once(&self.retries), true)
     }
 
     fn role(&mut self, offered: u64) -> Role {
@@ -76,6 +77,16 @@ impl Shard {
         records: &[Record],
         result: Result<&Outcome, &ProcessorError>,
     ) -> Report {
+        self.deliver_beside(version, records, result, false)
+    }
+
+    fn deliver_beside(
+        &mut self,
+        version: u64,
+        records: &[Record],
+        result: Result<&Outcome, &ProcessorError>,
+        is_overtaken: bool,
+    ) -> Report {
         let untried = |_: &Position| Tried::default();
         let policy = FailurePolicy::default();
         let verdict = judge(records, &untried, result, &policy, AT.wall_ms);
@@ -86,6 +97,7 @@ impl Shard {
             took: Duration::from_millis(1),
             memory_bytes: None,
             is_deadly: result.is_err(),
+            is_overtaken,
         };
         self.trial.report(&mut self.rollout, &attempt, AT)
     }
@@ -107,6 +119,22 @@ fn what_a_canary_fails_on_counts_against_no_record_and_the_version_before_gets_i
             .quarantined()
             .any(|one| one.digest == digest(2))
     );
+}
+
+#[test]
+fn calls_beside_the_one_that_was_held_against_a_version_say_nothing_more_of_it() {
+    let mut shard = Shard::with_canary();
+    shard.deliver(2, &[record(1)], Err(&trapped()));
+    let report = shard.deliver_beside(2, &[record(2)], Ok(&Outcome::default()), true);
+    assert_eq!(report, Report::of(HeldAgainst::Records), "it is handled");
+    let report = shard.deliver_beside(2, &[record(3)], Err(&trapped()), true);
+    assert_eq!(report.held_against, HeldAgainst::Nothing);
+    assert!(report.ends_instance);
+    // The verdict is that of the version before, as without them.
+    assert_eq!(shard.role(2), Role::Run(digest(1)));
+    shard.deliver(1, &[record(1)], Ok(&Outcome::default()));
+    let mut quarantined = shard.rollout.quarantined();
+    assert!(quarantined.any(|one| one.digest == digest(2)));
 }
 
 #[test]

@@ -17,45 +17,59 @@ use crate::signs::Stage;
 use crate::status::ShardState;
 
 impl ShardPipeline {
-    /// Delivers a batch once. What of it is not handled is given up, or delivered again when it is
-    /// due.
+    /// Delivers a batch once, and waits for that. What of it is not handled is given up, or delivered
+    /// again when it is due.
     pub(super) async fn deliver(&mut self, records: Vec<Record>) -> Result<(), Stopped> {
-        if !self.delivery.instance().is_alive() {
-            self.make_instance().await?;
+        if !self.deliveries.first().instance().is_alive() {
+            self.make_instance(0).await?;
         }
         self.gate.pass().await?;
         let records = Arc::new(records);
         let behind = self.intake.millis_behind_latest();
-        let called = self.delivery.call(&records, behind).await?;
-        // The lease may have gone during the call: then nothing of it counts.
-        self.gate.check_held()?;
-        let (verdict, emitted) = self.judge(&records, called);
-        self.follow(&records, &verdict, emitted).await
+        let delivery = self.deliveries.first_mut();
+        let called = delivery.call(&records, behind).await?;
+        self.delivered(0, &records, called).await
     }
 
-    fn judge(&mut self, records: &[Record], called: Called) -> (Verdict, Vec<Emitted>) {
-        let Called { result, took } = called;
+    /// Does what follows from a call of strand `at`.
+    pub(super) async fn delivered(
+        &mut self,
+        at: usize,
+        records: &[Record],
+        called: Called,
+    ) -> Result<(), Stopped> {
+        // The lease may have gone during the call: then nothing of it counts.
+        self.gate.check_held()?;
+        let (verdict, emitted) = self.judge(at, records, called);
+        self.follow(at, records, &verdict, emitted).await
+    }
+
+    fn judge(&mut self, at: usize, records: &[Record], called: Called) -> (Verdict, Vec<Emitted>) {
+        let Called { result, notes } = called;
         let (outcome, emitted) = match result {
             Ok(processed) => (Ok(processed.outcome), processed.emitted),
             Err(_) if SeededBug::SkipsFailedBatch.is_on() => (Ok(Outcome::default()), Vec::new()),
             Err(error) => (Err(error), Vec::new()),
         };
         let outcome: Result<&Outcome, &ProcessorError> = outcome.as_ref();
-        let verdict = self.delivery.judge(records, outcome);
-        let attempt = self.delivery.attempt(records, &verdict, took);
+        let delivery = self.deliveries.one_mut(at);
+        let verdict = delivery.judge(records, outcome);
+        let attempt = delivery.attempt(records, &verdict, notes);
         let report = self.versions.report(&attempt);
         if report.ends_instance {
-            self.delivery.instance_mut().kill();
+            delivery.instance_mut().kill();
         }
-        let mut verdict = self
-            .delivery
-            .hold_against(verdict, records, &report.held_against);
+        let mut verdict = delivery.hold_against(verdict, records, &report.held_against);
+        if report.ends_instance {
+            self.deliveries.overtake();
+        }
         seeded(&mut verdict);
         (verdict, emitted)
     }
 
     async fn follow(
         &mut self,
+        at: usize,
         records: &[Record],
         verdict: &Verdict,
         emitted: Vec<Emitted>,
@@ -65,7 +79,7 @@ impl ShardPipeline {
             self.store_output(records, emitted).await?;
         }
         self.saving.report(records, verdict);
-        let handled = self.delivery.note(records, verdict);
+        let handled = self.deliveries.one_mut(at).note(records, verdict);
         if handled.records > 0 {
             self.count_handled(&handled, verdict);
         }
@@ -73,10 +87,10 @@ impl ShardPipeline {
         self.settle();
         if let Some(failure) = &verdict.failure {
             self.count_failure(failure.kind);
-            self.give_up_records(records, verdict).await?;
+            self.give_up_records(at, records, verdict).await?;
         }
-        self.put_back(records, verdict);
-        if self.delivery.has_lost(&self.saving) {
+        self.put_back(at, records, verdict);
+        if self.deliveries.have_lost(&self.saving) {
             // What it held back died with it, and must be read again.
             self.rewind();
         }
@@ -118,32 +132,33 @@ impl ShardPipeline {
     // What goes again.
 
     /// Puts what goes again where it waits for that: the whole shard, or only its partition key.
-    fn put_back(&mut self, records: &[Record], verdict: &Verdict) {
-        let lane = self.delivery.lane_of(records);
+    fn put_back(&mut self, at: usize, records: &[Record], verdict: &Verdict) {
+        let is_lost = self.deliveries.have_lost(&self.saving);
+        let delivery = self.deliveries.one_mut(at);
+        let lane = delivery.lane_of(records);
         if verdict.split_at.is_none() && !self.saving.holds_back() {
-            self.delivery.end_reached(records);
+            delivery.end_reached(records);
         }
-        let again = self.delivery.going_again(records, verdict);
+        let again = delivery.going_again(records, verdict);
         if let Some(failure) = &verdict.failure
             && !again.is_empty()
         {
-            if self.delivery.split(records, verdict) {
+            if delivery.split(records, verdict) {
                 self.context.count(metrics::SPLITS, 1);
             }
-            let is_lost = self.delivery.has_lost(&self.saving);
-            let waits = self
-                .delivery
-                .wait(verdict, failure, lane.is_some(), is_lost);
+            let waits = delivery.wait(verdict, failure, lane.is_some(), is_lost);
             self.show_retry(verdict, failure, again.len());
-            self.delivery.put_back(again, waits, &mut self.intake);
+            let delivery = self.deliveries.one_mut(at);
+            delivery.put_back(again, waits, &mut self.intake);
         }
         if let Some(lane) = lane {
-            self.delivery.leave_lane(&lane, &mut self.intake);
+            let delivery = self.deliveries.one_mut(at);
+            delivery.leave_lane(&lane, &mut self.intake);
         }
     }
 
     fn show_retry(&mut self, verdict: &Verdict, failure: &Failure, records: usize) {
-        if self.delivery.halted().is_some() {
+        if self.deliveries.halted().is_some() {
             return;
         }
         self.context.count(metrics::RETRIES, records as u64);
@@ -165,6 +180,7 @@ impl ShardPipeline {
     /// to be stored.
     async fn give_up_records(
         &mut self,
+        at: usize,
         records: &[Record],
         verdict: &Verdict,
     ) -> Result<(), Stopped> {
@@ -179,14 +195,15 @@ impl ShardPipeline {
             GiveUp::DeadLetter(sink) => self.store_letters(sink, &given_up).await?,
             GiveUp::Skip => {}
             GiveUp::Halt => {
-                self.delivery.halt(first.halt(&self.context));
+                let halt = first.halt(&self.context);
+                self.deliveries.one_mut(at).halt(halt);
                 return Ok(());
             }
         }
-        let epoch = self.delivery.instance().epoch();
+        let epoch = self.deliveries.first().instance().epoch();
         for one in &given_up {
             one.log(&self.context, epoch);
-            self.settle_given_up(one, &then);
+            self.settle_given_up(at, one, &then);
         }
         self.settle();
         Ok(())
@@ -194,7 +211,7 @@ impl ShardPipeline {
 
     /// Should it take long, the row says what is waited for.
     async fn store_letters(&mut self, sink: &str, given_up: &[GivenUp<'_>]) -> Result<(), Stopped> {
-        let digest = self.delivery.digest();
+        let digest = self.deliveries.digest();
         let letters: Vec<_> = given_up
             .iter()
             .map(|one| one.letter(&self.context, digest))
@@ -215,11 +232,11 @@ impl ShardPipeline {
     }
 
     /// The one place where a record leaves without having been handled.
-    fn settle_given_up(&mut self, given_up: &GivenUp<'_>, then: &GiveUp) {
+    fn settle_given_up(&mut self, at: usize, given_up: &GivenUp<'_>, then: &GiveUp) {
         let record = given_up.record();
         self.saving.give_up(record);
         self.intake.note_handled();
-        self.delivery.give_up(&record.position);
+        self.deliveries.one_mut(at).give_up(&record.position);
         self.intake.settled(record.cost_bytes());
         let note = given_up.show(&self.context, then);
         self.trouble.set_last_given_up(note);
@@ -237,7 +254,7 @@ impl ShardPipeline {
         self.context.enter(Stage::Waiting);
         self.trouble.show_halt(deliveries, &why);
         self.show_state(ShardState::Halted);
-        while self.delivery.halted().is_some() {
+        while self.deliveries.halted().is_some() {
             tokio::select! {
                 biased;
                 stopped = self.gate.stopped() => return Err(stopped),
@@ -245,7 +262,7 @@ impl ShardPipeline {
             }
             self.take_up_version().await?;
         }
-        tracing::info!(shard = %self.context.shard(), digest = %self.delivery.digest(), "the halted shard continues");
+        tracing::info!(shard = %self.context.shard(), digest = %self.deliveries.digest(), "the halted shard continues");
         self.context.signs().gauge(metrics::HALTED, 0.0);
         self.show_state(ShardState::Processing);
         Ok(())

@@ -9,6 +9,7 @@ use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Emitted, Shard, ShardId};
 use tokio_util::sync::CancellationToken;
 
+use super::parallel::Closed;
 use super::{PipelineEnd, ShardPipeline};
 use crate::holding::{Refused, Stopped};
 use crate::pipeline::context::ShardContext;
@@ -61,7 +62,7 @@ impl ShardPipeline {
         let mut failures = 0;
         loop {
             self.gate.pass().await?;
-            self.make_instance().await?;
+            self.make_instance(0).await?;
             if self.context.options().keeps_state {
                 // Should the instance fail now, what it handled need not come again.
                 self.write_checkpoint().await?;
@@ -69,14 +70,11 @@ impl ShardPipeline {
                     return Ok(false);
                 }
             }
-            let instance = self.delivery.instance_mut();
-            let error = match instance.close(CloseReason::ShardEnded).await {
-                Ok(emitted) => {
-                    self.gate.check_held()?;
-                    self.store_last_output(emitted).await?;
-                    return Ok(true);
-                }
-                Err(error) => error,
+            let Closed { emitted, error } = self.close_all(CloseReason::ShardEnded).await;
+            self.gate.check_held()?;
+            self.store_last_output(emitted).await?;
+            let Some(error) = error else {
+                return Ok(true);
             };
             failures += 1;
             let reason = format!("close at the shard's end: {error}");
@@ -165,7 +163,10 @@ impl ShardPipeline {
         if SeededBug::HandsOverWithoutCheckpoint.is_on() {
             self.saving.misjudge(None);
         }
-        let finished = self.finish().await;
+        let finished = match self.finish_calls().await {
+            Ok(()) => self.finish().await,
+            Err(stopped) => Err(stopped),
+        };
         if SeededBug::DrainsWithoutRelease.is_on() {
             return PipelineEnd::Released;
         }
@@ -184,14 +185,11 @@ impl ShardPipeline {
     /// records behind it are not checkpointed either.
     async fn finish(&mut self) -> Result<(), Stopped> {
         self.save_state().await;
-        let instance = self.delivery.instance_mut();
-        let stored = match instance.close(CloseReason::Shutdown).await {
-            Ok(emitted) => self.store_last_output(emitted).await,
-            Err(error) => {
-                tracing::warn!(shard = %self.context.shard(), %error, "the plugin failed in close");
-                Ok(())
-            }
-        };
+        let Closed { emitted, error } = self.close_all(CloseReason::Shutdown).await;
+        if let Some(error) = error {
+            tracing::warn!(shard = %self.context.shard(), %error, "the plugin failed in close");
+        }
+        let stored = self.store_last_output(emitted).await;
         let finished = match stored {
             Ok(()) => self.write_checkpoint().await,
             Err(stopped) => Err(stopped),
@@ -215,7 +213,7 @@ impl ShardPipeline {
     pub(super) async fn give_up(mut self, reason: String) -> PipelineEnd {
         tracing::warn!(shard = %self.context.shard(), reason, "the shard makes no progress here, giving up its lease");
         self.intake.stop();
-        self.delivery.instance_mut().kill();
+        self.drop_instances();
         let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;
         match self.context.keeper().release(Some(reason.clone())).await {
             Ok(()) => PipelineEnd::GaveUp(reason),

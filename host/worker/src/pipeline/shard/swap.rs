@@ -32,22 +32,23 @@ impl Wanted {
 impl ShardPipeline {
     // The instance.
 
-    /// Makes an instance, trying again until it works.
+    /// Makes the instance of strand `at`, trying again until it works.
     ///
     /// A version that does not start takes no shard away from one that does: if another started on
     /// this host before, that one is used, as on the shards that were running when the new one
     /// came. If none started here, another host may have one that does: after two plugin deadlines
     /// the lease is given up.
-    pub(super) async fn make_instance(&mut self) -> Result<(), Stopped> {
+    pub(super) async fn make_instance(&mut self, at: usize) -> Result<(), Stopped> {
         let (mut failures, since) = (0, self.context.now());
         loop {
             self.context.enter(Stage::Starting);
             let error = match self.saving.state_to_load().await {
                 Ok(state) => {
-                    let Err(error) = self.delivery.instance_mut().ensure(state).await else {
+                    let instance = self.deliveries.one_mut(at).instance_mut();
+                    let Err(error) = instance.ensure(state).await else {
                         break;
                     };
-                    if self.is_replaced(&error).await? {
+                    if self.is_replaced(&error).await? || self.makes_room_for(at, &error).await? {
                         continue;
                     }
                     error
@@ -65,7 +66,7 @@ impl ShardPipeline {
             self.wait_to_retry(failures).await?;
             self.take_up_version().await?;
         }
-        let digest = self.delivery.digest();
+        let digest = self.deliveries.digest();
         self.versions.started(digest);
         self.show_digest(digest);
         if failures > 0 {
@@ -80,10 +81,10 @@ impl ShardPipeline {
             // What the host lacks, the other version lacks as well.
             return Ok(false);
         }
-        let failed = self.delivery.digest().clone();
+        let failed = self.deliveries.digest().clone();
         self.versions.did_not_start(&failed, error);
         self.take_up_version().await?;
-        if *self.delivery.digest() != failed {
+        if *self.deliveries.digest() != failed {
             return Ok(true);
         }
         let Some(good) = self.versions.fallback_for(&failed) else {
@@ -91,22 +92,42 @@ impl ShardPipeline {
         };
         self.versions.show_refused(&failed, error);
         self.write_checkpoint().await?;
-        self.delivery.instance_mut().set_version(good);
+        self.close_all_for_another().await?;
+        self.deliveries.set_version(&good);
+        Ok(true)
+    }
+
+    /// Whether the shard's other instances were closed, since the host has no memory for the one of
+    /// strand `at`: none waits for memory that its own shard holds.
+    async fn makes_room_for(&mut self, at: usize, error: &ProcessorError) -> Result<bool, Stopped> {
+        let is_short = matches!(error, ProcessorError::HostMemory { .. });
+        if !is_short || !self.deliveries.is_another_alive(at) {
+            return Ok(false);
+        }
+        self.close_all_for_another().await?;
         Ok(true)
     }
 
     /// Closes an instance whose memory others wait for. It is made again for the next batch: the
     /// contract lets an instance go whenever it holds nothing back.
-    pub(super) async fn make_room(&mut self) -> Result<(), Stopped> {
-        if self.saving.holds_back() || !self.delivery.instance_mut().gives_room() {
+    pub(super) async fn make_room(&mut self, at: usize) -> Result<(), Stopped> {
+        let instance = self.deliveries.one_mut(at).instance_mut();
+        if self.saving.holds_back() || !instance.gives_room() {
             return Ok(());
         }
         self.context.count(metrics::ROOM_MADE, 1);
-        self.close_for_another().await
+        self.close_for_another(at).await
     }
 
-    async fn close_for_another(&mut self) -> Result<(), Stopped> {
-        let instance = self.delivery.instance_mut();
+    async fn close_all_for_another(&mut self) -> Result<(), Stopped> {
+        for at in 0..self.deliveries.parallelism().get() {
+            self.close_for_another(at).await?;
+        }
+        Ok(())
+    }
+
+    async fn close_for_another(&mut self, at: usize) -> Result<(), Stopped> {
+        let instance = self.deliveries.one_mut(at).instance_mut();
         match instance.close(CloseReason::Reload).await {
             Ok(emitted) => self.store_last_output(emitted).await,
             Err(error) => {
@@ -126,8 +147,7 @@ impl ShardPipeline {
     /// belongs to one digest.
     pub(super) async fn take_up_version(&mut self) -> Result<(), Stopped> {
         loop {
-            let retries = self.delivery.retries();
-            match self.versions.assigned(retries, self.intake.is_batch_due()) {
+            match self.assigned() {
                 Assigned::Probe(version) => self.probe(&version).await,
                 Assigned::Run { version, is_active } => {
                     return self.swap_to(Wanted { version, is_active }).await;
@@ -136,18 +156,38 @@ impl ShardPipeline {
         }
     }
 
+    fn assigned(&mut self) -> Assigned {
+        let has_records = self.intake.is_batch_due() || !self.deliveries.have_nothing_waiting();
+        self.versions
+            .assigned(self.deliveries.retries(), has_records)
+    }
+
+    /// The same while calls are under way. False if they must end before that: then no other call
+    /// may begin.
+    pub(super) async fn take_up_version_beside_calls(&mut self) -> Result<bool, Stopped> {
+        let Assigned::Run { version, is_active } = self.assigned() else {
+            return Ok(false);
+        };
+        let is_at_work = version.digest() == self.deliveries.digest();
+        if is_at_work {
+            self.swap_to(Wanted { version, is_active }).await?;
+            return Ok(true);
+        }
+        Ok(self.versions.has_refused(version.digest()))
+    }
+
     async fn swap_to(&mut self, wanted: Wanted) -> Result<(), Stopped> {
         if self.versions.has_refused(wanted.digest()) {
             return Ok(());
         }
-        if wanted.digest() == self.delivery.digest() {
+        if wanted.digest() == self.deliveries.digest() {
             if wanted.is_active && self.versions.charge(wanted.digest()) {
                 // What was tried here is what all shards run now.
-                self.delivery.start_over();
+                self.deliveries.start_over();
             }
             return Ok(());
         }
-        if !self.delivery.instance().has_started() {
+        if !self.deliveries.have_started() {
             // Nothing is known of the version at work either: the newest is as good.
             self.write_checkpoint().await?;
             self.set_version(&wanted);
@@ -162,7 +202,7 @@ impl ShardPipeline {
     async fn swap_running(&mut self, wanted: Wanted) -> Result<(), Stopped> {
         let state = self.state_to_hand_over().await?;
         let version = Arc::clone(&wanted.version);
-        let mut candidate = self.delivery.instance().with_version(version);
+        let mut candidate = self.deliveries.first().instance().with_version(version);
         if let Err(error) = candidate.ensure(state).await {
             if matches!(error, ProcessorError::HostMemory { .. }) {
                 // There is no memory for both at once.
@@ -181,10 +221,25 @@ impl ShardPipeline {
             // not loaded.
             self.write_checkpoint().await?;
         }
-        let mut old = self.delivery.replace_instance(candidate);
+        let mut old = self.deliveries.first_mut().replace_instance(candidate);
         self.close_replaced(&mut old).await?;
+        self.replace_others(&wanted).await?;
         self.versions.started(wanted.digest());
         self.swapped_at_work(old.digest(), &wanted);
+        Ok(())
+    }
+
+    /// The version has started, in the first strand: the others' instances are closed, and made
+    /// again when they are needed. So a swap needs no more memory than one instance more.
+    async fn replace_others(&mut self, wanted: &Wanted) -> Result<(), Stopped> {
+        for at in 1..self.deliveries.parallelism().get() {
+            self.close_for_another(at).await?;
+            let version = Arc::clone(&wanted.version);
+            self.deliveries
+                .one_mut(at)
+                .instance_mut()
+                .set_version(version);
+        }
         Ok(())
     }
 
@@ -202,10 +257,9 @@ impl ShardPipeline {
     /// shard falls back as it does for its first instance.
     async fn swap_in_turn(&mut self, wanted: Wanted) -> Result<(), Stopped> {
         self.write_checkpoint().await?;
-        self.close_for_another().await?;
-        let old = self.delivery.digest().clone();
-        let version = Arc::clone(&wanted.version);
-        self.delivery.instance_mut().set_version(version);
+        self.close_all_for_another().await?;
+        let old = self.deliveries.digest().clone();
+        self.deliveries.set_version(&wanted.version);
         self.swapped_at_work(&old, &wanted);
         Ok(())
     }
@@ -232,9 +286,8 @@ impl ShardPipeline {
 
     /// Replaces a version that never started here.
     fn set_version(&mut self, wanted: &Wanted) {
-        let old = self.delivery.digest().clone();
-        let version = Arc::clone(&wanted.version);
-        self.delivery.instance_mut().set_version(version);
+        let old = self.deliveries.digest().clone();
+        self.deliveries.set_version(&wanted.version);
         self.swapped(&old, wanted);
     }
 
@@ -253,9 +306,9 @@ impl ShardPipeline {
         // A trial gives no attempts, nor does going back from it: the records that failed are the
         // same version's still.
         if wanted.is_active && self.versions.charge(digest) {
-            self.delivery.start_over();
+            self.deliveries.start_over();
         } else {
-            self.delivery.try_at_once();
+            self.deliveries.try_at_once();
         }
         self.show_digest(digest);
     }
@@ -272,7 +325,7 @@ impl ShardPipeline {
     /// went.
     async fn probe(&mut self, version: &Arc<dyn ProcessorFactory>) {
         let digest = version.digest();
-        let instance = self.delivery.instance();
+        let instance = self.deliveries.first().instance();
         let mut probe = instance.with_version(Arc::clone(version));
         let result = match (probe.fits(), self.saving.state_to_load().await) {
             (Err(error), _) => {

@@ -1,0 +1,125 @@
+//! With parallel keys: a call of one strand, which runs beside those of others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_core::pipeline::Strand;
+use shardmill_core::plugin::ProcessorError;
+use shardmill_core::ports::{Processed, RecordProcessor};
+use shardmill_core::stream::{Batch, Record};
+
+use super::{CallNotes, Called, Delivery};
+use crate::holding::Stopped;
+use crate::timer::Stopwatch;
+
+/// A call that runs beside those of other strands.
+pub(super) struct Flight {
+    records: Arc<Vec<Record>>,
+    started: Stopwatch,
+    /// Whether another call was held against the version meanwhile.
+    is_overtaken: bool,
+}
+
+/// A call that is to run beside those of other strands.
+pub(in crate::pipeline) struct Call {
+    processor: Box<dyn RecordProcessor>,
+    batch: Batch,
+    deadline: Duration,
+}
+
+/// How such a call came back.
+pub(in crate::pipeline) struct Landed {
+    /// `None` if it did not, within its deadline: dropped in the middle of the call.
+    back: Option<(Box<dyn RecordProcessor>, Result<Processed, ProcessorError>)>,
+    took: Duration,
+}
+
+impl Call {
+    /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the
+    /// shard for ever.
+    pub(in crate::pipeline) async fn run(mut self) -> Landed {
+        let started = Stopwatch::start();
+        let call = self.processor.process(self.batch);
+        let result = tokio::time::timeout(self.deadline, call).await;
+        Landed {
+            back: result.ok().map(|result| (self.processor, result)),
+            took: started.elapsed(),
+        }
+    }
+}
+
+impl Delivery {
+    /// What waits for a call of this instance.
+    pub(in crate::pipeline) fn strand(&self) -> &Strand {
+        &self.strand
+    }
+
+    pub(in crate::pipeline) fn strand_mut(&mut self) -> &mut Strand {
+        &mut self.strand
+    }
+
+    /// Since when a call is under way, if one is.
+    pub(in crate::pipeline) fn called_since(&self) -> Option<Stopwatch> {
+        Some(self.flight.as_ref()?.started)
+    }
+
+    /// Begins a call of the live instance. `None` if there is none.
+    pub(in crate::pipeline) fn begin(
+        &mut self,
+        records: Vec<Record>,
+        millis_behind_latest: Option<u64>,
+    ) -> Option<Call> {
+        let records = Arc::new(records);
+        let call = Call {
+            processor: self.instance.lend()?,
+            batch: self.batch_of(&records, millis_behind_latest),
+            deadline: self.context.options().leases.plugin_deadline,
+        };
+        self.flight = Some(Flight {
+            records,
+            started: Stopwatch::start(),
+            is_overtaken: false,
+        });
+        Some(call)
+    }
+
+    /// The call that was begun has ended: its records, and what came of it. `None` if none was.
+    pub(in crate::pipeline) fn end(
+        &mut self,
+        landed: Landed,
+    ) -> Result<Option<(Arc<Vec<Record>>, Called)>, Stopped> {
+        let Some(flight) = self.flight.take() else {
+            return Ok(None);
+        };
+        let result = match landed.back {
+            Some((processor, result)) => {
+                self.hangs = 0;
+                let result = result.and_then(|processed| none_held_back(processed, &flight));
+                self.instance.take_back(Some(processor), result)
+            }
+            None => Err(self.hung(self.context.options().leases.plugin_deadline)?),
+        };
+        self.observe(landed.took);
+        let notes = CallNotes {
+            took: landed.took,
+            is_overtaken: flight.is_overtaken,
+        };
+        Ok(Some((flight.records, Called { result, notes })))
+    }
+
+    /// Another call was held against the version that the call under way is of.
+    pub(in crate::pipeline) fn overtake(&mut self) {
+        if let Some(flight) = &mut self.flight {
+            flight.is_overtaken = true;
+        }
+    }
+}
+
+/// Refuses an outcome that holds records back: a later commit could not tell which of several
+/// instances has them.
+fn none_held_back(processed: Processed, flight: &Flight) -> Result<Processed, ProcessorError> {
+    if processed.outcome.holds_back(flight.records.len()) {
+        return Err(ProcessorError::HoldsBack);
+    }
+    Ok(processed)
+}
