@@ -97,7 +97,8 @@ fn started(
         report.add_all(Invariant::S6, unended_parent(world, tenure, shard, limits));
     }
     let is_by_key = limits.policy.by_key;
-    let broken = out_of_order(tenure, delivery)
+    let is_parallel = limits.policy.parallelism > 1;
+    let broken = out_of_order(tenure, delivery, limits)
         .or_else(|| {
             if is_by_key {
                 return lanes::passes_pending(tenure, shard, delivery);
@@ -108,6 +109,9 @@ fn started(
         .or_else(|| given_up(tenure, delivery, limits))
         .or_else(|| repeat(tenure, shard, delivery))
         .or_else(|| {
+            if is_parallel {
+                return lanes::passes_its_key(tenure, shard, delivery);
+            }
             if is_by_key {
                 return lanes::left_out(tenure, shard, delivery);
             }
@@ -205,16 +209,21 @@ fn is_remade_since_look(world: &World, tenure: &Tenure, parent: &str, limits: &L
 
 pub(crate) type Broken = Option<(Invariant, String)>;
 
-/// S7: one batch at a time, in order.
-fn out_of_order(tenure: &Tenure, delivery: &Delivery) -> Broken {
+/// S7: one batch at a time, or as many as may be, each in order.
+fn out_of_order(tenure: &Tenure, delivery: &Delivery, limits: &Limits) -> Broken {
     if !delivery.places.is_sorted_by(|a, b| a < b) {
         return Some((Invariant::S7, "not in order".to_owned()));
     }
-    if tenure.open.is_some() {
-        return Some((
-            Invariant::S7,
-            "another delivery of this tenure is still running".to_owned(),
-        ));
+    if tenure.open.len() >= limits.policy.parallelism.max(1) {
+        let what = if tenure.open.len() == 1 {
+            "another delivery of this tenure is still running".to_owned()
+        } else {
+            format!(
+                "{} deliveries of this tenure are still running",
+                tenure.open.len()
+            )
+        };
+        return Some((Invariant::S7, what));
     }
     None
 }

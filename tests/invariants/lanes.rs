@@ -1,4 +1,4 @@
-//! S7 and S8 where records wait only for those of their own partition key.
+//! S7 and S8 where records wait only for those of their own partition key, also with parallel keys.
 
 use std::collections::BTreeSet;
 
@@ -51,6 +51,32 @@ pub(crate) fn left_out(tenure: &Tenure, shard: &Shard, delivery: &Delivery) -> B
     let mut due = shard.due(&tenure.frontier(), &Checkpoint::At(last.clone()));
     let place = due.find(|place| !batch.contains(place) && !may_wait(place))?;
     Some((Invariant::S8, format!("{place:?} was left out")))
+}
+
+/// S7 with parallel keys: a record goes out while an earlier one of its key is neither done nor goes
+/// with it: it is in another delivery, or was not delivered yet. Records without a key have no order,
+/// and that none is left out is judged by what is checkpointed.
+pub(crate) fn passes_its_key(tenure: &Tenure, shard: &Shard, delivery: &Delivery) -> Broken {
+    let last = delivery.places.last()?;
+    let batch: BTreeSet<&Place> = delivery.places.iter().collect();
+    let keys: BTreeSet<&String> = delivery
+        .places
+        .iter()
+        .filter_map(|it| shard.keys.get(it))
+        .collect();
+    let mut due = shard.due(&tenure.frontier(), &Checkpoint::At(last.clone()));
+    let passed = due.find(|place| {
+        let key = shard.keys.get(place).filter(|key| !key.is_empty());
+        let is_of_key = |other: &Place| other > *place && shard.keys.get(other) == key;
+        key.is_some_and(|key| keys.contains(key))
+            && !batch.contains(place)
+            && !tenure.is_done_with(place)
+            && delivery.places.iter().any(is_of_key)
+    })?;
+    Some((
+        Invariant::S7,
+        format!("{passed:?} of the same key comes before and is not done"),
+    ))
 }
 
 fn earlier_of_its_key<'a>(

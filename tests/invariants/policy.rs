@@ -26,6 +26,9 @@ pub struct Policy {
     pub then: Option<GiveUp>,
     /// Whether only records of the same partition key wait for one that is tried again.
     pub by_key: bool,
+    /// How many deliveries of a shard may run at a time: each key is then in one of them at most.
+    /// Zero is as one.
+    pub parallelism: usize,
     /// Whether versions are tried before all shards run them: a shard then goes back and forth
     /// between two, and a failure counts only once the version before has failed as well.
     pub tries_versions: bool,

@@ -241,7 +241,12 @@ impl World {
                     epoch: *epoch,
                 };
                 if let Some(tenure) = self.tenures.get_mut(&key) {
-                    let delivery = tenure.open.and_then(|id| self.in_flight.get(&id));
+                    let mut open = tenure.open.iter().filter_map(|id| self.in_flight.get(id));
+                    let is_of = |delivery: &&Delivery| {
+                        let first = outputs.first();
+                        first.is_some_and(|output| delivery.places.contains(&output.of))
+                    };
+                    let delivery = open.find(is_of);
                     tenure.emitted(
                         outputs,
                         delivery.and_then(|delivery| delivery.places.first()),

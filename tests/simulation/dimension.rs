@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use shardmill_core::pipeline::{FailurePolicy, Order};
+use shardmill_core::pipeline::{FailurePolicy, Order, Parallelism};
 
 use crate::past::{self, Past};
 use crate::producer::Producer;
@@ -58,6 +58,8 @@ pub enum Dimension {
     Plugins,
     /// Two living processes under one worker id.
     Twins,
+    /// Several instances of the plugin work on a shard at a time, each on keys of its own.
+    ParallelKeys,
 }
 
 /// Some of them.
@@ -99,7 +101,7 @@ impl Dimensions {
 
 impl Dimension {
     /// Every one, in the order in which they are drawn.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Outputs,
         Self::Refusals,
         Self::LongCuts,
@@ -120,6 +122,7 @@ impl Dimension {
         Self::FailingKeys,
         Self::Plugins,
         Self::Twins,
+        Self::ParallelKeys,
     ];
 
     /// Those that are drawn unless others are asked for; the others find what is not fixed yet.
@@ -142,6 +145,7 @@ impl Dimension {
         Self::LostRights,
         Self::FailingKeys,
         Self::Plugins,
+        Self::ParallelKeys,
     ];
 
     fn bit(self) -> u32 {
@@ -241,6 +245,10 @@ impl Dimension {
                 schedule.storms.twins = Some(Duration::from_secs(dice.u64(6..40)));
             }
             Self::Plugins if dice.u32(0..5) == 0 => schedule.have_neighbours(dice),
+            Self::ParallelKeys if dice.u32(0..2) == 0 && schedule.may_be_parallel() => {
+                let parallelism = Parallelism::new(dice.u32(2..=8));
+                schedule.options.parallelism = parallelism.unwrap_or_default();
+            }
             Self::Starts if dice.bool() => {
                 schedule.positions = past::draw_positions(dice, schedule.past);
             }
@@ -250,6 +258,12 @@ impl Dimension {
 }
 
 impl Schedule {
+    /// Whether its first plugin works in an order that several instances keep, and no pace is asked
+    /// of it that fits one.
+    fn may_be_parallel(&self) -> bool {
+        self.options.failure.order == Order::Key && !self.is_calm()
+    }
+
     /// All else is calm: what waits then waits for a key that fails.
     fn has_failing_keys(&mut self, dice: &mut fastrand::Rng) {
         self.options.failure = FailurePolicy {

@@ -252,7 +252,9 @@ impl Instance {
             failures.dedup_by_key(|failure| failure.index);
         }
         let mut commit = None;
-        if failures.is_empty() && self.draws(Fault::HoldBack) {
+        // One of several instances may not.
+        let may_hold_back = !self.place.world.plan.options.parallelism.is_parallel();
+        if failures.is_empty() && may_hold_back && self.draws(Fault::HoldBack) {
             let count = u32::try_from(batch.records.len()).unwrap_or(u32::MAX);
             commit = Some(match self.place.world.dice().u32(0..count) {
                 0 => Commit::Nothing,

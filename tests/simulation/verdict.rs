@@ -298,6 +298,7 @@ fn policy(plan: &PluginPlan, schedule: &Schedule) -> Policy {
             pipeline::GiveUp::Halt => GiveUp::Halt,
         }),
         by_key: policy.order == Order::Key,
+        parallelism: plan.options.parallelism.get(),
         tries_versions: plan.options.rollout.enabled,
         hopeless: (0..HOPELESS_VERSIONS)
             .map(|n| digest_of(HOPELESS_FROM + n).as_str().to_owned())

@@ -52,8 +52,8 @@ pub(crate) struct Tenure {
     pub(crate) has_delivered: bool,
     /// An operator wrote to the row meanwhile: the holder may not know yet that its lease is gone.
     pub(crate) is_interfered: bool,
-    /// The delivery that runs.
-    pub(crate) open: Option<u64>,
+    /// The deliveries that run: one, unless keys are parallel.
+    pub(crate) open: BTreeSet<u64>,
     /// Of the last delivery.
     pub(crate) last: Option<Last>,
 }
@@ -115,7 +115,7 @@ impl Tenure {
             saved: None,
             has_delivered: false,
             is_interfered: false,
-            open: None,
+            open: BTreeSet::new(),
             last: None,
         }
     }
@@ -203,7 +203,7 @@ impl Tenure {
         }
         self.failures.started(delivery, policy);
         self.has_delivered = true;
-        self.open = Some(delivery.id);
+        self.open.insert(delivery.id);
         self.last = Some(Last {
             instance: delivery.instance,
         });
@@ -217,7 +217,7 @@ impl Tenure {
         through: Option<&Place>,
         at: Micros,
     ) {
-        self.open = self.open.filter(|open| *open != delivery.id);
+        self.open.remove(&delivery.id);
         if outcome != Outcome::Ok {
             self.pending.extend(delivery.places.iter().cloned());
             return;

@@ -161,12 +161,11 @@ impl ShardTrial {
     pub fn may_try<'a>(
         &mut self,
         rollout: &mut Rollout,
-        retries: impl Iterator<Item = &'a Retries> + Clone,
+        mut retries: impl Iterator<Item = &'a Retries> + Clone,
         has_records: bool,
     ) -> bool {
-        self.forget_excused(rollout, retries.clone());
+        self.forget_excused(rollout, &retries);
         // Records that wait for their next try are tried at once by another version.
-        let mut retries = retries;
         let is_failing = |one: &Retries| !one.is_clear() || one.halted().is_some();
         let has_records = has_records || retries.any(is_failing);
         // What one version failed on is for the version before it to try, not for a third.
@@ -177,7 +176,7 @@ impl ShardTrial {
     fn forget_excused<'a>(
         &mut self,
         rollout: &mut Rollout,
-        retries: impl Iterator<Item = &'a Retries> + Clone,
+        retries: &(impl Iterator<Item = &'a Retries> + Clone),
     ) {
         if self.excused.is_empty() {
             return;

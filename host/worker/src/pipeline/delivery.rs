@@ -16,7 +16,7 @@ use shardmill_core::stream::{Batch, Position, Record};
 use shardmill_core::time::Moment;
 
 use self::flight::Flight;
-pub(super) use self::flight::Landed;
+pub(super) use self::flight::{Ended, Landed};
 use super::context::ShardContext;
 use super::instance::Instance;
 use super::intake::Intake;

@@ -34,6 +34,12 @@ pub(in crate::pipeline) struct Landed {
     took: Duration,
 }
 
+/// A call that has ended.
+pub(in crate::pipeline) struct Ended {
+    pub(in crate::pipeline) records: Arc<Vec<Record>>,
+    pub(in crate::pipeline) called: Called,
+}
+
 impl Call {
     /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the
     /// shard for ever.
@@ -84,10 +90,7 @@ impl Delivery {
     }
 
     /// The call that was begun has ended: its records, and what came of it. `None` if none was.
-    pub(in crate::pipeline) fn end(
-        &mut self,
-        landed: Landed,
-    ) -> Result<Option<(Arc<Vec<Record>>, Called)>, Stopped> {
+    pub(in crate::pipeline) fn end(&mut self, landed: Landed) -> Result<Option<Ended>, Stopped> {
         let Some(flight) = self.flight.take() else {
             return Ok(None);
         };
@@ -104,7 +107,10 @@ impl Delivery {
             took: landed.took,
             is_overtaken: flight.is_overtaken,
         };
-        Ok(Some((flight.records, Called { result, notes })))
+        Ok(Some(Ended {
+            records: flight.records,
+            called: Called { result, notes },
+        }))
     }
 
     /// Another call was held against the version that the call under way is of.

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::{Event, ShardPipeline, after};
 use crate::holding::Stopped;
-use crate::pipeline::delivery::Landed;
+use crate::pipeline::delivery::{Ended, Landed};
 use crate::signs::Stage;
 
 /// The calls under way.
@@ -237,7 +237,7 @@ impl ShardPipeline {
         let Returned { at, landed } = returned;
         let delivery = self.deliveries.one_mut(at);
         let since = delivery.called_since();
-        let Some((records, called)) = delivery.end(landed)? else {
+        let Some(Ended { records, called }) = delivery.end(landed)? else {
             return Ok(());
         };
         self.delivered(at, &records, called).await?;
