@@ -34,7 +34,11 @@ pub fn count(history: &[Event], mut count: impl FnMut(&str)) {
             }
             What::DeliveryStarted(delivery) => {
                 let holding = (delivery.shard.clone(), delivery.epoch);
-                match seen.holdings.get(&holding) {
+                let last = seen.holdings.get(&holding);
+                if last.is_some_and(|last| last.outcome.is_none()) {
+                    count("reached: calls for one shard at a time");
+                }
+                match last {
                     Some(last) => followed(last, delivery, &mut count),
                     None if begins_inside(delivery) => {
                         count("reached: resumed inside an aggregate");

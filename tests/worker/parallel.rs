@@ -123,7 +123,7 @@ async fn a_slow_key_holds_back_its_strand_and_the_checkpoint_and_no_other_strand
     let host = fleet.start(
         "a",
         slow(1, |batch| match number(&batch.records[0]) {
-            7 => Duration::from_secs(600),
+            7 => Duration::from_mins(10),
             _ => Duration::from_millis(1),
         }),
     );
@@ -173,9 +173,9 @@ async fn a_slow_strand_lets_others_run_ahead_up_to_a_bound() {
         }),
     );
     until("others are ahead", || out(&fleet).len() > 5_000).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let ahead = out(&fleet).len();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(out(&fleet).len(), ahead, "it waits");
     assert!(ahead < 15_000, "{ahead}");
 }

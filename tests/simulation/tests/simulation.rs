@@ -112,7 +112,7 @@ fn what_failed_once_stays_mended() {
 
 /// Bugs that are found soon over the ports, the invariant that finds them, and seeds enough to show
 /// it after a fix that changes every run. All of them: `simulate --bugs`.
-const FOUND_SOON: [(&str, &str, &str); 70] = [
+const FOUND_SOON: [(&str, &str, &str); 72] = [
     ("TakesLiveLeases", "S10", "0..12"),
     ("ChildBeforeParent", "S6", "0..12"),
     ("StealsWithoutAsking", "S10", "0..24"),
@@ -182,7 +182,9 @@ const FOUND_SOON: [(&str, &str, &str); 70] = [
     ("EndForOneOnly", "NoLoss", "12..13"),
     ("BeginsWhereAnotherIs", "S5", "0..4"),
     ("StartOfAnother", "S19", "30..31"),
-    ("KeptRepliesHideGaps", "S21", "74..75"),
+    ("KeptRepliesHideGaps", "S21", "56..57"),
+    ("SpreadsKeysByTurns", "S7", "1..2"),
+    ("CheckpointPassesSlowStrand", "S4", "9..14"),
 ];
 
 /// The same over the wire.
