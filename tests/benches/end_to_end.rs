@@ -6,6 +6,8 @@
 
 #[path = "end_to_end/neighbours.rs"]
 mod neighbours;
+#[path = "end_to_end/parallel.rs"]
+mod parallel;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +47,9 @@ async fn run(records: u64) {
     if std::env::var_os("SHARDMILL_NEIGHBOURS").is_some() {
         return neighbours::measure(&rig).await;
     }
+    if std::env::var_os("SHARDMILL_PARALLEL").is_some() {
+        return parallel::measure(&rig).await;
+    }
     for bytes in [100, 1024, 10 * 1024] {
         let count = if bytes > 1024 { records / 10 } else { records };
         let stream = rig.stream(&format!("bench-{bytes}"), SHARDS).await;
@@ -59,6 +64,7 @@ async fn run(records: u64) {
     first_record(&rig).await;
     memory(&rig).await;
     neighbours::measure(&rig).await;
+    parallel::measure(&rig).await;
 }
 
 #[expect(

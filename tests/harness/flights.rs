@@ -83,6 +83,8 @@ pub struct Output {
     pub repeats: u64,
     /// Records that came out for the first time after a later one of the same shard.
     pub disorder: u64,
+    /// The same of the same shard and key, where lines name one.
+    pub disorder_by_key: u64,
     /// Distinct records by version, where lines name one.
     pub versions: BTreeMap<String, u64>,
 }
@@ -100,16 +102,25 @@ impl Output {
                 continue;
             };
             let mut last = HashMap::new();
+            let mut last_of_key = HashMap::new();
             let mut file = BufReader::new(file);
             let mut line = Vec::new();
             // A host that is at work may have written half of its last line.
             while file.read_until(b'\n', &mut line).expect("a file") > 0 && line.ends_with(b"\n") {
                 let value: Value = serde_json::from_slice(&line).expect("a line of output");
                 output.add(&value, &mut last);
+                output.add_key(&value, &mut last_of_key);
                 line.clear();
             }
         }
         output
+    }
+
+    fn add_key(&mut self, line: &Value, last: &mut HashMap<(String, String), String>) {
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        let (key, sequence) = ((text("shard"), text("key")), text("sequence_number"));
+        let previous = last.insert(key, sequence.clone()).unwrap_or_default();
+        self.disorder_by_key += u64::from(previous > sequence);
     }
 
     fn add(&mut self, line: &Value, last: &mut HashMap<String, (String, u64)>) {

@@ -37,6 +37,7 @@ mod known_answer;
 mod large_records;
 mod memory;
 mod mistakes;
+mod parallel;
 mod places;
 mod poison;
 mod predecessors;

@@ -24,9 +24,9 @@ impl Processor for Versioned {
         let version = std::hint::black_box(VERSION);
         for record in &batch.records {
             let (shard, sequence) = (&self.shard, &record.sequence_number);
-            let line = format!(
-                r#"{{"shard":"{shard}","sequence_number":"{sequence}","version":"{version}"}}"#
-            );
+            let place = format!(r#""shard":"{shard}","sequence_number":"{sequence}""#);
+            let key = &record.partition_key;
+            let line = format!(r#"{{{place},"key":"{key}","version":"{version}"}}"#);
             emit(&self.destination, &record.partition_key, line.as_bytes())?;
         }
         Ok(Outcome::default())
