@@ -1,5 +1,5 @@
-//! With parallel keys, several instances work on a shard: keys keep their order, the checkpoint stays
-//! below what is not settled, and all else holds as with one instance.
+//! With parallel keys, several instances work on a shard: keys keep their order, the checkpoint
+//! stays below what is not settled, and all else holds as with one instance.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

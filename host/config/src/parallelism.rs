@@ -43,8 +43,8 @@ fn of(instances: u32) -> Result<Parallelism, Problem> {
     Parallelism::new(instances)
         .ok_or_else(|| {
             format!(
-                "must be between 1 and {most}: each instance has its own memory, and a thread while \
-                    it is called"
+                "must be between 1 and {most}: each instance has its own memory, and a thread \
+                    while it is called"
             )
         })
         .at(KEY)

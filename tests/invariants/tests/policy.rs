@@ -64,6 +64,28 @@ impl Story {
 }
 
 #[test]
+fn with_parallel_keys_a_record_waits_for_earlier_ones_of_its_key_and_the_checkpoint_for_all() {
+    let parallel = |parallelism| {
+        let policy = Policy {
+            parallelism,
+            ..by_key()
+        };
+        under(policy).start("a", "p", &[2], 1, "v1")
+    };
+    let handled = |story: Story, number| {
+        let started = story.start("a", "p", &[number], 1, "v1");
+        started.ended(Outcome::Ok, &[])
+    };
+    // The delivery of 2 still runs.
+    let beside = || handled(handled(handled(parallel(2), 4), 1), 3);
+    beside().checkpoint("a", "p", 1).passes();
+    beside().checkpoint("a", "p", 3).breaks(&[S4]);
+    handled(parallel(2), 3).breaks(&[S7]);
+    let three = parallel(2).start("a", "p", &[4], 1, "v1");
+    handled(three, 1).breaks(&[S7]);
+}
+
+#[test]
 fn what_is_given_up_counts_as_settled() {
     let story = || under(skip(2)).fails(&[1], 1).fails(&[1], 2);
     story()

@@ -82,8 +82,8 @@ impl Headway {
     }
 
     /// Hands out the records of a run that go into strands: each is open until its strand has
-    /// settled it, so the checkpoint passes none that is slow. They come after all records that were
-    /// handed out so far, and none of them was given up.
+    /// settled it, so the checkpoint passes none that is slow. They come after all records that
+    /// were handed out so far, and none of them was given up.
     pub fn hand_out_run(&mut self, run: &[Record]) {
         self.arrivals.delivering(run, self.settled.as_ref());
         if SeededBug::CheckpointPassesSlowStrand.is_on() {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! All records of a key are in one strand, and a strand has one call at a time: so a key keeps its
-//! order. Records count as handed out when they get into a strand, in the order of the shard: so the
-//! [`Ledger`](super::Ledger) keeps the checkpoint below the first of them that is not settled,
+//! order. Records count as handed out when they get into a strand, in the order of the shard: so
+//! the [`Ledger`](super::Ledger) keeps the checkpoint below the first of them that is not settled,
 //! whichever strand it is in.
 
 use std::fmt;
@@ -56,8 +56,8 @@ pub enum Beyond {
 impl Parallelism {
     /// One instance: the records of a shard are delivered one after another.
     pub const ONE: Self = Self(NonZeroU8::MIN);
-    /// The most: an eighth of the 512 threads that calls of plugins run on, so that one shard leaves
-    /// threads to others.
+    /// The most: an eighth of the 512 threads that calls of plugins run on, so that one shard
+    /// leaves threads to others.
     pub const MAX: u8 = 64;
 
     /// So many instances; `None` if that is not between 1 and [`Parallelism::MAX`].

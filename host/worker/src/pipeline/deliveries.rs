@@ -218,7 +218,8 @@ impl Deliveries {
         }
     }
 
-    /// The asking of each live instance that is not in a call: ready when the host needs its memory.
+    /// The asking of each live instance that is not in a call: ready when the host needs its
+    /// memory.
     pub(super) fn asked_for_room(&self) -> Vec<PortFuture<'static, ()>> {
         let instances = self.all.iter().map(Delivery::instance);
         let alive = instances.filter(|instance| instance.is_alive());

@@ -101,8 +101,8 @@ impl Instance {
         self.bury(result)
     }
 
-    /// Lends the live instance for one call, which may run beside calls of other instances. It counts
-    /// as dead until [`Instance::take_back`].
+    /// Lends the live instance for one call, which may run beside calls of other instances. It
+    /// counts as dead until [`Instance::take_back`].
     pub(super) fn lend(&mut self) -> Option<Box<dyn RecordProcessor>> {
         self.processor.take()
     }

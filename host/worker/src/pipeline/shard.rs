@@ -1,13 +1,14 @@
 //! The loop of one shard: selects what is next, and applies what came of it.
 //!
 //! What is read is the intake's, what is delivered the delivery's, what is settled and written the
-//! saving's. What concerns several of them is decided here: one delivery in `deliver.rs`, several at
-//! a time in `parallel.rs`, another version in `swap.rs`, the end of the shard or of the holding in
-//! `end.rs`.
+//! saving's. What concerns several of them is decided here: one delivery in `deliver.rs`, several
+//! at a time in `parallel.rs`, another version in `swap.rs`, the end of the shard or of the holding
+//! in `end.rs`, and what people see of it in `show.rs`.
 
 mod deliver;
 mod end;
 mod parallel;
+mod show;
 mod swap;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use shardmill_core::lease::{Checkpoint, LossReason};
 use shardmill_core::pipeline::ReadStall;
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{CloseReason, InstanceContext, Progress};
+use shardmill_core::ports::{CloseReason, InstanceContext};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::Record;
 
@@ -31,7 +32,6 @@ use super::saving::Saving;
 use super::trouble::Trouble;
 use super::versions::Versions;
 use crate::holding::{Gate, Stopped};
-use crate::metrics;
 use crate::signs::Stage;
 use crate::status::ShardState;
 use crate::timer::Stopwatch;
@@ -428,80 +428,6 @@ impl ShardPipeline {
         let held = self.gate.check_held();
         held.err()
             .unwrap_or(Stopped::Lost(LossReason::DeadlinePassed))
-    }
-
-    // What people see.
-
-    fn show_state(&self, state: ShardState) {
-        self.context.update_status(|status| status.state = state);
-    }
-
-    /// Has the row say how far the shard is, with the next write.
-    fn note_progress(&self) {
-        self.context.keeper().note(self.progress());
-    }
-
-    fn progress(&self) -> Progress {
-        Progress {
-            plugin_digest: Some(self.deliveries.digest().clone()),
-            millis_behind_latest: self.millis_behind_latest(),
-            settled_arrival_ms: self.saving.settled_arrival_ms(),
-            // The keeper measures it.
-            bytes_per_second: None,
-            stuck: self.trouble.note(),
-            given_up: self.trouble.last_given_up(),
-        }
-    }
-
-    /// How far the tip was ahead of what is in delivery; of the last reply, an empty one too, once
-    /// all is delivered. The reader may be at the tip long before: that is not where the plugin is.
-    /// At least the age of what is not settled.
-    fn millis_behind_latest(&self) -> Option<u64> {
-        let (fetched, behind) = self.context.last_reply();
-        let behind = if self.saving.is_all_delivered(fetched.as_ref()) {
-            behind
-        } else {
-            self.intake.millis_behind_latest()
-        };
-        behind.max(self.context.signs().age_ms())
-    }
-
-    /// Something other than a delivery failed and is tried again.
-    fn failed(&mut self, attempts: u32, kind: &'static str, reason: String) {
-        self.count_failure(kind);
-        self.show_failure(attempts, kind, reason);
-        self.hold_little();
-    }
-
-    fn count_failure(&self, kind: &'static str) {
-        let plugin = self.context.plugin();
-        ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
-    }
-
-    fn show_failure(&mut self, attempts: u32, kind: &str, reason: String) {
-        if self.trouble.note_failure(attempts, &reason) {
-            self.note_progress();
-        }
-        let why = self.trouble.why(kind);
-        let digest = self.deliveries.digest();
-        self.trouble.show_failure(why, attempts, reason, digest);
-    }
-
-    /// The shard makes no progress: after some seconds of that, it holds no more than what it tries
-    /// again.
-    fn hold_little(&mut self) {
-        if self.trouble.is_failing_long() {
-            self.intake.drop_read_ahead();
-        }
-    }
-
-    /// After a delivery: what still waits, and whether anything is in the way still.
-    fn show_progress(&mut self) {
-        if self.deliveries.are_clear() {
-            self.trouble.none_waits();
-            self.note_progress();
-        }
-        self.trouble.show_parked(self.deliveries.parked());
     }
 }
 

@@ -17,8 +17,8 @@ use crate::signs::Stage;
 use crate::status::ShardState;
 
 impl ShardPipeline {
-    /// Delivers a batch once, and waits for that. What of it is not handled is given up, or delivered
-    /// again when it is due.
+    /// Delivers a batch once, and waits for that. What of it is not handled is given up, or
+    /// delivered again when it is due.
     pub(super) async fn deliver(&mut self, records: Vec<Record>) -> Result<(), Stopped> {
         if !self.deliveries.first().instance().is_alive() {
             self.make_instance(0).await?;

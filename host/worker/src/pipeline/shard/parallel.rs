@@ -1,8 +1,8 @@
 //! Parallel keys: several calls at a time, one for each strand of the shard's records.
 //!
-//! The calls run as tasks. Whatever follows from one is done here, one after another, so that all
-//! else works as with one call at a time: only a swap, a halt and the shard's end wait until no call
-//! is under way.
+//! The calls run as tasks. Whatever follows from one is done here, one after another, so that
+//! all else works as with one call at a time: only a swap, a halt and the shard's end wait until
+//! no call is under way.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -102,8 +102,8 @@ impl ShardPipeline {
         }
     }
 
-    /// Begins a call of each strand that has one due and none under way. False if an instance cannot
-    /// be made beside the calls under way: then none may begin until they have ended.
+    /// Begins a call of each strand that has one due and none under way. False if an instance
+    /// cannot be made beside the calls under way: then none may begin until they have ended.
     async fn begin_calls(&mut self) -> Result<bool, Stopped> {
         if let Some(at) = self.calls.lacking {
             if !self.calls.is_empty() {
