@@ -67,6 +67,21 @@ async fn a_lease_that_was_given_up_says_why_in_its_row_though_that_can_be_writte
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_whose_holder_was_cut_off_in_trouble_says_why_in_its_row() {
+    let fleet = TestFleet::new(1);
+    let (a, tables) = fleet.start_apart("a", NativePlugin::echo(1));
+    until("a has it", || processing(&a) == 1).await;
+    refuse(&tables, &[StoreOp::Checkpoint], Fault::Hang);
+    fleet.put(0..100);
+    tokio::time::sleep(fleet.options.leases.duration).await;
+    a.stop().await;
+    let row = fleet.store.rows().remove(0);
+    assert_eq!(row.owner, None);
+    let why = row.stuck.unwrap_or_default();
+    assert!(why.contains("cannot be written"), "{why:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_checkpoint_behind_a_write_that_was_given_up_is_written_before_the_lease_is_given_back() {
     let mut fleet = TestFleet::new(2);
     fleet.options.checkpoints.records = 1;

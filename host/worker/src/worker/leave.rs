@@ -45,6 +45,7 @@ impl Worker {
                 ?limit,
                 "not all shards drained in time; their leases will expire and records repeat"
             );
+            self.writes.note_cut_off(&self.holdings);
         }
         // Signing off says that nothing is held any more, so nothing may run any more.
         self.holdings.abort().await;

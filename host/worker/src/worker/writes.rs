@@ -80,6 +80,13 @@ impl Writes {
         self.unreleased.insert(key, reason);
     }
 
+    /// The holders of these leases were cut off while a write to their rows did not get through.
+    pub(super) fn note_cut_off(&mut self, holdings: &Holdings) {
+        for (key, trouble) in holdings.troubles() {
+            self.unreleased.insert(key.clone(), trouble.reason);
+        }
+    }
+
     /// Leases that were given up and could not be released.
     pub(super) fn unreleased(&self) -> impl Iterator<Item = &LeaseKey> {
         self.unreleased.keys()
