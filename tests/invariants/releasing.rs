@@ -32,6 +32,11 @@ pub(crate) fn judge(
     if world.is_by_name(write) || !write.by.as_ref().is_some_and(is_sure) {
         return;
     }
+    // With parallel keys, a call that does not return holds the checkpoint, and so the shard, while
+    // records of other keys are settled above it.
+    if limits.policy.parallelism > 1 {
+        return;
+    }
     // Nothing of what never went out comes again.
     if !world
         .grant_of_write(write)
