@@ -192,7 +192,8 @@ fn unended_parent(
 
 /// Whether a parent's row may have been made after the host of `tenure` looked for it: an operator
 /// sent the child back to its beginning, and the leader makes the rows of its parents again. Until
-/// then a missing row means that the parent has ended, and the condition of a take is about one row.
+/// then a missing row means that the parent has ended, and the condition of a take is about one
+/// row.
 fn is_remade_since_look(world: &World, tenure: &Tenure, parent: &str, limits: &Limits) -> bool {
     let rows = &world.table.rows;
     let Some((child, made)) = rows.get(&tenure.key.shard).zip(rows.get(parent)) else {

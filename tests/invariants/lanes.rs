@@ -54,8 +54,8 @@ pub(crate) fn left_out(tenure: &Tenure, shard: &Shard, delivery: &Delivery) -> B
 }
 
 /// S7 with parallel keys: a record goes out while an earlier one of its key is neither done nor
-/// goes with it: it is in another delivery, or was not delivered yet. Records without a key have no order,
-/// and that none is left out is judged by what is checkpointed.
+/// goes with it: it is in another delivery, or was not delivered yet. Records without a key have no
+/// order, and that none is left out is judged by what is checkpointed.
 pub(crate) fn passes_its_key(tenure: &Tenure, shard: &Shard, delivery: &Delivery) -> Broken {
     let last = delivery.places.last()?;
     let batch: BTreeSet<&Place> = delivery.places.iter().collect();

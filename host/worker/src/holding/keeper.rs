@@ -61,8 +61,8 @@ pub(crate) struct KeeperPorts {
     /// Whether each row is renewed, as a KCL that shares the table needs it; else the heart holds
     /// them all.
     pub(crate) renews_rows: Arc<AtomicBool>,
-    /// Why the lease is to be given up, if it is: only the release is tried again then. A write that
-    /// comes through takes the wish back.
+    /// Why the lease is to be given up, if it is: only the release is tried again then. A write
+    /// that comes through takes the wish back.
     pub(crate) give_up: watch::Sender<Option<String>>,
 }
 
