@@ -57,6 +57,8 @@ struct State {
     made: u64,
     /// Errors of the next calls of `subscribe`.
     refusals: VecDeque<SubscribeError>,
+    /// How many of the next calls of `subscribe` hang.
+    unanswered: usize,
     /// Errors of the next calls of `ensure_consumer`.
     no_consumer: VecDeque<SubscribeError>,
     /// Where each subscription started.
@@ -150,6 +152,18 @@ impl FakeFanOut {
     /// The next call of `subscribe` fails so.
     pub fn refuse_next(&self, error: SubscribeError) {
         self.state().refusals.push_back(error);
+    }
+
+    /// The next calls of `subscribe` are never answered.
+    pub fn leave_next_unanswered(&self, times: usize) {
+        self.state().unanswered += times;
+    }
+
+    fn is_left_unanswered(&self) -> bool {
+        let mut state = self.state();
+        let is_left = state.unanswered > 0;
+        state.unanswered -= usize::from(is_left);
+        is_left
     }
 
     /// The next calls for a consumer fail so.
@@ -343,6 +357,9 @@ impl Subscriptions for FakeFanOut {
     ) -> PortFuture<'a, Result<Box<dyn Subscription>, SubscribeError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
+            if self.is_left_unanswered() {
+                return std::future::pending().await;
+            }
             self.open(consumer, shard, from)
                 .map(|subscription| Box::new(subscription) as Box<dyn Subscription>)
         })

@@ -11,7 +11,7 @@ use shardmill_core::ports::{SubscribeError, Subscriptions};
 use shardmill_core::stream::{
     ConsumerName, FanOutConsumer, InitialPosition, Position, ReadFrom, ShardId,
 };
-use shardmill_worker::{FanOut, Retrieval, ShardRetrieval};
+use shardmill_worker::{FanOut, Retrieval, ShardRetrieval, Why};
 use tokio::time::Instant;
 
 pub(super) const CONSUMER: &str = "plugin";
@@ -218,6 +218,29 @@ async fn a_shard_that_kinesis_does_not_let_be_subscribed_to_yet_is_polled_meanwh
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
     assert!(is_all_once_in_order(&fleet, &history));
     assert_eq!(fleet.stream.calls(ReadOp::Fetch), polls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_kinesis_does_not_answer_is_shown_long_before_it_is_given_up() {
+    let fleet = subscribing(1);
+    let shard = fleet.stream.shards()[0].id.clone();
+    fleet.put(0..40);
+    fleet.fan_out.leave_next_unanswered(2);
+    let started = Instant::now();
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let blocked = || {
+        host.status.snapshot().shards[shard.as_str()]
+            .blocked
+            .clone()
+    };
+    let is_held = || host.status.snapshot().shards.contains_key(shard.as_str());
+    until("shown", || is_held() && blocked().is_some()).await;
+    assert!(started.elapsed() < Duration::from_secs(20));
+    let shown = blocked().unwrap();
+    assert_eq!(shown.why, Why::Reading);
+    assert!(shown.reason.contains("no answer from kinesis"), "{shown:?}");
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    until("it is not shown any more", || blocked().is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]

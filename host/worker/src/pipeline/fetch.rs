@@ -10,6 +10,7 @@ mod subscribed;
 mod word;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardmill_core::pipeline::{
     Accepted, ReadCursor, ReadPace, Renewal, Renewals, SubscriptionEnd,
@@ -32,6 +33,10 @@ use crate::status::{ShardRetrieval, Why};
 /// Replies waiting for the pipeline: one, so that reading and processing overlap, and no more is
 /// held than needed.
 pub(super) const CHUNKS_MAX: usize = 1;
+
+/// From here on a call is slow, and shown: a full reply over a slow link takes as long, a healthy
+/// call some milliseconds.
+const ANSWER_SLOW: Duration = Duration::from_secs(10);
 
 /// One reply or event, in order, without what was fetched before, its aggregates opened; or a part
 /// of it, always of whole Kinesis records.
@@ -164,6 +169,24 @@ impl ShardReader {
                 }
             }
         }
+    }
+
+    /// Waits for `call`, which fails only after 40 seconds if it hangs: shown before. That lasts
+    /// until something is read.
+    async fn shown_if_slow<T, E>(&self, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let mut call = std::pin::pin!(call);
+        tokio::select! {
+            biased;
+            answer = &mut call => return answer,
+            () = tokio::time::sleep(ANSWER_SLOW) => {}
+        }
+        let reason = format!("no answer from kinesis for more than {ANSWER_SLOW:?}");
+        self.context.signs().report(Why::Reading, 0, &reason);
+        let answer = call.await;
+        if answer.is_ok() {
+            self.context.signs().clear(Why::Reading);
+        }
+        answer
     }
 
     fn count_end(&self, end: SubscriptionEnd) {

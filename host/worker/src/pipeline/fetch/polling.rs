@@ -18,10 +18,6 @@ use crate::status::Why;
 /// at all.
 const READ_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// From here on a call is slow, and shown: a full reply over a slow link takes as long, a healthy
-/// call some milliseconds.
-const READ_SLOW: Duration = Duration::from_secs(10);
-
 impl ShardReader {
     /// Polls until `until`, which cuts waits and calls short but never the taking in of a reply.
     pub(super) async fn poll(
@@ -85,29 +81,6 @@ impl ShardReader {
         reply.map(|fetched| (fetched, reservation))
     }
 
-    /// A call that hangs fails only after half a minute.
-    async fn shown_if_slow<T>(
-        &self,
-        read: impl Future<Output = Result<T, ReadError>>,
-    ) -> Result<T, ReadError> {
-        let mut read = std::pin::pin!(read);
-        tokio::select! {
-            biased;
-            reply = &mut read => return reply,
-            () = tokio::time::sleep(READ_SLOW) => {}
-        }
-        self.context.signs().report(
-            Why::Reading,
-            0,
-            &format!("no answer from kinesis for more than {READ_SLOW:?}"),
-        );
-        let reply = read.await;
-        if reply.is_ok() {
-            self.context.signs().clear(Why::Reading);
-        }
-        reply
-    }
-
     async fn read(&self, place: &mut Place) -> Result<Fetched, ReadError> {
         if place.is_stream_in_doubt {
             self.verify_stream().await?;
@@ -164,6 +137,9 @@ impl ShardReader {
         place.cursor.set_continuation(None);
         if poller.recovered() {
             self.show_read_error(None, 0);
+        } else {
+            // A subscription that was waited for in vain may be what is shown.
+            self.context.signs().clear(Why::Reading);
         }
         poller.pace().replied(taken.bytes, taken.is_idle);
         Ok(())

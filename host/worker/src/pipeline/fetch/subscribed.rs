@@ -51,8 +51,8 @@ impl ShardReader {
         consumer: &ConsumerArn,
     ) -> Result<SubscriptionEnd, Over> {
         self.until_there_is_room(place).await?;
-        let opened =
-            tokio::time::timeout(SUBSCRIBE_TIMEOUT, self.open(place, fan_out, consumer)).await;
+        let opening = self.shown_if_slow(self.open(place, fan_out, consumer));
+        let opened = tokio::time::timeout(SUBSCRIBE_TIMEOUT, opening).await;
         let opened = opened.unwrap_or_else(|_| Err(no_answer()));
         let ended = match opened {
             Ok(subscription) => {
