@@ -64,6 +64,20 @@ pub enum Step {
 }
 
 impl Plan {
+    /// Takes nothing, and says so of each lease that it would have taken.
+    pub fn withhold_takes(&mut self) {
+        for key in self.taken() {
+            self.held_back.push((key, Reason::NotKnownAlive));
+        }
+        self.steps.retain(|step| !matches!(step, Step::Take { .. }));
+    }
+
+    /// Whether takes were withheld from it.
+    pub fn withholds_takes(&self) -> bool {
+        let mut reasons = self.held_back.iter().map(|(_, reason)| reason);
+        reasons.any(|reason| *reason == Reason::NotKnownAlive)
+    }
+
     /// The keys of the rows that it removes.
     pub(super) fn deleted(&self) -> BTreeSet<LeaseKey> {
         self.steps
@@ -210,6 +224,9 @@ pub enum Reason {
     AtMaxLeases,
     /// This host made no progress on it a short while ago; others may try first.
     GaveUpLately,
+    /// This host is not registered, or no heartbeat of its holds leases: other hosts would take it
+    /// for dead, or for a KCL's worker.
+    NotKnownAlive,
 }
 
 impl Reason {
@@ -244,6 +261,7 @@ impl Reason {
             Self::NextPortion => "next-portion",
             Self::AtMaxLeases => "at-max-leases",
             Self::GaveUpLately => "gave-up-lately",
+            Self::NotKnownAlive => "not-known-alive",
         }
     }
 
@@ -315,6 +333,9 @@ impl fmt::Display for Reason {
             Self::GaveUpLately => {
                 f.write_str("this host made no progress on it and leaves it to others for a while")
             }
+            Self::NotKnownAlive => f.write_str(
+                "this host takes no lease before a heartbeat shows the others that it is alive",
+            ),
         }
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct NextLook {
     must_list: bool,
     /// The next pass looks at once, though the last look was a moment ago.
     is_urgent: bool,
+    /// Whether leases wait to be taken until other hosts know that this one is alive.
+    do_takes_wait: bool,
     /// When the leases must be listed in any case.
     list_at: Option<Moment>,
     /// When the fleet was last looked at.
@@ -43,6 +45,16 @@ impl NextLook {
     /// Makes a look at or after `moment` list the leases.
     pub(super) fn list_at(&mut self, moment: Moment) {
         self.list_at = Some(moment);
+    }
+
+    /// Whether there were leases to take that this host had to leave.
+    pub(super) fn takes_wait(&mut self, do_wait: bool) {
+        self.do_takes_wait = do_wait;
+    }
+
+    /// This host may take leases: it looks for those that it had to leave.
+    pub(super) fn may_take(&mut self) {
+        self.must_list |= std::mem::take(&mut self.do_takes_wait);
     }
 
     /// Whether the fleet was looked at since `moment`.
@@ -82,5 +94,37 @@ impl NextLook {
     pub(super) fn listed(&mut self) {
         self.must_list = false;
         self.list_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    /// A look that brings no news.
+    fn looked(next: &mut NextLook, seconds: u64) {
+        next.looked(7, BTreeSet::new(), at(seconds));
+    }
+
+    #[test]
+    fn leases_that_had_to_be_left_are_listed_again_as_soon_as_they_may_be_taken_and_not_before() {
+        let mut next = NextLook::default();
+        looked(&mut next, 1);
+        next.listed();
+        next.takes_wait(true);
+        looked(&mut next, 3);
+        assert!(!next.must_list(), "nothing may be taken yet");
+        next.may_take();
+        assert!(next.must_list());
+        next.listed();
+        next.may_take();
+        assert!(!next.must_list(), "once is enough");
+        next.takes_wait(false);
+        next.may_take();
+        assert!(!next.must_list(), "nothing waits");
     }
 }

@@ -114,6 +114,9 @@ impl Worker {
     }
 
     async fn look(&mut self) -> Result<bool, PassError> {
+        if self.may_take() {
+            self.lookout.next().may_take();
+        }
         let has_listed = self.lookout.look(&mut self.office).await?;
         if has_listed {
             self.holdings.verify(self.lookout.rows());
@@ -194,6 +197,7 @@ impl Worker {
         stop: &CancellationToken,
     ) -> Result<bool, PassError> {
         let Decided { leases, plan, sync } = self.decide_surely(sync).await?;
+        self.lookout.next().takes_wait(plan.withholds_takes());
         self.show(&leases, &plan);
         self.follow_claims(&plan);
         let acted = self.act(plan, stop).await;
@@ -269,9 +273,7 @@ impl Worker {
         let limits = self.lookout.limits(self.origin.start().position);
         let mut decided = plan(&self.lookout.view(leases, &workers, sync), &limits);
         if !self.may_take() {
-            decided
-                .steps
-                .retain(|step| !matches!(step, Step::Take { .. }));
+            decided.withhold_takes();
         }
         decided
     }

@@ -150,3 +150,15 @@ fn what_is_a_hosts_own_is_taken_whatever_the_portion() {
     let own: Vec<_> = (0..100).map(|n| owned(n, "me", Standing::Held)).collect();
     assert_eq!(taken(&plan_of(&own, &[], &LIMITS)).len(), 100);
 }
+
+#[test]
+fn a_plan_whose_takes_are_withheld_says_so_of_each_and_does_the_rest() {
+    let mut plan = plan_of(&[free(1), owned(2, "me", Standing::Held)], &[], &LIMITS);
+    assert_eq!(taken(&plan).len(), 2);
+    assert!(!plan.withholds_takes());
+    plan.withhold_takes();
+    assert!(taken(&plan).is_empty() && plan.withholds_takes());
+    for n in [1, 2] {
+        assert_eq!(held_back(&plan, n), Some(Reason::NotKnownAlive));
+    }
+}
