@@ -166,7 +166,9 @@ impl World {
         if let What::DeliveryStarted(delivery) = &event.what
             && let Some(tenure) = self.tenures.get_mut(&TenureKey::of(delivery))
         {
-            tenure.meets(delivery);
+            let shards = &self.stream.shards;
+            let shard = shards.get(&(tenure.generation, tenure.key.shard.clone()));
+            tenure.meets(delivery, shard);
         }
     }
 

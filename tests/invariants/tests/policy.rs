@@ -270,6 +270,28 @@ fn by_key_what_waits_in_memory_for_a_failed_one_holds_the_checkpoint_also_once_i
 }
 
 #[test]
+fn by_key_the_next_instance_gets_again_what_lies_behind_one_that_waited_and_is_trimmed() {
+    let begun = || {
+        let failed = under(by_key()).partly(&[1, 2], 1, &[1]);
+        failed.partly(&[4], 1, &[]).produced("p", [5])
+    };
+    let held_back = |story: Story| {
+        let held = story.start("a", "p", &[5], 1, "v1").held_back(None);
+        held.ended(Outcome::Ok, &[]).trimmed("p", Some(3))
+    };
+    // 3 waits in memory for 1, which has its key: 2 is the last that its host knows to be settled.
+    held_back(begun())
+        .partly(&[1], 2, &[])
+        .reborn()
+        .partly(&[4, 5], 1, &[])
+        .checkpoint("a", "p", 5)
+        .passes();
+    let settled = || held_back(begun().partly(&[1], 2, &[]).partly(&[3], 1, &[])).reborn();
+    settled().partly(&[5], 1, &[]).passes();
+    settled().partly(&[4, 5], 1, &[]).breaks(&[S9]);
+}
+
+#[test]
 fn by_key_an_instance_that_held_back_and_died_gets_everything_again() {
     let held = under(by_key())
         .partly(&[1, 2], 1, &[1])

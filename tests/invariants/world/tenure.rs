@@ -147,21 +147,21 @@ impl Tenure {
     /// again, and reading starts after what is settled: what was committed above that comes again
     /// too. Of what a plugin that keeps state has saved, its host may not know: the instance may
     /// have died on the way.
-    pub(super) fn meets(&mut self, delivery: &Delivery) {
+    pub(super) fn meets(&mut self, delivery: &Delivery, shard: Option<&Shard>) {
         let is_same = self
             .last
             .as_ref()
             .is_none_or(|last| last.instance == delivery.instance);
         if !is_same && (self.holds_back() || self.saved.is_some()) {
-            self.is_replaced();
+            self.is_replaced(shard);
         }
     }
 
-    fn is_replaced(&mut self) {
+    fn is_replaced(&mut self, shard: Option<&Shard>) {
         let from = if self.saved.is_some() {
             self.written.clone()
         } else {
-            self.frontier()
+            self.known_frontier(shard)
         };
         for place in std::mem::take(&mut self.held_back) {
             self.handled.remove(&place);
@@ -189,6 +189,20 @@ impl Tenure {
         self.settled_through
             .clone()
             .map_or_else(|| self.start.clone(), Checkpoint::At)
+    }
+
+    /// The frontier as the host knows it: what it has in memory of a shard that is trimmed meanwhile
+    /// is not settled.
+    fn known_frontier(&self, shard: Option<&Shard>) -> Checkpoint {
+        let frontier = self.frontier();
+        let Some(parked) = shard.and_then(|shard| self.parked_beyond_retention(shard)) else {
+            return frontier;
+        };
+        let before = self.done_before(parked);
+        before.map_or_else(
+            || self.start.clone(),
+            |place| frontier.min(Checkpoint::At(place.clone())),
+        )
     }
 
     pub(super) fn started(&mut self, delivery: &Delivery, policy: &Policy) {
@@ -274,14 +288,15 @@ impl Tenure {
 
     /// `through`, or the last settled record before `limit`, if that comes first.
     fn before<'a>(&'a self, limit: Option<&Place>, through: &'a Place) -> Option<&'a Place> {
-        let Some(limit) = limit.filter(|limit| *limit <= through) else {
-            return Some(through);
-        };
-        let handled = self
-            .handled
-            .range::<Place, _>(..limit)
-            .next_back()
-            .map(|(place, _)| place);
+        limit
+            .filter(|limit| *limit <= through)
+            .map_or(Some(through), |limit| self.done_before(limit))
+    }
+
+    /// The last record before `limit` that was handled or given up.
+    fn done_before(&self, limit: &Place) -> Option<&Place> {
+        let handled = self.handled.range::<Place, _>(..limit).next_back();
+        let handled = handled.map(|(place, _)| place);
         handled.max(self.failures.last_given_up_before(limit))
     }
 
@@ -315,7 +330,7 @@ impl Tenure {
             .is_none_or(|last| last.instance == instance);
         if !is_of_last && self.holds_back() {
             // What the one before it held back is not in it.
-            self.is_replaced();
+            self.is_replaced(Some(shard));
         }
         self.handled.extend(
             std::mem::take(&mut self.held_back)
