@@ -215,14 +215,12 @@ fn out_of_order(tenure: &Tenure, delivery: &Delivery, limits: &Limits) -> Broken
     if !delivery.places.is_sorted_by(|a, b| a < b) {
         return Some((Invariant::S7, "not in order".to_owned()));
     }
-    if tenure.open.len() >= limits.policy.parallelism.max(1) {
-        let what = if tenure.open.len() == 1 {
+    let open = tenure.open().len();
+    if open >= limits.policy.parallelism.max(1) {
+        let what = if open == 1 {
             "another delivery of this tenure is still running".to_owned()
         } else {
-            format!(
-                "{} deliveries of this tenure are still running",
-                tenure.open.len()
-            )
+            format!("{open} deliveries of this tenure are still running")
         };
         return Some((Invariant::S7, what));
     }

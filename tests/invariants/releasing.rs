@@ -32,26 +32,24 @@ pub(crate) fn judge(
     if world.is_by_name(write) || !write.by.as_ref().is_some_and(is_sure) {
         return;
     }
-    // With parallel keys, a call that does not return holds the checkpoint, and so the shard, while
-    // records of other keys are settled above it.
-    if limits.policy.parallelism > 1 {
-        return;
-    }
     // Nothing of what never went out comes again.
-    if !world
-        .grant_of_write(write)
-        .is_some_and(|tenure| tenure.has_delivered)
-    {
+    let tenure = world.grant_of_write(write);
+    let Some(tenure) = tenure.filter(|tenure| tenure.has_delivered) else {
         return;
-    }
+    };
     let waited = |since: Micros| write.sent_at.saturating_sub(since);
     // Writes that come through while the host already gives up do not stop it.
     let unwritten_since = facts.raised_by(write.sent_at.saturating_sub(OVERTAKES_WITHIN));
-    // A holder makes progress by writing the lease's row, and by settling records.
+    // A holder makes progress by writing the lease's row, and by settling records. With parallel keys
+    // a call that does not return holds the shard, while records of other keys are settled above it.
     let settled_at = world
         .stream
         .shard(&write.key)
         .map_or(0, |shard| shard.last_settled_at);
+    let settled_at = tenure
+        .waits_for_call_since()
+        .filter(|_| limits.policy.parallelism > 1)
+        .map_or(settled_at, |called_at| settled_at.min(called_at));
     let (unwritten, unsettled) = (
         waited(unwritten_since),
         waited(facts.taken_at.max(settled_at)),

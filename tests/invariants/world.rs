@@ -189,7 +189,7 @@ impl World {
                 let of = (host.clone(), self.stream.generation, shard.clone());
                 self.ends_heard.entry(of).or_insert(event.at);
             }
-            What::DeliveryStarted(delivery) => self.started(delivery),
+            What::DeliveryStarted(delivery) => self.started(delivery, event.at),
             What::HeldBack { id, through } => {
                 self.held_back.insert(*id, through.clone());
             }
@@ -243,16 +243,16 @@ impl World {
                     epoch: *epoch,
                 };
                 if let Some(tenure) = self.tenures.get_mut(&key) {
-                    let mut open = tenure.open.iter().filter_map(|id| self.in_flight.get(id));
+                    let mut open = tenure.open().filter_map(|id| self.in_flight.get(&id));
                     let is_of = |delivery: &&Delivery| {
                         let first = outputs.first();
                         first.is_some_and(|output| delivery.places.contains(&output.of))
                     };
-                    let delivery = open.find(is_of);
-                    tenure.emitted(
-                        outputs,
-                        delivery.and_then(|delivery| delivery.places.first()),
-                    );
+                    let batch = open
+                        .find(is_of)
+                        .and_then(|delivery| delivery.places.first());
+                    drop(open);
+                    tenure.emitted(outputs, batch);
                     self.output_of
                         .extend(outputs.iter().map(|output| (output.id, key.clone())));
                 }
@@ -419,7 +419,7 @@ impl World {
         self.table.written(write, at, written_generation);
     }
 
-    fn started(&mut self, delivery: &Delivery) {
+    fn started(&mut self, delivery: &Delivery, at: Micros) {
         self.in_flight.insert(delivery.id, delivery.clone());
         let Some(tenure) = self.tenures.get_mut(&TenureKey::of(delivery)) else {
             return;
@@ -429,7 +429,7 @@ impl World {
         {
             tenure.move_to(generation);
         }
-        tenure.started(delivery, &self.policy);
+        tenure.started(delivery, &self.policy, at);
     }
 
     fn ended(&mut self, id: u64, outcome: Outcome, failed: &[Place], at: Micros) {

@@ -1,8 +1,10 @@
 //! S9: leases that are given up, and rows that are given back.
 
+use super::policy::{by_key, under};
 use super::story::{LEASE, Story};
 use crate::Invariant::{S8, S9};
-use crate::history::{CallResult, HostChange, WriteKind};
+use crate::history::{CallResult, HostChange, Outcome, WriteKind};
+use crate::policy::Policy;
 
 #[test]
 fn s9_of_a_lease_that_is_given_up_what_was_settled_may_repeat_and_nothing_is_lost() {
@@ -160,4 +162,37 @@ fn s9_a_lease_is_given_up_only_if_its_shard_does_not_get_on() {
         .wait(LEASE * 2 / 3)
         .give_up("a", "p")
         .passes();
+}
+
+#[test]
+fn with_parallel_keys_a_call_that_does_not_return_is_no_progress_whatever_the_others_do() {
+    let begun = || {
+        let parallelism = 2;
+        let mut story = under(Policy {
+            parallelism,
+            ..by_key()
+        });
+        story.limits.given_up_after = Some(LEASE / 2);
+        story.deliver("a", "p", &[4]).wait(LEASE / 3)
+    };
+    let settles_2 = |story: Story| story.deliver("a", "p", &[2]).renew("a", "p");
+    let stuck = || {
+        let story = begun().renew("a", "p").start("a", "p", &[1], 1, "v1");
+        story.wait(LEASE / 3)
+    };
+    settles_2(stuck().wait(LEASE / 3))
+        .give_up("a", "p")
+        .passes();
+    settles_2(stuck()).give_up("a", "p").breaks(&[S9]);
+    // Nor is it once it was cut off, before its record was tried again.
+    let cut_off = || {
+        let story = stuck().ended(Outcome::Cancelled, &[]);
+        story.renew("a", "p").wait(LEASE / 3)
+    };
+    settles_2(cut_off()).give_up("a", "p").passes();
+    let again = cut_off().start("a", "p", &[1], 2, "v1");
+    settles_2(again.ended(Outcome::Ok, &[]))
+        .give_up("a", "p")
+        .breaks(&[S9]);
+    settles_2(begun()).give_up("a", "p").breaks(&[S9]);
 }

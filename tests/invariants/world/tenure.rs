@@ -52,8 +52,10 @@ pub(crate) struct Tenure {
     pub(crate) has_delivered: bool,
     /// An operator wrote to the row meanwhile: the holder may not know yet that its lease is gone.
     pub(crate) is_interfered: bool,
-    /// The deliveries that run: one, unless keys are parallel.
-    pub(crate) open: BTreeSet<u64>,
+    /// The deliveries that run, and when each began: one, unless keys are parallel.
+    open: BTreeMap<u64, Micros>,
+    /// When the first call began that was cut off, by its first record, until that is settled.
+    cut_off: BTreeMap<Place, Micros>,
     /// Of the last delivery.
     pub(crate) last: Option<Last>,
 }
@@ -115,7 +117,8 @@ impl Tenure {
             saved: None,
             has_delivered: false,
             is_interfered: false,
-            open: BTreeSet::new(),
+            open: BTreeMap::new(),
+            cut_off: BTreeMap::new(),
             last: None,
         }
     }
@@ -136,6 +139,17 @@ impl Tenure {
     /// concerned.
     pub(crate) fn is_done_with(&self, place: &Place) -> bool {
         self.handled.contains_key(place) || self.failures.is_given_up(place)
+    }
+
+    /// The deliveries that run.
+    pub(crate) fn open(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.open.keys().copied()
+    }
+
+    /// Since when a call has not returned, cut off or not.
+    pub(crate) fn waits_for_call_since(&self) -> Option<Micros> {
+        let calls = self.open.values().chain(self.cut_off.values());
+        calls.copied().min()
     }
 
     /// Whether `place` was handled by an instance that is gone, in a way that lets it come again.
@@ -205,7 +219,7 @@ impl Tenure {
         )
     }
 
-    pub(super) fn started(&mut self, delivery: &Delivery, policy: &Policy) {
+    pub(super) fn started(&mut self, delivery: &Delivery, policy: &Policy, at: Micros) {
         for place in &delivery.places {
             if self.repeatable.remove(place) {
                 self.handled.remove(place);
@@ -217,7 +231,7 @@ impl Tenure {
         }
         self.failures.started(delivery, policy);
         self.has_delivered = true;
-        self.open.insert(delivery.id);
+        self.open.insert(delivery.id, at);
         self.last = Some(Last {
             instance: delivery.instance,
         });
@@ -231,7 +245,12 @@ impl Tenure {
         through: Option<&Place>,
         at: Micros,
     ) {
-        self.open.remove(&delivery.id);
+        let started_at = self.open.remove(&delivery.id);
+        if outcome == Outcome::Cancelled
+            && let (Some(first), Some(started_at)) = (delivery.places.first(), started_at)
+        {
+            self.cut_off.entry(first.clone()).or_insert(started_at);
+        }
         if outcome != Outcome::Ok {
             self.pending.extend(delivery.places.iter().cloned());
             return;
@@ -241,6 +260,7 @@ impl Tenure {
                 self.pending.insert(place.clone());
             } else {
                 self.pending.remove(place);
+                self.cut_off.remove(place);
                 if !self.handled.contains_key(place) {
                     self.handled.insert(place.clone(), None);
                     self.held_back.insert(place.clone());
@@ -359,6 +379,7 @@ impl Tenure {
     }
 
     pub(super) fn given_up(&mut self, place: &Place, at: Micros) {
+        self.cut_off.remove(place);
         self.pending.remove(place);
         self.failures.given_up(place, at);
     }
