@@ -112,7 +112,7 @@ fn what_failed_once_stays_mended() {
 
 /// Bugs that are found soon over the ports, the invariant that finds them, and seeds enough to show
 /// it after a fix that changes every run. All of them: `simulate --bugs`.
-const FOUND_SOON: [(&str, &str, &str); 72] = [
+const FOUND_SOON: [(&str, &str, &str); 74] = [
     ("TakesLiveLeases", "S10", "0..12"),
     ("ChildBeforeParent", "S6", "0..12"),
     ("StealsWithoutAsking", "S10", "0..24"),
@@ -185,6 +185,8 @@ const FOUND_SOON: [(&str, &str, &str); 72] = [
     ("KeptRepliesHideGaps", "S21", "56..57"),
     ("SpreadsKeysByTurns", "S7", "1..2"),
     ("CheckpointPassesSlowStrand", "S4", "9..14"),
+    ("LateHeartbeatRevives", "S10", "2..14"),
+    ("AncestorsAtOldest", "S19", "27..28"),
 ];
 
 /// The same over the wire.
