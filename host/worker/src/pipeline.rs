@@ -12,6 +12,7 @@
 //! ```
 
 mod buffer;
+mod call;
 mod context;
 mod deliveries;
 mod delivery;

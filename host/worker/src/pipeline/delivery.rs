@@ -10,13 +10,12 @@ use shardmill_core::pipeline::{
     Failure, Fate, Halt, LaneKey, OpenBatch, Order, Others, Retries, Strand, Turn, Verdict, judge,
 };
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
-use shardmill_core::ports::{Outcome, Processed};
+use shardmill_core::ports::Outcome;
 use shardmill_core::rollout::{Attempt, HeldAgainst};
 use shardmill_core::stream::{Batch, Position, Record};
 use shardmill_core::time::Moment;
 
-use self::flight::Flight;
-pub(super) use self::flight::{Ended, Landed};
+use super::call::{CallNotes, Called, Flight};
 use super::context::ShardContext;
 use super::instance::Instance;
 use super::intake::Intake;
@@ -37,20 +36,6 @@ pub(super) struct Delivery {
     flight: Option<Flight>,
     /// Calls of the plugin in a row that did not come back.
     hangs: u32,
-}
-
-/// What came of a call.
-pub(super) struct Called {
-    pub(super) result: Result<Processed, ProcessorError>,
-    pub(super) notes: CallNotes,
-}
-
-/// How a call went, apart from its result.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CallNotes {
-    pub(super) took: Duration,
-    /// Whether another call was held against the version while this one was under way.
-    pub(super) is_overtaken: bool,
 }
 
 /// What was handled of a batch.

@@ -22,7 +22,7 @@ use shardmill_core::ports::{CloseReason, InstanceContext};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::Record;
 
-use self::parallel::{Calls, Returned};
+use super::call::{Calls, Returned};
 use super::context::ShardContext;
 use super::deliveries::Deliveries;
 use super::fetch::Chunk;
@@ -59,7 +59,10 @@ pub(crate) struct ShardPipeline {
     gate: Gate,
     intake: Intake,
     deliveries: Deliveries,
+    /// With parallel keys, the calls under way.
     calls: Calls,
+    /// A strand whose instance could not be made beside the calls of others.
+    lacking_instance: Option<usize>,
     saving: Saving,
     versions: Versions,
     trouble: Trouble,
@@ -104,6 +107,7 @@ impl ShardPipeline {
             gate,
             deliveries: Deliveries::new(Arc::clone(&context), instance),
             calls: Calls::default(),
+            lacking_instance: None,
             trouble: Trouble::new(Arc::clone(&context), intake.trouble()),
             intake,
             saving: Saving::new(Arc::clone(&context), checkpoint),

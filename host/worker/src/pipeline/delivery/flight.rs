@@ -1,58 +1,16 @@
 //! With parallel keys: a call of one strand, which runs beside those of others.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use shardmill_core::pipeline::Strand;
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{Processed, RecordProcessor};
-use shardmill_core::stream::{Batch, Record};
+use shardmill_core::ports::Processed;
+use shardmill_core::stream::Record;
 
-use super::{CallNotes, Called, Delivery};
+use super::Delivery;
 use crate::holding::Stopped;
+use crate::pipeline::call::{Call, CallNotes, Called, Ended, Flight, Landed};
 use crate::timer::Stopwatch;
-
-/// A call that runs beside those of other strands.
-pub(super) struct Flight {
-    records: Arc<Vec<Record>>,
-    started: Stopwatch,
-    /// Whether another call was held against the version meanwhile.
-    is_overtaken: bool,
-}
-
-/// A call that is to run beside those of other strands.
-pub(in crate::pipeline) struct Call {
-    processor: Box<dyn RecordProcessor>,
-    batch: Batch,
-    deadline: Duration,
-}
-
-/// How such a call came back.
-pub(in crate::pipeline) struct Landed {
-    /// `None` if it did not, within its deadline: dropped in the middle of the call.
-    back: Option<(Box<dyn RecordProcessor>, Result<Processed, ProcessorError>)>,
-    took: Duration,
-}
-
-/// A call that has ended.
-pub(in crate::pipeline) struct Ended {
-    pub(in crate::pipeline) records: Arc<Vec<Record>>,
-    pub(in crate::pipeline) called: Called,
-}
-
-impl Call {
-    /// Calls the plugin, for at most its deadline: a call that never comes back must not keep the
-    /// shard for ever.
-    pub(in crate::pipeline) async fn run(mut self) -> Landed {
-        let started = Stopwatch::start();
-        let call = self.processor.process(self.batch);
-        let result = tokio::time::timeout(self.deadline, call).await;
-        Landed {
-            back: result.ok().map(|result| (self.processor, result)),
-            took: started.elapsed(),
-        }
-    }
-}
 
 impl Delivery {
     /// What waits for a call of this instance.

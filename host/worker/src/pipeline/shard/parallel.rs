@@ -11,43 +11,11 @@ use std::time::Duration;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{CloseReason, PortFuture};
 use shardmill_core::stream::{Emitted, Record};
-use tokio::task::JoinSet;
 
 use super::{Event, ShardPipeline, after};
 use crate::holding::Stopped;
-use crate::pipeline::delivery::{Ended, Landed};
+use crate::pipeline::call::{Calls, Ended, Returned};
 use crate::signs::Stage;
-
-/// The calls under way.
-#[derive(Default)]
-pub(super) struct Calls {
-    // Aborts them when it is dropped.
-    tasks: JoinSet<Returned>,
-    /// A strand whose instance could not be made beside the calls of others.
-    lacking: Option<usize>,
-}
-
-/// A call of a strand that has ended.
-pub(super) struct Returned {
-    at: usize,
-    landed: Landed,
-}
-
-impl Calls {
-    fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-    }
-
-    /// The next call that ends; never if none is under way. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Returned {
-        match self.tasks.join_next().await {
-            Some(Ok(returned)) => returned,
-            // A mistake of the host, as it is in a call that is alone.
-            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Some(Err(_)) | None => std::future::pending().await,
-        }
-    }
-}
 
 impl ShardPipeline {
     /// Serves the shard with several instances until it ends.
@@ -105,12 +73,12 @@ impl ShardPipeline {
     /// Begins a call of each strand that has one due and none under way. False if an instance
     /// cannot be made beside the calls under way: then none may begin until they have ended.
     async fn begin_calls(&mut self) -> Result<bool, Stopped> {
-        if let Some(at) = self.calls.lacking {
+        if let Some(at) = self.lacking_instance {
             if !self.calls.is_empty() {
                 return Ok(false);
             }
             self.make_instance(at).await?;
-            self.calls.lacking = None;
+            self.lacking_instance = None;
         }
         let beyond = self.deliveries.beyond(&self.intake);
         let idle: Vec<usize> = self.deliveries.idle().collect();
@@ -121,7 +89,7 @@ impl ShardPipeline {
                 continue;
             }
             if !self.has_instance(at).await? {
-                self.calls.lacking = Some(at);
+                self.lacking_instance = Some(at);
                 return Ok(false);
             }
             self.gate.pass().await?;
@@ -153,13 +121,7 @@ impl ShardPipeline {
             return;
         };
         let freezer = self.context.ports().freezer.clone();
-        let call = freezer.guard(call.run());
-        self.calls.tasks.spawn(async move {
-            Returned {
-                at,
-                landed: call.await,
-            }
-        });
+        self.calls.begin(at, freezer.guard(call.run()));
     }
 
     /// Waits until a call ends, one may begin, or something else is due.
@@ -177,8 +139,11 @@ impl ShardPipeline {
     }
 
     async fn next_event_beside_calls(&mut self, is_reading: bool, may_call: bool) -> Event {
-        let retry_in = self.retry_of_strands_in().filter(|_| may_call);
-        let batch_in = self.batch_of_strands_due_in().filter(|_| may_call);
+        let (retry_in, batch_in) = if may_call {
+            (self.retry_of_strands_in(), self.batch_of_strands_due_in())
+        } else {
+            (None, None)
+        };
         let checkpoint_in = self.saving.checkpoint_due_in();
         let stalled_in = self.intake.stalled_in();
         let asked_for_room = self.deliveries.asked_for_room();
@@ -271,6 +236,7 @@ impl ShardPipeline {
     /// Drops all instances, in the middle of their calls.
     pub(super) fn drop_instances(&mut self) {
         self.calls = Calls::default();
+        self.lacking_instance = None;
         for delivery in self.deliveries.each_mut() {
             delivery.instance_mut().kill();
         }
