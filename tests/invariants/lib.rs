@@ -52,6 +52,7 @@ use liveness::Liveness;
 use outputs::Outputs;
 use pace::Pace;
 use progress::Progress;
+use releasing::Releasing;
 use starting::Starting;
 use versions::Versions;
 use violation::Report;
@@ -89,6 +90,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
         Versions::default(),
         Delivering::default(),
     );
+    let mut releasing = Releasing::default();
     let (mut starting, mut outputs, mut gaps) =
         (Starting::default(), Outputs::default(), Gaps::default());
     let (mut liveness, mut progress, mut pace) =
@@ -100,7 +102,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
         writing::judge(&world, event, &mut report);
         settling::judge(&world, event, &mut report);
         giving_up::judge(&world, event, limits, &mut report);
-        releasing::judge(&world, &holding, event, limits, &mut report);
+        releasing.judge(&world, &holding, event, limits, &mut report);
         rest::judge(&world, event, &mut report);
         state::judge(&world, event, &mut report);
         delivering.judge(&world, event, limits, &mut report);

@@ -196,3 +196,26 @@ fn with_parallel_keys_a_call_that_does_not_return_is_no_progress_whatever_the_ot
         .breaks(&[S9]);
     settles_2(begun()).give_up("a", "p").breaks(&[S9]);
 }
+
+#[test]
+fn a_host_that_cannot_write_one_row_for_long_may_leave_with_all_its_leases() {
+    let checkpoint = Some(WriteKind::Checkpoint);
+    let leaves_after = |fails_for: u64| {
+        let mut story = Story::with_records(3)
+            .take("a", "p")
+            .deliver("a", "p", &[1, 2]);
+        story.limits.given_up_after = Some(LEASE / 2);
+        let sent_at = story.now;
+        let story = story.called("a", "q", checkpoint, CallResult::NotApplied, sent_at);
+        let story = story.wait(fails_for).renew("a", "p").wait(LEASE / 10);
+        story.deliver("a", "p", &[3])
+    };
+    leaves_after(LEASE / 2).give_up("a", "p").passes();
+    leaves_after(LEASE / 4).give_up("a", "p").breaks(&[S9]);
+    // The row could be written again.
+    let sent_at = 0;
+    leaves_after(LEASE / 2)
+        .called("a", "q", checkpoint, CallResult::Ok, sent_at)
+        .give_up("a", "p")
+        .breaks(&[S9]);
+}
