@@ -117,8 +117,11 @@ fn bytes_of_a_record(message: &str) -> Option<u64> {
     let (place, rule) = message.split_once("failed to satisfy constraint")?;
     let (_, limit) = rule.split_once("length less than or equal to ")?;
     let digits: String = limit.chars().take_while(char::is_ascii_digit).collect();
-    let is_of_data = place.contains(".data'") || place.contains("'data'");
-    digits.parse().ok().filter(|_| is_of_data)
+    if place.contains(".data'") || place.contains("'data'") {
+        digits.parse().ok()
+    } else {
+        None
+    }
 }
 
 /// From "User: WHO is not authorized to perform: WHAT on resource: WHICH because ...": the right

@@ -22,5 +22,6 @@ pub use region::{InvalidRegion, check_region};
 pub use sequence_number::{InvalidSequenceNumber, SequenceNumber};
 pub use shard::{HashKeyRange, InvalidHashKeyRange, Shard};
 pub use stream_ref::{InvalidStreamRef, StreamRef};
+pub(crate) use trimming::is_near_trimming;
 pub(crate) use trimming::may_be_trimmed;
-pub use trimming::{Anchor, Gap, is_near_trimming, look_for};
+pub use trimming::{Anchor, Gap, look_for};

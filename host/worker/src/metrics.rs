@@ -10,7 +10,7 @@ use shardmill_core::rollout::Regression;
 /// Records settled. Labels: plugin.
 pub const RECORDS: &str = "shardmill_records_settled_total";
 /// Records that the plugin's filter kept from it; they are settled as well. Labels: plugin, why.
-pub const FILTERED: &str = "shardmill_records_filtered_total";
+pub(crate) const FILTERED: &str = "shardmill_records_filtered_total";
 /// Bytes of data settled. Labels: plugin.
 pub const BYTES: &str = "shardmill_bytes_settled_total";
 /// Batches delivered with success. Labels: plugin.
@@ -56,7 +56,7 @@ pub(crate) const GAPS: &str = "shardmill_trim_gaps_total";
 pub(crate) const HOLES: &str = "shardmill_coverage_holes";
 /// Leases that no host took for three lease durations, though nothing has to come before them; on
 /// the leader only. Labels: plugin, why.
-pub const UNOWNED: &str = "shardmill_leases_unowned";
+pub(crate) const UNOWNED: &str = "shardmill_leases_unowned";
 /// Seconds that the reader is behind the tip. Labels: plugin, shard.
 pub(crate) const BEHIND: &str = "shardmill_reader_behind_seconds";
 /// When the last settled record arrived, in seconds since the Unix epoch. Labels: plugin, shard.

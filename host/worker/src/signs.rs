@@ -185,8 +185,10 @@ impl Signs {
             attempts == NOTED_FROM || attempts > NOTED_FROM && attempts.is_power_of_two();
         let note = if is_noted {
             Some(format!("attempt {attempts} failed: {reason}"))
+        } else if attempts > NOTED_FROM {
+            earlier
         } else {
-            earlier.filter(|_| attempts > NOTED_FROM)
+            None
         };
         let shown = BlockedStatus {
             why,

@@ -71,7 +71,11 @@ impl<'a> View<'a> {
         if self.args.output.json {
             return print_json(&rows);
         }
-        let width = terminal_width().filter(|_| !self.args.wide);
+        let width = if self.args.wide {
+            None
+        } else {
+            terminal_width()
+        };
         print(&shards::as_text(&rows, BootClock.wall_ms(), width));
         for bad in &listing.bad_rows {
             print(&format!("row {} cannot be read: {}", bad.key, bad.problem));

@@ -75,7 +75,7 @@ fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
     let leads = reading.would_lead(me);
     let view = View::of(me, reading);
     let mut own_view = view.as_seen();
-    own_view.shards = reading.shards().filter(|_| leads);
+    own_view.shards = if leads { reading.shards() } else { None };
     let limits = limits_of(me, reading);
     let decided = preview(&own_view, &limits);
     let leaders_plan = plan_of_leader(me, leads, reading);

@@ -219,7 +219,7 @@ impl Reading {
             return;
         };
         let configured = self.limits.initial_position;
-        if let Some(kept) = start.kept_instead_of(configured).filter(|_| has_config) {
+        if has_config && let Some(kept) = start.kept_instead_of(configured) {
             self.notes.push(format!(
                 "initial-position is {configured}, but the application started with {kept}, which \
                     stays in force"

@@ -73,7 +73,7 @@ async fn read_all(table: &LeaseTable, with_bytes: bool) -> anyhow::Result<Vec<Ro
 impl Row {
     fn of(lease: &Lease, saved: Option<&SavedState>, with_bytes: bool) -> Self {
         let digest = saved.and_then(|saved| saved.plugin_digest.as_ref());
-        let state = saved.filter(|_| with_bytes);
+        let state = if with_bytes { saved } else { None };
         Self {
             shard: lease.key.to_string(),
             checkpoint: lease.checkpoint.to_string(),

@@ -35,13 +35,13 @@ pub(super) fn judge(table: &TableFacts, stream: Option<&StreamFacts>, findings: 
     if table.leases.is_empty() {
         return;
     }
-    let shards: Option<BTreeMap<&ShardId, &Shard>> = stream.filter(|_| is_readable).map(|stream| {
-        stream
-            .shards
-            .iter()
-            .map(|shard| (&shard.id, shard))
-            .collect()
-    });
+    let shards: Option<BTreeMap<&ShardId, &Shard>> = match stream {
+        Some(stream) if is_readable => {
+            let shards = stream.shards.iter();
+            Some(shards.map(|shard| (&shard.id, shard)).collect())
+        }
+        Some(_) | None => None,
+    };
     if let (Some(stream), Some(shards)) = (stream, &shards)
         && is_as_written_down(table, stream, findings)
         && is_of_stream(table, stream, shards, findings)

@@ -52,7 +52,10 @@ impl FleetWatch {
             is_moving |= moves;
             let sighting = Sighting {
                 sign: sign.clone(),
-                moved_at: known.filter(|_| !moves).map_or(now, |known| known.moved_at),
+                moved_at: match known {
+                    Some(known) if !moves => known.moved_at,
+                    Some(_) | None => now,
+                },
                 has_moved: moves || known.is_some_and(|known| known.has_moved),
                 shards: found.shards_of(worker),
             };

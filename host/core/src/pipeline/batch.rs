@@ -37,7 +37,7 @@ impl Default for BatchLimits {
 impl BatchLimits {
     /// Whether a record that costs `cost_bytes` may be added to a batch of `records` that cost
     /// `bytes`. The first one always may, however large it is.
-    pub fn have_room_for(&self, cost_bytes: usize, records: usize, bytes: usize) -> bool {
+    pub(super) fn have_room_for(&self, cost_bytes: usize, records: usize, bytes: usize) -> bool {
         records == 0 || (records < self.records && bytes + cost_bytes <= self.bytes)
     }
 }

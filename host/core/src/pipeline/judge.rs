@@ -307,7 +307,11 @@ impl Delivery<'_> {
             self.counts_as(error.lack())
         };
         let is_split = counts_as.is_some() && self.policy.bisect && count > 1;
-        let own = counts_as.filter(|_| !is_split || SeededBug::ChargesWholeBatch.is_on());
+        let own = if is_split && !SeededBug::ChargesWholeBatch.is_on() {
+            None
+        } else {
+            counts_as
+        };
         let message = error.to_string();
         let rule = |index| match own {
             Some(counted) => self.own_failure(index, message.clone(), counted, false),

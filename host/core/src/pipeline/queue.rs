@@ -54,7 +54,7 @@ impl Queue {
     }
 
     /// What the new records cost the host's buffer, in bytes.
-    pub fn new_bytes(&self) -> usize {
+    pub(super) fn new_bytes(&self) -> usize {
         self.bytes
     }
 

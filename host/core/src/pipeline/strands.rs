@@ -62,9 +62,8 @@ impl Parallelism {
 
     /// So many instances; `None` if that is not between 1 and [`Parallelism::MAX`].
     pub fn new(instances: u32) -> Option<Self> {
-        let instances = u8::try_from(instances).ok()?;
-        let is_allowed = instances <= Self::MAX;
-        NonZeroU8::new(instances).filter(|_| is_allowed).map(Self)
+        let instances = NonZeroU8::new(u8::try_from(instances).ok()?)?;
+        (instances.get() <= Self::MAX).then_some(Self(instances))
     }
 
     /// How many instances.
@@ -191,8 +190,10 @@ impl Strand {
 
     /// How long until the window alone makes a batch due; `None` if none waits for that.
     pub fn batch_due_in(&self, limits: &BatchLimits, now: Moment) -> Option<Duration> {
-        let due_in = self.queue.due_in(limits, now);
-        due_in.filter(|_| self.may_go_on())
+        if !self.may_go_on() {
+            return None;
+        }
+        self.queue.due_in(limits, now)
     }
 
     fn next_turn(&mut self, beyond: Beyond, limits: &BatchLimits, now: Moment) -> Option<Turn> {

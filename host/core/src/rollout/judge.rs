@@ -106,7 +106,7 @@ pub(crate) fn judge_trial(
 ) -> Judgement {
     if let Some(regression) = slower(old, new, policy)
         .or_else(|| larger(old, new, policy))
-        .or_else(|| grows_anew(old, new, policy))
+        .or_else(|| begins_to_grow(old, new, policy))
     {
         return Judgement::RollBack(regression);
     }
@@ -155,8 +155,11 @@ fn larger(old: &Track, new: &Track, policy: &RolloutPolicy) -> Option<Regression
 }
 
 /// A version that leaks like the previous one is not worse.
-fn grows_anew(old: &Track, new: &Track, policy: &RolloutPolicy) -> Option<Regression> {
-    grows(new, policy).filter(|_| grows(old, policy).is_none())
+fn begins_to_grow(old: &Track, new: &Track, policy: &RolloutPolicy) -> Option<Regression> {
+    if grows(old, policy).is_some() {
+        return None;
+    }
+    grows(new, policy)
 }
 
 /// A leak goes on; a guest that fills a cache or doubles a buffer stops. So the later half of the

@@ -364,9 +364,12 @@ impl<K> Chain<K> {
 
     /// Whether the reply was to begin with a record that it does not have.
     fn is_severed_by(&mut self, reply: &Fetched) -> bool {
-        let Some(last) = self.last.as_ref().filter(|_| self.is_anchored) else {
+        let Some(last) = &self.last else {
             return false;
         };
+        if !self.is_anchored {
+            return false;
+        }
         match look_for(last, &reply.records) {
             Anchor::Holds => {
                 self.is_anchored = false;

@@ -56,7 +56,7 @@ pub(crate) fn may_be_trimmed(was_at_tip: bool, silent_for: Duration) -> bool {
 }
 
 /// Whether a reader that is so far behind must watch out for every reply.
-pub fn is_near_trimming(millis_behind_latest: u64) -> bool {
+pub(crate) fn is_near_trimming(millis_behind_latest: u64) -> bool {
     Duration::from_millis(millis_behind_latest) >= NEAR_TRIMMING
 }
 

@@ -14,9 +14,8 @@ impl Host for InstanceState {
     }
 
     fn gauge(&mut self, name: String, value: f64) {
-        if let Some(name) = self
-            .admitted(&name, MeasurementKind::Gauge)
-            .filter(|_| value.is_finite())
+        if let Some(name) = self.admitted(&name, MeasurementKind::Gauge)
+            && value.is_finite()
         {
             metrics::gauge!(name, "plugin" => self.plugin()).set(value);
         }

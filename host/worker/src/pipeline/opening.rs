@@ -69,7 +69,11 @@ impl Opened {
 
 impl Opener {
     pub(super) fn new(context: Arc<ShardContext>, settled: Option<Position>) -> Self {
-        let settled = settled.filter(|_| !SeededBug::DeliversSettledAgain.is_on());
+        let settled = if SeededBug::DeliversSettledAgain.is_on() {
+            None
+        } else {
+            settled
+        };
         Self {
             context,
             settled,

@@ -106,7 +106,10 @@ impl TurnWait {
     /// When the next call for `chain` may be made, which now seems to be at `at`: no later than it
     /// seemed at first, unless a call was made for the chain since.
     fn until(&mut self, chain: Option<(u64, u64)>, at: Moment) -> Moment {
-        let first = self.until.filter(|_| self.chain == chain).unwrap_or(at);
+        let first = match self.until {
+            Some(until) if self.chain == chain => until,
+            Some(_) | None => at,
+        };
         *self = Self {
             chain,
             until: Some(first),

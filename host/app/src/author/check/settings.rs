@@ -51,10 +51,10 @@ impl Settings {
                 });
             }
         };
-        let alike = manifest
-            .as_ref()
-            .filter(|_| !is_decided)
-            .map(Manifest::asking_for_what_hosts_agree_on);
+        let alike = match &manifest {
+            Some(manifest) if !is_decided => Some(manifest.asking_for_what_hosts_agree_on()),
+            Some(_) | None => None,
+        };
         let applied = alike.as_ref().or(manifest.as_ref());
         let checked = config.of_plugin(&name, applied);
         Ok(Self {

@@ -73,8 +73,10 @@ impl Idling<'_> {
 
     async fn is_fed_checkpointed(&self, host: &HostSnapshot) -> anyhow::Result<bool> {
         for plugin in host.plugins.values() {
-            let reads_fed = plugin.stream.as_deref() == Some(self.stream.as_str());
-            let Some(application) = plugin.application.as_deref().filter(|_| reads_fed) else {
+            if plugin.stream.as_deref() != Some(self.stream.as_str()) {
+                continue;
+            }
+            let Some(application) = plugin.application.as_deref() else {
                 continue;
             };
             let table = LeaseTable::new(self.clients.dynamodb.clone(), application);
@@ -149,10 +151,10 @@ fn settings_of(config: &Config, label: &str) -> Option<PluginConfig> {
 
 /// Why the plugin's file was refused, if no version of it ever ran: it will never be idle.
 fn never_ran(plugin: &PluginSnapshot) -> Option<&str> {
-    plugin
-        .refused_file
-        .as_deref()
-        .filter(|_| plugin.worker.plugin_digest.is_none())
+    if plugin.worker.plugin_digest.is_some() {
+        return None;
+    }
+    plugin.refused_file.as_deref()
 }
 
 /// An error if a plugin was refused and no version of it ever ran.

@@ -52,8 +52,11 @@ fn quarantined(fleets: &Fleets, wanted: &str, application: &str) -> anyhow::Resu
         .map(|entry| entry.digest.as_str())
         .filter(|digest| digest.starts_with(wanted))
         .collect();
-    let only = found.first().filter(|_| found.len() == 1);
-    if let Some(version) = only.and_then(|digest| PluginDigest::from_hex(digest)) {
+    if found.len() == 1
+        && let Some(version) = found
+            .first()
+            .and_then(|digest| PluginDigest::from_hex(digest))
+    {
         return Ok(version);
     }
     let how_many = if found.is_empty() {

@@ -45,7 +45,10 @@ impl Rollout {
             .active
             .as_ref()
             .is_some_and(|active| active.digest == *offered);
-        let entry = self.quarantine.get(offered).filter(|_| !is_active)?;
+        if is_active {
+            return None;
+        }
+        let entry = self.quarantine.get(offered)?;
         (self.policy.enabled || entry.is_deadly()).then_some(entry)
     }
 

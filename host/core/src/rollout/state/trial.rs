@@ -363,8 +363,10 @@ impl Rollout {
             .probation
             .as_ref()
             .map(|probation| &probation.last_good);
-        let stand_in = self.last_started.as_ref().filter(|_| !active.has_started);
-        before.or(stand_in).cloned()
+        if before.is_none() && !active.has_started {
+            return self.last_started.clone();
+        }
+        before.cloned()
     }
 
     /// Returns to a version that worked: the next one is tried against it.

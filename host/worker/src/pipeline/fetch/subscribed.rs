@@ -67,7 +67,10 @@ impl ShardReader {
         Ok(match ended {
             Ok(end) => end,
             Err((error, otherwise)) => {
-                self.subscription_failed(place, renewals, (fan_out, consumer), &error, otherwise)
+                if matches!(error, SubscribeError::ConsumerNotFound { .. }) {
+                    fan_out.lost(consumer);
+                }
+                self.subscription_failed(place, renewals, &error, otherwise)
             }
         })
     }
@@ -209,7 +212,6 @@ impl ShardReader {
         &self,
         place: &mut Place,
         renewals: &Renewals,
-        (fan_out, consumer): (&FanOutView, &ConsumerArn),
         error: &SubscribeError,
         otherwise: SubscriptionEnd,
     ) -> SubscriptionEnd {
@@ -218,10 +220,7 @@ impl ShardReader {
                 SubscriptionEnd::InUse
             }
             SubscribeError::InUse { .. } => SubscriptionEnd::TakenOver,
-            SubscribeError::ConsumerNotFound { .. } => {
-                fan_out.lost(consumer);
-                SubscriptionEnd::ConsumerGone
-            }
+            SubscribeError::ConsumerNotFound { .. } => SubscriptionEnd::ConsumerGone,
             SubscribeError::NotFound { .. } | SubscribeError::Refused { .. } => {
                 // Kinesis may know the last record where it does not know the continuation.
                 place.cursor.set_continuation(None);
