@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt::Debug;
 
 use aws_smithy_runtime_api::client::result::SdkError;
+use shardmill_core::text::shortened;
 
 /// Words of the causes, and what to do about them. The first that is found counts.
 const FIXES: [(&str, &str); 10] = [
@@ -87,7 +88,7 @@ where
 
 /// One line about an error that a service answered with: its name, its words, and what to do where
 /// that is known. A missing right comes first: the service's own words have it somewhere in 300
-/// characters, and rows and tables show only the beginning.
+/// characters, and rows and tables that are short of room show only the beginning of a cause.
 pub(crate) fn answered(code: &str, message: &str) -> String {
     if let Some(right) = denied_right(message) {
         return format!("{code}: {right}");
@@ -186,9 +187,9 @@ fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
-        let text: String = text.chars().take(CHARS_MAX).collect();
-        if !text.is_empty() && causes.last() != Some(&text) {
-            causes.push(text);
+        let text = shortened(&text, CHARS_MAX);
+        if !text.is_empty() && causes.last().is_none_or(|last| *last != text) {
+            causes.push(text.into_owned());
         }
     }
     causes

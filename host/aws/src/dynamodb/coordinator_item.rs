@@ -9,6 +9,7 @@ use shardmill_core::fleet::{
 };
 use shardmill_core::lease::{Checkpoint, LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::stream::{InitialPosition, StreamName};
+use shardmill_core::text::shortened;
 
 use super::lease_item::{Item, number, text};
 use super::row::{
@@ -78,9 +79,9 @@ pub(super) fn encode_worker(row: &WorkerRow) -> Item {
     item
 }
 
-/// The beginning of a reason. Every host reads it each second, so it need not say everything.
+/// A reason in short. Every host reads it each second, so it need not say everything.
 fn short(reason: &str) -> AttributeValue {
-    AttributeValue::S(reason.chars().take(REASON_CHARS_MAX).collect())
+    text(&shortened(reason, REASON_CHARS_MAX))
 }
 
 pub(super) fn encode_leader(row: &LeaderRow) -> Item {

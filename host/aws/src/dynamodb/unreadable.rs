@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::text::one_line;
+use shardmill_core::text::{one_line, shortened};
 
 /// Rows that are remembered. Beyond these, a row is reported each time it is read; a fleet has some
 /// hundred rows.
@@ -28,8 +28,7 @@ impl Unreadable {
             return None;
         };
         // Any program may have written it.
-        let short: String = problem.chars().take(CHARS_MAX).collect();
-        let problem = one_line(&short).into_owned();
+        let problem = one_line(&shortened(&problem, CHARS_MAX)).into_owned();
         if reported.get(id) == Some(&problem) {
             return None;
         }
@@ -66,6 +65,6 @@ mod tests {
         }
         assert_eq!(rows.reported.lock().unwrap().len(), ROWS_MAX);
         let long = rows.news("start", Some("9".repeat(400_000)));
-        assert_eq!(long.map(|told| told.len()), Some(CHARS_MAX));
+        assert_eq!(long.map(|told| told.chars().count()), Some(CHARS_MAX));
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 use crate::deaths::DIED;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
+use crate::text::shortened;
 
 /// Entries that are kept for one application; the oldest go first. 32: more bad versions within
 /// days are one trouble.
@@ -34,7 +35,7 @@ pub struct Quarantine {
 impl Quarantine {
     /// Adds one, with its reason cut to what a row holds; the first reason stays.
     pub fn add(&mut self, mut entry: Quarantined) {
-        entry.reason = entry.reason.chars().take(REASON_CHARS_MAX).collect();
+        entry.reason = shortened(&entry.reason, REASON_CHARS_MAX).into_owned();
         self.entries
             .entry(entry.digest.as_str().to_owned())
             .or_insert(entry);
@@ -115,7 +116,7 @@ mod tests {
         assert!(
             quarantine
                 .iter()
-                .all(|entry| entry.reason.len() == REASON_CHARS_MAX)
+                .all(|entry| entry.reason.chars().count() == REASON_CHARS_MAX)
         );
         quarantine.expire(1_010 + 5_000, Duration::from_secs(5));
         assert!(

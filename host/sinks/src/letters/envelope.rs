@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::DeadLetter;
 use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
+use shardmill_core::text::shortened;
 
 /// The version that is written, and the only one that is read.
 pub const LETTER_VERSION: u32 = 1;
@@ -221,7 +222,7 @@ impl Line {
             application: self.application,
             plugin: PluginName::new(&self.plugin)?,
             digest: PluginDigest::from_hex(&self.digest).ok_or("digest is not a SHA-256 in hex")?,
-            reason: self.reason.chars().take(REASON_CHARS_MAX).collect(),
+            reason: shortened(&self.reason, REASON_CHARS_MAX).into_owned(),
             attempts: self.attempts,
             failed_at_ms: self.failed_at_ms,
         })
@@ -245,7 +246,7 @@ impl Line {
             arrival_ms: letter.record.arrival_ms,
             failed_at_ms: letter.failed_at_ms,
             attempts: letter.attempts,
-            reason: letter.reason.chars().take(REASON_CHARS_MAX).collect(),
+            reason: shortened(&letter.reason, REASON_CHARS_MAX).into_owned(),
             data: None,
             data_base64: None,
         }

@@ -4,6 +4,7 @@ use shardmill_core::pipeline::{Cause, Fate, GiveUp, Halt, Ruling, Verdict};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::DeadLetter;
 use shardmill_core::stream::Record;
+use shardmill_core::text::shortened;
 
 use super::context::ShardContext;
 use crate::metrics;
@@ -85,7 +86,7 @@ impl<'a> GivenUp<'a> {
             self.ruling.tried.deliveries,
             self.ruling.message
         );
-        let note = last.chars().take(NOTE_CHARS_MAX).collect();
+        let note = shortened(&last, NOTE_CHARS_MAX).into_owned();
         context.update_status(|status| {
             let count = match then {
                 GiveUp::DeadLetter(_) => &mut status.given_up.dead_lettered,

@@ -4,6 +4,7 @@ use super::{Active, Candidate, Phase, Rollout};
 use crate::plugin::PluginDigest;
 use crate::rollout::quarantine::{Quarantined, REASON_CHARS_MAX};
 use crate::rollout::version_row::{RolloutState, VersionRow};
+use crate::text::shortened;
 
 impl Rollout {
     /// What runs, first; then what is tried, or why the newest version is not.
@@ -115,7 +116,7 @@ fn row(
     since_ms: u64,
     reason: Option<&str>,
 ) -> VersionRow {
-    let reason = reason.map(|reason| reason.chars().take(REASON_CHARS_MAX).collect());
+    let reason = reason.map(|reason| shortened(reason, REASON_CHARS_MAX).into_owned());
     VersionRow {
         digest: digest.clone(),
         state: state.to_string(),
