@@ -2,15 +2,19 @@
 //!
 //! SQLite's write-ahead log makes every answered write survive a killed process.
 
+mod aliases;
+
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
@@ -18,14 +22,21 @@ use dynoxide::Database;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use self::aliases::{Aliases, BadName};
 use crate::data_dir::{OWNER_FILE, for_owner_only};
 use crate::error::StartError;
 use crate::web::refuse_web_pages;
 
 const FILE: &str = "dynamodb.sqlite";
+/// A batch of DynamoDB has 16 MiB at most (AWS limit), and so has the answer to one.
+const BODY_BYTES_MAX: usize = 32 << 20;
+const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
+const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-crc32");
 
 /// Opens the database in `data_dir`, or one in memory.
 pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
@@ -60,11 +71,15 @@ pub(crate) async fn serve(listener: TcpListener, database: Database, stop: Cance
         Ok(bound) => bound,
         Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
     };
+    let names = match Names::of(&database) {
+        Ok(names) => names,
+        Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
+    };
     let ended = CancellationToken::new();
     let emulator =
         dynoxide::server::serve_with_shutdown(inner, database, ended.clone().cancelled_owned());
     let door = async {
-        serve_door(listener, inner_address, stop).await;
+        serve_door(listener, inner_address, names, stop).await;
         ended.cancel();
     };
     let (emulator, ()) = tokio::join!(emulator, door);
@@ -73,12 +88,18 @@ pub(crate) async fn serve(listener: TcpListener, database: Database, stop: Cance
     }
 }
 
-async fn serve_door(listener: TcpListener, inner: SocketAddr, stop: CancellationToken) {
+async fn serve_door(
+    listener: TcpListener,
+    inner: SocketAddr,
+    names: Names,
+    stop: CancellationToken,
+) {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     let door = Door {
         client: Client::builder(TokioExecutor::new()).build(connector),
         authority: inner.to_string(),
+        names: Arc::new(names),
     };
     let router = Router::new()
         .fallback(pass)
@@ -113,23 +134,118 @@ fn hidden_address() -> SocketAddr {
 struct Door {
     client: Client<HttpConnector, Body>,
     authority: String,
+    names: Arc<Names>,
 }
 
-async fn pass(State(door): State<Door>, mut request: Request) -> Response {
-    let path = request.uri().path_and_query();
-    let uri = Uri::builder()
-        .scheme("http")
-        .authority(door.authority.as_str())
-        .path_and_query(path.map_or("/", |path| path.as_str()))
-        .build();
-    match uri {
-        Ok(uri) => *request.uri_mut() = uri,
-        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+/// The names of tables, and what it takes to give another one an alias.
+struct Names {
+    aliases: Aliases,
+    database: Database,
+    /// Held while a table is made: the names that there are decide about its own.
+    making: Mutex<()>,
+}
+
+impl Names {
+    fn of(database: &Database) -> Result<Self, dynoxide::errors::DynoxideError> {
+        Ok(Self {
+            aliases: Aliases::of(database)?,
+            database: database.clone(),
+            making: Mutex::default(),
+        })
     }
-    match door.client.request(request).await {
-        Ok(response) => response.map(Body::new),
-        Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+
+    fn admit(&self, request: &Value) -> Result<(), BadName> {
+        let name = request.get("TableName").and_then(Value::as_str);
+        // What the emulator cannot list, it cannot make either, and says so.
+        let (Some(name), Ok(kept)) = (name, aliases::names(&self.database)) else {
+            return Ok(());
+        };
+        self.aliases.admit(name, &kept)
     }
+}
+
+async fn pass(State(door): State<Door>, request: Request) -> Response {
+    let target = request.headers().get(TARGET);
+    let target = target.and_then(|target| target.to_str().ok());
+    let makes_a_table = target.is_some_and(|target| target.ends_with(".CreateTable"));
+    if !makes_a_table && door.names.aliases.are_none() {
+        return door.pass_on(request).await;
+    }
+    let _making = match makes_a_table {
+        true => Some(door.names.making.lock().await),
+        false => None,
+    };
+    door.rename(request, makes_a_table).await
+}
+
+impl Door {
+    /// Passes a request on under the names by which its tables are kept.
+    async fn rename(&self, request: Request, makes_a_table: bool) -> Response {
+        let (mut head, body) = request.into_parts();
+        let mut bytes = match to_bytes(body, BODY_BYTES_MAX).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                return (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).into_response();
+            }
+        };
+        // What is not JSON is the emulator's to refuse.
+        if let Ok(mut json) = serde_json::from_slice::<Value>(&bytes) {
+            if makes_a_table && let Err(problem) = self.names.admit(&json) {
+                return invalid(&problem);
+            }
+            self.names.aliases.put_in(&mut json);
+            bytes = Bytes::from(json.to_string());
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        let response = self
+            .pass_on(Request::from_parts(head, Body::from(bytes)))
+            .await;
+        let (mut head, body) = response.into_parts();
+        let mut bytes = match to_bytes(body, BODY_BYTES_MAX).await {
+            Ok(bytes) => bytes,
+            Err(error) => return (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+        };
+        if let Ok(mut json) = serde_json::from_slice::<Value>(&bytes) {
+            self.names.aliases.take_out(&mut json);
+            bytes = Bytes::from(json.to_string());
+            describe(&mut head.headers, &bytes);
+        }
+        Response::from_parts(head, Body::from(bytes))
+    }
+    async fn pass_on(&self, mut request: Request) -> Response {
+        let path = request.uri().path_and_query();
+        let uri = Uri::builder()
+            .scheme("http")
+            .authority(self.authority.as_str())
+            .path_and_query(path.map_or("/", |path| path.as_str()))
+            .build();
+        match uri {
+            Ok(uri) => *request.uri_mut() = uri,
+            Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+        }
+        match self.client.request(request).await {
+            Ok(response) => response.map(Body::new),
+            Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+        }
+    }
+}
+
+fn invalid(problem: &BadName) -> Response {
+    let body = serde_json::json!({
+        "__type": "com.amazon.coral.validate#ValidationException",
+        "message": problem.to_string(),
+    });
+    let bytes = Bytes::from(body.to_string());
+    let mut response = Response::new(Body::from(bytes.clone()));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    describe(response.headers_mut(), &bytes);
+    response
+}
+
+/// The length and the checksum of a reply, as DynamoDB sends them.
+fn describe(headers: &mut HeaderMap, body: &[u8]) {
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    headers.insert(CHECKSUM, HeaderValue::from(crc32fast::hash(body)));
 }
 
 /// Small replies must not wait for a full packet.
