@@ -238,6 +238,18 @@ impl TestFleet {
         self
     }
 
+    /// The fleet of another application on the same stream, whose plugins run in the same hosts: it
+    /// shares their reads if they do.
+    #[must_use]
+    pub fn neighbour(&self) -> Self {
+        Self {
+            stream: Arc::clone(&self.stream),
+            fan_out: Arc::clone(&self.fan_out),
+            shared: self.shared.clone(),
+            ..Self::new(1)
+        }
+    }
+
     /// Starts a host.
     ///
     /// # Panics

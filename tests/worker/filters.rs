@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::aggregates::aggregate;
+use harness::fake_fan_out::Break;
 use harness::fleet::{TestFleet, until};
 use harness::native::NativePlugin;
 use shardmill_core::lease::Checkpoint;
@@ -11,7 +12,9 @@ use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{FailureKind, Outcome, Processed, RecordFailure};
 use shardmill_core::stream::{Position, ShardId};
 use shardmill_filter::Filter;
+use tokio::sync::Notify;
 
+use crate::fan_out::subscribing;
 use crate::poison::{dead_lettering, deliveries};
 
 /// A fleet of one shard whose plugin gets only records with `"n": 1`.
@@ -193,4 +196,132 @@ async fn a_full_batch_waits_for_its_window_while_records_are_filtered() {
         [3],
         "what is filtered takes no place in a batch"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_tasks_have_their_turn_while_a_large_reply_is_filtered() {
+    /// A record as long as it may be.
+    const LARGE: usize = 1 << 20;
+    let turns = async |text_bytes: usize| {
+        let fleet = filtering();
+        let data = |number| {
+            let text = "x".repeat(text_bytes);
+            format!(r#"{{"text": "{text}", "n": 0, "id": {number}}}"#)
+        };
+        for number in 0..10 {
+            fleet.stream.put_at(0, "key", data(number));
+        }
+        let shard = fleet.stream.shards()[0].id.clone();
+        let read = Arc::new(Notify::new());
+        let tell = Arc::clone(&read);
+        fleet.stream.change_next(move |fetched| {
+            assert_eq!(fetched.records.len(), 10, "one reply has all of them");
+            tell.notify_one();
+        });
+        let host = fleet.start("a", NativePlugin::echo(1));
+        read.notified().await;
+        let mut turns = 0;
+        while host
+            .shard(&shard)
+            .is_none_or(|status| status.fetched.is_none())
+        {
+            tokio::task::yield_now().await;
+            turns += 1;
+        }
+        turns
+    };
+    let (small, large) = (turns(10).await, turns(LARGE - 100).await);
+    assert!(
+        large >= small + 8,
+        "{small} turns for 1 KiB, {large} for 10 MiB"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_pushed_is_filtered_too_though_subscriptions_break() {
+    let mut fleet = subscribing(1);
+    fleet.options.filter = filtering().options.filter;
+    fleet.fan_out.set_event_records(7);
+    let shard = fleet.stream.shards()[0].id.clone();
+    let host = fleet.start("a", NativePlugin::echo(1));
+    let matches = |number: u32| number.is_multiple_of(5);
+    for (round, how) in [Break::Cut, Break::Repeats, Break::OutOfOrder]
+        .into_iter()
+        .enumerate()
+    {
+        let first = u32::try_from(round).unwrap() * 50;
+        for number in first..first + 50 {
+            put(&fleet, number, matches(number));
+        }
+        until_all_checkpointed(&fleet).await;
+        until("a subscription runs", || {
+            fleet.fan_out.break_off(&shard, how)
+        })
+        .await;
+    }
+    put(&fleet, 150, false);
+    until_all_checkpointed(&fleet).await;
+    let wanted = (0..150).filter(|number| matches(*number));
+    let wanted: Vec<_> = wanted.map(|number| record(number, true)).collect();
+    assert_eq!(fleet.sink.lines(), wanted);
+    let status = host.shard(&shard).unwrap();
+    assert_eq!((status.records, status.filtered_records), (30, 121));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_few_copied_records_of_a_shared_read_are_those_that_others_get_whole() {
+    let all = TestFleet::new(1).sharing_reads();
+    // Gets one record of a hundred.
+    let mut few = all.neighbour();
+    few.options.filter = filtering().options.filter;
+    let matches = |number: u32| number.is_multiple_of(100);
+    let everything: Vec<_> = (0..1_000)
+        .map(|number| record(number, matches(number)))
+        .collect();
+    for number in 0..1_000 {
+        put(&all, number, matches(number));
+    }
+    let host_of_all = all.start("a", NativePlugin::echo(1));
+    let host_of_few = few.start("b", NativePlugin::echo(1));
+    until("all is checkpointed", || {
+        all.is_all_checkpointed() && few.is_all_checkpointed()
+    })
+    .await;
+    assert_eq!(all.sink.lines(), everything);
+    let wanted = (0..1_000).filter(|number| matches(*number));
+    let wanted: Vec<_> = wanted.map(|number| record(number, true)).collect();
+    assert_eq!(few.sink.lines(), wanted);
+    host_of_all.stop().await;
+    host_of_few.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_is_changed_decides_from_the_checkpoint_on() {
+    let mut fleet = filtering();
+    for number in 0..40 {
+        put(&fleet, number, number.is_multiple_of(2));
+    }
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until_all_checkpointed(&fleet).await;
+    host.stop().await;
+    // As a new manifest does it: the plugin's worker is replaced by one with the new filter.
+    let patterns = vec![r#"{"data": {"n": [0]}}"#.to_owned()];
+    fleet.options.filter = Some(Arc::new(Filter::new(None, patterns).unwrap()));
+    for number in 40..80 {
+        put(&fleet, number, number.is_multiple_of(2));
+    }
+    let host = fleet.start("a", NativePlugin::echo(2));
+    until_all_checkpointed(&fleet).await;
+    let before = (0..40).filter(|number| number % 2 == 0);
+    let after = (40..80).filter(|number| number % 2 == 1);
+    let before = before.map(|number| record(number, true));
+    let wanted: Vec<_> = before
+        .chain(after.map(|number| record(number, false)))
+        .collect();
+    assert_eq!(
+        fleet.sink.lines(),
+        wanted,
+        "nothing that was dropped comes back"
+    );
+    host.stop().await;
 }

@@ -252,11 +252,11 @@ impl ShardReader {
             status.is_at_tip = records.is_empty() && millis_behind_latest.unwrap_or(0) == 0;
         });
         let mut closed = records.into_iter();
-        let mut opened = opener.open_some(&mut closed);
+        let mut opened = opener.open_some(&mut closed).await;
         while closed.len() > 0 {
             let share = reservation.split(opened.closed_bytes);
             self.send(opened, millis_behind_latest, share, None).await?;
-            opened = opener.open_some(&mut closed);
+            opened = opener.open_some(&mut closed).await;
         }
         let ended = next.is_none().then_some(children);
         self.send(opened, millis_behind_latest, reservation, ended)

@@ -17,6 +17,9 @@ use crate::metrics;
 /// shard holds little that was not reserved. A KPL aggregate of 1 MiB of 100-byte records grows by
 /// 1.5 MiB.
 const GROWTH_MAX: usize = 1 << 20;
+/// After so much other tasks of the thread have their turn: heartbeats must not wait for 10 MiB to
+/// be opened and filtered, which takes a tenth of a second or more.
+const TURN_BYTES: usize = 1 << 20;
 
 /// Opens what one reader accepts.
 pub(super) struct Opener {
@@ -25,6 +28,8 @@ pub(super) struct Opener {
     settled: Option<Position>,
     /// Aggregates in this run of the reader that could not be opened.
     damaged: u64,
+    /// What was opened since other tasks had their turn.
+    turn_bytes: usize,
 }
 
 /// Whole Kinesis records of a reply, opened.
@@ -78,16 +83,18 @@ impl Opener {
             context,
             settled,
             damaged: 0,
+            turn_bytes: 0,
         }
     }
 
     /// Opens some of what is left of a reply: all of it, unless it grows too much.
-    pub(super) fn open_some(&mut self, closed: &mut vec::IntoIter<Record>) -> Opened {
+    pub(super) async fn open_some(&mut self, closed: &mut vec::IntoIter<Record>) -> Opened {
         let mut opened = Opened {
             records: Vec::with_capacity(closed.len()),
             ..Opened::default()
         };
         for record in closed.by_ref() {
+            self.give_way_before(record.cost_bytes()).await;
             opened.closed_bytes += record.cost_bytes();
             match expand(record) {
                 // Most streams have no others: no list for one record.
@@ -118,6 +125,14 @@ impl Opener {
         }
         opened.detach_few();
         opened
+    }
+
+    async fn give_way_before(&mut self, bytes: usize) {
+        self.turn_bytes += bytes;
+        if self.turn_bytes > TURN_BYTES {
+            self.turn_bytes = bytes;
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The cursor dropped whole Kinesis records that are settled. It cannot look inside of what may
