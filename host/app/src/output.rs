@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write};
 
 use shardmill_core::text::printable;
 
-pub(crate) use self::cells::{age, age_since, first_line, millis, or_dash, short_digest, table};
+pub(crate) use self::cells::{age, age_since, millis, or_dash, short_digest, short_reason, table};
 pub(crate) use self::page::Page;
 pub(crate) use self::spinner::spinner;
 

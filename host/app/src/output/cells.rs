@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Row, Table};
+use shardmill_core::text::shortened;
 
 /// How many digits of a version's digest are shown: enough to distinguish versions.
 const DIGEST_SHOWN: usize = 12;
@@ -24,13 +25,10 @@ pub(crate) fn or_dash(text: Option<&str>) -> String {
     text.unwrap_or("-").to_owned()
 }
 
-/// The first line of `text`, cut after `max` characters.
-pub(crate) fn first_line(text: &str, max: usize) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= max {
-        return line.to_owned();
-    }
-    line.chars().take(max).chain(['…']).collect()
+/// The first line of a reason, in `max` characters at most, with its cause.
+pub(crate) fn short_reason(reason: &str, max: usize) -> String {
+    let line = reason.lines().next().unwrap_or_default();
+    shortened(line, max).into_owned()
 }
 
 /// The beginning of a digest in hexadecimal digits.

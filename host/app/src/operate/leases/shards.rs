@@ -9,7 +9,7 @@ use shardmill_core::plugin::PluginDigest;
 use shardmill_core::time::Moment;
 
 use super::workers::TROUBLE_SHOWN;
-use crate::output::{age_since, first_line, or_dash, short_digest, table};
+use crate::output::{age_since, or_dash, short_digest, short_reason, table};
 
 /// A lease, as `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -197,7 +197,7 @@ impl Columns {
         }
         if self.has_stuck {
             let stuck = row.stuck.as_deref();
-            let stuck = stuck.map(|reason| first_line(reason, TROUBLE_SHOWN));
+            let stuck = stuck.map(|reason| short_reason(reason, TROUBLE_SHOWN));
             cells.push(or_dash(stuck.as_deref()));
         }
         cells

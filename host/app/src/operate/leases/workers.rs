@@ -5,7 +5,7 @@ use shardmill_core::fleet::{FleetRows, WorkerRow};
 use shardmill_core::lease::{LeaseObserver, Pulse};
 use shardmill_core::time::Moment;
 
-use crate::output::{first_line, table};
+use crate::output::{short_reason, table};
 
 /// Characters that tables show of the reason of a trouble; `explain` shows all of it.
 pub(super) const TROUBLE_SHOWN: usize = 160;
@@ -49,11 +49,11 @@ fn life(row: &WorkerRow, observer: &LeaseObserver, now: Moment) -> Option<String
 fn troubles(row: &WorkerRow) -> Vec<String> {
     let mut troubles = Vec::new();
     if let Some(reason) = &row.cannot_write {
-        let reason = first_line(reason, TROUBLE_SHOWN);
+        let reason = short_reason(reason, TROUBLE_SHOWN);
         troubles.push(format!("cannot write lease rows: {reason}"));
     }
     if let Some(reason) = &row.cannot_look {
-        let reason = first_line(reason, TROUBLE_SHOWN);
+        let reason = short_reason(reason, TROUBLE_SHOWN);
         troubles.push(format!("cannot read its leases: {reason}"));
     }
     troubles

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use comfy_table::Table;
 
 use super::report::{HostLine, QuarantineLine, Report, VersionLine};
-use crate::output::{age_since, first_line, short_digest, table};
+use crate::output::{age_since, short_digest, short_reason, table};
 
 /// Characters that the table shows of a reason; `--json` has all of it.
 const REASON_SHOWN: usize = 100;
@@ -65,7 +65,7 @@ impl Rows {
             short_digest(&version.digest),
             &version.state,
             &age_since(version.since_ms, self.wall_ms),
-            &why.map_or_else(|| "-".to_owned(), |why| first_line(why, REASON_SHOWN)),
+            &why.map_or_else(|| "-".to_owned(), |why| short_reason(why, REASON_SHOWN)),
         ]);
     }
 
@@ -76,7 +76,7 @@ impl Rows {
             short_digest(&version.digest),
             "quarantined",
             &age_since(version.at_ms, self.wall_ms),
-            &first_line(&version.reason, REASON_SHOWN),
+            &short_reason(&version.reason, REASON_SHOWN),
         ]);
     }
 }

@@ -9,6 +9,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{Clock, DeadLetter};
+use shardmill_core::text::shortened;
 use shardmill_serve::BootClock;
 use shardmill_sinks::letters::{Item, LetterInput};
 use tokio_util::sync::CancellationToken;
@@ -248,7 +249,7 @@ impl Row {
             self.bytes.to_string(),
             self.attempts.to_string(),
             format!("{} ago", age_since(self.failed_at_ms, now_ms)),
-            shown(&self.reason, REASON_SHOWN),
+            shortened(&in_one_line(&self.reason), REASON_SHOWN).into_owned(),
         ];
         cells.extend(self.data.as_deref().map(|data| shown(data, DATA_SHOWN)));
         cells
@@ -284,16 +285,18 @@ fn beginning(data: &[u8]) -> String {
 
 /// `text` in one line, cut after `max` characters.
 fn shown(text: &str, max: usize) -> String {
-    let line: String = text
-        .chars()
-        .map(|sign| if sign.is_control() { ' ' } else { sign })
-        .take(max)
-        .collect();
+    let line: String = in_one_line(text).chars().take(max).collect();
     if text.chars().count() > max {
         format!("{line}...")
     } else {
         line
     }
+}
+
+fn in_one_line(text: &str) -> String {
+    text.chars()
+        .map(|sign| if sign.is_control() { ' ' } else { sign })
+        .collect()
 }
 
 #[cfg(test)]
