@@ -17,6 +17,7 @@ use shardmill_core::stream::{InvalidRegion, check_region};
 use crate::dynamodb::meter::Meter;
 use crate::kinesis::{Wire, WireSetting};
 use crate::sdk_error;
+use crate::shared_files::{self, UnfitFile};
 use crate::transport::http_client;
 
 /// Longer than any healthy TCP and TLS handshake, much shorter than a lease.
@@ -171,11 +172,15 @@ pub enum ConnectError {
     /// The AWS chain names something that cannot be a region; every request would fail.
     #[error("{0}; fix AWS_REGION or the AWS profile")]
     BadRegion(#[from] InvalidRegion),
+    /// Where the AWS chain has its files is something that it could read for ever.
+    #[error("{0}")]
+    UnfitFile(#[from] UnfitFile),
 }
 
 /// Reads the AWS chain (environment, profile, role) and makes the clients. No request is sent to
 /// either service.
 pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
+    shared_files::check()?;
     // Each client has retries of its own. Without this, the chain panics at what it cannot read in
     // AWS_MAX_ATTEMPTS or AWS_RETRY_MODE.
     let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())

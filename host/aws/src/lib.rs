@@ -11,6 +11,7 @@ pub mod kinesis;
 pub mod metrics;
 pub mod operations;
 mod sdk_error;
+mod shared_files;
 mod transport;
 #[cfg(test)]
 mod transport_double;
@@ -31,3 +32,4 @@ pub use kinesis::{
     PutReport, PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter, Wire, WireSetting,
 };
 pub use sdk_error::RECORD_TOO_LARGE;
+pub use shared_files::UnfitFile;
