@@ -12,6 +12,7 @@ pub mod kept;
 mod measurements;
 mod memory_sum;
 mod metrics;
+pub mod open_files;
 mod own_cache;
 mod parts;
 mod process;

@@ -21,6 +21,7 @@ use self::session::serve;
 use crate::cli::{DevArgs, PLUGINS};
 
 pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
+    shardmill_serve::open_files::provide();
     shardmill_serve::hardening::tell_wall();
     let signals = Signals::listen()?;
     let stream = StreamName::new(&args.stream)?;

@@ -46,6 +46,7 @@ fn log_advice(config: &Config) {
         let variables = config.environment.join(" ");
         tracing::info!(variables, "settings from the environment");
     }
+    shardmill_serve::open_files::provide();
     shardmill_serve::hardening::tell_wall();
     let memory_bytes = config.host.instances_memory_bytes;
     if let Some(advice) = shardmill_config::machine::too_few_maps(memory_bytes) {
