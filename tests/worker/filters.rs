@@ -10,7 +10,7 @@ use harness::native::NativePlugin;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{FailureKind, Outcome, Processed, RecordFailure};
-use shardmill_core::stream::{Position, ShardId};
+use shardmill_core::stream::{LeaseKey, Position, ShardId};
 use shardmill_filter::Filter;
 use tokio::sync::Notify;
 
@@ -293,6 +293,44 @@ async fn a_few_copied_records_of_a_shared_read_are_those_that_others_get_whole()
     assert_eq!(few.sink.lines(), wanted);
     host_of_all.stop().await;
     host_of_few.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_counts_each_record_that_matches_once_though_hosts_are_killed() {
+    let mut fleet = filtering();
+    fleet.options.keeps_state = true;
+    let matches = |number: u32| number.is_multiple_of(4);
+    let shard = fleet.stream.shards()[0].id.clone();
+    let saved = |fleet: &TestFleet| {
+        let saved = fleet.store.saved_state(&LeaseKey::of_shard(&shard));
+        let bytes = saved.map(|saved| saved.bytes.to_vec()).unwrap_or_default();
+        String::from_utf8(bytes).unwrap()
+    };
+    let mut wanted = String::new();
+    for life in 0..8_u32 {
+        let host = fleet.start(
+            &format!("host-{life}"),
+            NativePlugin::no_op(1).keeping_state(),
+        );
+        let written = || fleet.store.history().len();
+        let before = written();
+        for number in life * 60..(life + 1) * 60 {
+            let (_, sequence) = fleet
+                .stream
+                .put_at(0, "key", record(number, matches(number)));
+            if matches(number) {
+                wanted += &format!("{}\n", Position::plain(sequence));
+            }
+        }
+        until("something is written", || written() > before).await;
+        tokio::time::sleep(Duration::from_millis(u64::from(life) * 97)).await;
+        // Killed, wherever it is.
+        drop(host);
+    }
+    let host = fleet.start("last", NativePlugin::no_op(1).keeping_state());
+    until_all_checkpointed(&fleet).await;
+    assert_eq!(saved(&fleet).trim_end(), wanted.trim_end());
+    host.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
