@@ -157,14 +157,23 @@ impl Setting {
     ///
     /// If it cannot be started.
     pub fn host_within(&self, id: &str, reads_and_batches: &str, cpu_seconds: u32) -> Host {
+        // The soft limit alone: the compiler, which is started by the host, sets one of its own.
+        self.host_under(id, reads_and_batches, &format!("-S -t {cpu_seconds}"))
+    }
+
+    /// The same under a limit, as the shell's `ulimit` takes it.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn host_under(&self, id: &str, reads_and_batches: &str, limit: &str) -> Host {
         let file = self.configure(
             id,
             "duration = \"3s\"\nscan-every = \"200ms\"",
             reads_and_batches,
         );
         let mut command = Command::new("sh");
-        // The soft limit alone: the compiler, which is started by the host, sets one of its own.
-        let limited = format!("ulimit -S -t {cpu_seconds}; exec \"$0\" \"$@\"");
+        let limited = format!("ulimit {limit}; exec \"$0\" \"$@\"");
         command
             .args(["-c", &limited])
             .arg(binary())

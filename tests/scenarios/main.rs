@@ -24,6 +24,7 @@ mod doors;
 mod endings;
 mod explain;
 mod fan_out;
+mod few_files;
 mod filters;
 mod fleet;
 mod grammar;

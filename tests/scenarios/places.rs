@@ -1,7 +1,9 @@
 //! Where streams and tables are: by a stream's ARN, by a configuration alone, and without credentials
 //! for them.
 
+use std::path::Path;
 use std::process::Output;
+use std::time::Duration;
 
 use harness::guests::guest;
 use harness::process::{Host, binary, eventually, shardmill};
@@ -288,6 +290,78 @@ async fn what_the_sdk_would_panic_at_is_one_line() {
     }
 }
 
+/// What `shardmill` with these words, variables and home says within a moment, and its exit code;
+/// `None` if it still runs then.
+async fn said_at_once(
+    typed: &str,
+    variables: &[(&str, &str)],
+    folder: &Path,
+) -> Option<(Option<i32>, String)> {
+    let command = Command::new(binary())
+        .args(typed.split(' '))
+        .current_dir(folder)
+        .env_clear()
+        .env("HOME", folder)
+        .env("TMPDIR", folder)
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .envs(variables.iter().copied())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(Duration::from_secs(20), command).await;
+    let output = output.ok()?.unwrap();
+    Some((output.status.code(), text(&output.stderr)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_aws_chain_that_has_no_end_is_refused_by_all_that_ask_aws() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let made = std::process::Command::new("mkfifo")
+        .arg(path.join("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    std::fs::create_dir_all(path.join("plugins")).unwrap();
+    std::fs::write(path.join("lines"), "{}\n").unwrap();
+    let place = "stream = \"s\"\naws.region = \"eu-west-1\"\n";
+    std::fs::write(path.join("shardmill.toml"), place).unwrap();
+    let commands = [
+        "run",
+        "run --check --connect",
+        "dev --data data",
+        "leases orders --config shardmill.toml",
+        "put lines --config shardmill.toml",
+        "capture --config shardmill.toml",
+    ];
+    for typed in commands {
+        let said = said_at_once(typed, &[("AWS_CONFIG_FILE", "pipe")], path).await;
+        let (code, error) = said.unwrap_or_else(|| panic!("{typed} waits for the pipe"));
+        assert_ne!(code, Some(0), "{typed}: {error}");
+        let told = "\"pipe\" is a pipe, but the AWS chain would read all of it";
+        assert!(error.contains(told), "{typed}: {error}");
+    }
+
+    let looks = "leases orders --region eu-west-1 --endpoint http://127.0.0.1:9";
+    for (variable, value, told) in [
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/pipe", "is a pipe"),
+        ("AWS_CONFIG_FILE", "/dev/zero", "is a device"),
+        ("AWS_CONFIG_FILE", "plugins", "is a folder"),
+        ("AWS_CONFIG_FILE", "/dev/null", "nothing listens there"),
+        ("AWS_CONFIG_FILE", "none", "nothing listens there"),
+    ] {
+        let said = said_at_once(looks, &[(variable, value)], path).await;
+        let (code, error) = said.unwrap_or_else(|| panic!("{value} is read without end"));
+        assert_eq!(code, Some(1), "{value}: {error}");
+        assert!(error.contains(told), "{value}: {error}");
+    }
+
+    std::fs::create_dir(path.join(".aws")).unwrap();
+    std::fs::rename(path.join("pipe"), path.join(".aws/config")).unwrap();
+    let said = said_at_once(looks, &[], path).await;
+    let (_, error) = said.expect("the default is looked at too");
+    assert!(error.contains(".aws/config\" is a pipe"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duration_of_a_flag_has_the_bounds_of_the_files_and_its_own_floor() {
     let folder = tempfile::tempdir().unwrap();
@@ -327,12 +401,12 @@ async fn a_duration_of_a_flag_has_the_bounds_of_the_files_and_its_own_floor() {
 }
 
 /// A host that knows nothing but its file.
-fn host_of_file(folder: &std::path::Path, config: &str) -> Host {
+fn host_of_file(folder: &Path, config: &str) -> Host {
     host_with(folder, config, &[])
 }
 
 /// A host that knows its file and these variables.
-fn host_with(folder: &std::path::Path, config: &str, variables: &[(&str, &str)]) -> Host {
+fn host_with(folder: &Path, config: &str, variables: &[(&str, &str)]) -> Host {
     std::fs::create_dir_all(folder.join("plugins")).unwrap();
     std::fs::write(folder.join("shardmill.toml"), config).unwrap();
     let mut command = std::process::Command::new(binary());
