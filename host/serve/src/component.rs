@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_wasm::{Integrity, IntegrityError, Plugin, Runtime, digest_of};
@@ -83,14 +83,35 @@ pub async fn load(
     name: &PluginName,
     path: &Path,
 ) -> anyhow::Result<Plugin> {
-    let found = Found::read_trusted(
+    let found = read_as_host(config, name, path)?;
+    let plugin = runtime.load(name.clone(), found.bytes).await;
+    plugin.with_context(|| format!("{} cannot be run", path.display()))
+}
+
+/// The same, if the file still has that digest: the bytes that are run are those that were hashed.
+pub(crate) async fn load_exactly(
+    runtime: &Runtime,
+    config: &Config,
+    name: &PluginName,
+    path: &Path,
+    digest: &PluginDigest,
+) -> anyhow::Result<Plugin> {
+    let found = read_as_host(config, name, path)?;
+    if found.digest != *digest {
+        let path = path.display();
+        bail!("{path} is damaged: its bytes are those of {}", found.digest);
+    }
+    let plugin = runtime.load(name.clone(), found.bytes).await;
+    plugin.with_context(|| format!("{} cannot be run", path.display()))
+}
+
+fn read_as_host(config: &Config, name: &PluginName, path: &Path) -> anyhow::Result<Found> {
+    Found::read_trusted(
         path,
         config.host.plugin_bytes_max,
         &config.integrity(),
         name,
-    )?;
-    let plugin = runtime.load(name.clone(), found.bytes).await;
-    plugin.with_context(|| format!("{} cannot be run", path.display()))
+    )
 }
 
 #[cfg(test)]
@@ -142,5 +163,24 @@ mod tests {
                 .contains("10 at most")
         );
         assert_eq!(told(with(String::new())).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_kept_version_whose_bytes_are_anothers_is_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept.wasm");
+        std::fs::write(&path, EMPTY_COMPONENT).unwrap();
+        let name = PluginName::new("orders").unwrap();
+        let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+        let config = Config::parse("stream = \"s\"", folder.path()).unwrap();
+        let load = async |bytes: &[u8]| {
+            load_exactly(&runtime, &config, &name, &path, &digest_of(bytes)).await
+        };
+        let refused = load(b"another").await.err().unwrap().to_string();
+        assert!(refused.contains("kept.wasm is damaged"), "{refused}");
+        let own = load(EMPTY_COMPONENT)
+            .await
+            .map_err(|error| error.to_string());
+        assert!(!own.is_err_and(|error| error.contains("damaged")));
     }
 }

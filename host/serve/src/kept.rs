@@ -2,36 +2,43 @@
 //! restart when the file in the folder is damaged, or is a version that the fleet found bad: until
 //! then, a rollback is only in memory. And what an operator may go back to, by pinning one of them.
 
-use std::fs::{DirBuilder, File};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use shardmill_config::{Config, files};
 use shardmill_core::plugin::{PluginDigest, PluginName};
-use shardmill_wasm::{beside_cache, digest_of};
+use shardmill_wasm::{
+    beside_cache, digest_of, own_folder, refuse_others_file, refuse_others_folder,
+};
 
 use crate::clock::wall_now;
 use crate::component::{read_signature, signature_of};
 
 /// Of the folder's name, behind that of compiled plugins.
 const ENDING: &str = ".kept";
-/// For the owner only, since its content is run without another check.
-const MODE: u32 = 0o700;
 /// Versions of a plugin that are kept: what runs, and two to go back to.
 const VERSIONS_MAX: usize = 3;
 /// Holds the digest of the version to run, whatever file is in the folder.
 const PINNED: &str = "pinned";
 /// A digest, and a line break.
 const PINNED_BYTES_MAX: u64 = 100;
+/// Before the name of a file that is not whole yet.
+const FRESH: &str = "fresh-";
+/// A file that is not whole after so long was left by a process that died.
+const FRESH_FOR: Duration = Duration::from_hours(1);
 
 /// A folder with a folder a plugin, which holds components, named by their digests, and their
-/// signatures.
+/// signatures. Its content is run without another check: what another user made, or may write to,
+/// counts as not there.
 #[derive(Debug, Clone)]
 pub struct Kept {
     folder: PathBuf,
     bytes_max: u64,
+    /// The user whose files are believed.
+    owner: u32,
 }
 
 /// A version that is kept.
@@ -46,10 +53,22 @@ pub struct KeptVersion {
 }
 
 impl Kept {
-    /// Where a host with this configuration keeps versions, if it has a folder for such things.
+    /// Where a host with this configuration keeps versions, if it has a folder for such things that
+    /// is its own. As with what it died of, the host does without if it is not.
     pub(crate) fn of_host(config: &Config) -> Option<Self> {
         let cache = config.host.cache.folder().ok()?;
-        Some(Self::beside(cache, config.host.plugin_bytes_max))
+        let kept = Self::beside(cache, config.host.plugin_bytes_max);
+        match own_folder(&kept.folder, kept.owner) {
+            Ok(()) => {
+                kept.tell_of_others_work();
+                Some(kept)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no version is kept to fall back to, and none runs that was \
+                    kept or pinned");
+                None
+            }
+        }
     }
 
     /// Beside the folder of compiled plugins.
@@ -57,18 +76,29 @@ impl Kept {
         Self {
             folder: beside_cache(cache, ENDING),
             bytes_max,
+            owner: owner_of(cache),
+        }
+    }
+
+    fn tell_of_others_work(&self) {
+        for name in self.plugins() {
+            if let Err(error) = self.own(&name) {
+                tracing::warn!(plugin = %name, %error, "no version of the plugin runs that was \
+                    kept or pinned");
+            }
         }
     }
 
     /// Keeps `file` as the newest version, if it still has that digest. False if it is another
     /// version by now, or is kept already.
     pub fn keep(&self, name: &PluginName, digest: &PluginDigest, file: &Path) -> io::Result<bool> {
-        let own = self.of(name);
-        let path = own.join(file_name(digest));
-        if path.exists() {
+        let known = self.versions(name).into_iter();
+        let mut known = known.filter(|version| version.digest == *digest);
+        // One that is not whole was torn by a power cut, or by a full disk: it is written again.
+        if let Some(version) = known.find(|version| self.is_whole(version)) {
             File::options()
                 .append(true)
-                .open(&path)?
+                .open(&version.path)?
                 .set_modified(wall_now())?;
             return Ok(false);
         }
@@ -76,9 +106,11 @@ impl Kept {
         if digest_of(&bytes) != *digest {
             return Ok(false);
         }
-        DirBuilder::new().recursive(true).mode(MODE).create(&own)?;
+        own_folder(&self.folder, self.owner)?;
+        own_folder(&self.of(name), self.owner)?;
+        let path = self.of(name).join(file_name(digest));
         match read_signature(file) {
-            Ok(Some(signature)) => write_whole(&signature_of(&path), &signature)?,
+            Ok(Some(signature)) => self.write_whole(&signature_of(&path), &signature)?,
             Ok(None) => {}
             Err(error) => {
                 let signature = signature_of(file);
@@ -87,23 +119,27 @@ impl Kept {
                     signature: put one beside it, or remove the version");
             }
         }
-        write_whole(&path, &bytes)?;
+        self.write_whole(&path, &bytes)?;
         // Last, so that at least one version is there at any time.
         self.forget_old(name)?;
         Ok(true)
     }
 
+    /// What is not whole is of no use, and must not take the place of what is.
     fn forget_old(&self, name: &PluginName) -> io::Result<()> {
         let pinned = self.pinned(name).unwrap_or_default();
-        for old in self
+        let (whole, torn): (Vec<_>, Vec<_>) = self
             .versions(name)
             .into_iter()
-            .skip(VERSIONS_MAX)
-            .filter(|old| Some(&old.digest) != pinned.as_ref())
-        {
+            .partition(|version| self.is_whole(version));
+        let old = whole.into_iter().skip(VERSIONS_MAX).chain(torn);
+        for old in old.filter(|old| Some(&old.digest) != pinned.as_ref()) {
             std::fs::remove_file(&old.path)?;
             // It may have none.
             let _ = std::fs::remove_file(signature_of(&old.path));
+        }
+        for left in entries(&self.of(name)).filter(is_left) {
+            let _ = std::fs::remove_file(left.path());
         }
         Ok(())
     }
@@ -111,21 +147,18 @@ impl Kept {
     /// The kept versions of a plugin, the last that worked well first. Does not check whether their
     /// bytes are whole.
     pub fn versions(&self, name: &PluginName) -> Vec<KeptVersion> {
-        let entries = std::fs::read_dir(self.of(name))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let Ok(own) = self.own(name) else {
+            return Vec::new();
+        };
         let version = |entry: std::fs::DirEntry| {
             let path = entry.path();
             let digest =
                 PluginDigest::from_hex(path.file_name()?.to_str()?.strip_suffix(".wasm")?)?;
-            let at = entry
-                .metadata()
-                .and_then(|file| file.modified())
-                .unwrap_or(SystemTime::UNIX_EPOCH);
+            refuse_others_file(&path, self.owner).ok()?;
+            let at = modified(&entry);
             Some(KeptVersion { digest, path, at })
         };
-        let mut versions: Vec<KeptVersion> = entries.filter_map(version).collect();
+        let mut versions: Vec<KeptVersion> = entries(&own).filter_map(version).collect();
         versions.sort_by_key(|version| std::cmp::Reverse(version.at));
         versions
     }
@@ -148,7 +181,13 @@ impl Kept {
     /// The version that an operator pinned here, if any.
     pub fn pinned(&self, name: &PluginName) -> io::Result<Option<PluginDigest>> {
         let path = self.of(name).join(PINNED);
-        match files::read_text(&path, PINNED_BYTES_MAX) {
+        let text = self.own(name).and_then(|_| {
+            refuse_others_file(&path, self.owner)?;
+            files::read_text(&path, PINNED_BYTES_MAX).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            })
+        });
+        match text {
             Ok(text) => PluginDigest::from_hex(text.trim())
                 .map(Some)
                 .ok_or_else(|| {
@@ -158,35 +197,29 @@ impl Kept {
                     ))
                 }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(io::Error::other(format!(
-                "{}: {error}; unpin the plugin",
-                path.display()
-            ))),
+            Err(error) => Err(io::Error::other(format!("{error}; unpin the plugin"))),
         }
     }
 
     /// Every plugin with a kept or pinned version.
     pub fn plugins(&self) -> Vec<PluginName> {
-        let entries = std::fs::read_dir(&self.folder)
-            .into_iter()
-            .flatten()
-            .flatten();
-        entries
+        entries(&self.folder)
             .filter_map(|entry| PluginName::new(entry.file_name().to_str()?).ok())
             .collect()
     }
 
     /// Makes hosts with this cache run a version, which must be kept.
     pub fn pin(&self, name: &PluginName, digest: &PluginDigest) -> io::Result<()> {
-        write_whole(
-            &self.of(name).join(PINNED),
-            format!("{}\n", digest.as_str()).as_bytes(),
-        )
+        let path = self.own(name)?.join(PINNED);
+        self.write_whole(&path, format!("{}\n", digest.as_str()).as_bytes())
     }
 
     /// Whether a version was pinned.
     pub fn unpin(&self, name: &PluginName) -> io::Result<bool> {
-        match std::fs::remove_file(self.of(name).join(PINNED)) {
+        let removed = self
+            .own(name)
+            .and_then(|own| std::fs::remove_file(own.join(PINNED)));
+        match removed {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true),
         }
@@ -197,16 +230,60 @@ impl Kept {
         &self.folder
     }
 
+    /// A plugin's folder, if nobody else can have put anything into it.
+    fn own(&self, name: &PluginName) -> io::Result<PathBuf> {
+        let own = self.of(name);
+        refuse_others_folder(&self.folder, self.owner)?;
+        refuse_others_folder(&own, self.owner)?;
+        Ok(own)
+    }
+
     fn of(&self, name: &PluginName) -> PathBuf {
         self.folder.join(name.as_str())
     }
+
+    /// Replaces the file at once, so that no reader sees a part of it; and only once its bytes are
+    /// on the disk, so that neither does one after a power cut.
+    fn write_whole(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let folder = path.parent().unwrap_or(&self.folder);
+        let mut fresh = tempfile::Builder::new().prefix(FRESH).tempfile_in(folder)?;
+        fresh.write_all(bytes)?;
+        if fresh.as_file().metadata()?.uid() != self.owner {
+            // Root pins for the host, which has to read it.
+            std::os::unix::fs::fchown(fresh.as_file(), Some(self.owner), None)?;
+        }
+        fresh.as_file().sync_all()?;
+        fresh.persist(path)?;
+        File::open(folder)?.sync_all()
+    }
 }
 
-/// Replaces the file at once, so that no reader sees a part of it.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("fresh");
-    std::fs::write(&fresh, bytes)?;
-    std::fs::rename(&fresh, path)
+/// Who owns what lies beside the cache: a host has a cache of its own, and root acts for the host
+/// whose cache it is.
+fn owner_of(cache: &Path) -> u32 {
+    let user = rustix::process::geteuid();
+    if user.is_root()
+        && let Ok(cache) = cache.metadata()
+    {
+        return cache.uid();
+    }
+    user.as_raw()
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = std::fs::DirEntry> + use<> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+fn modified(entry: &std::fs::DirEntry) -> SystemTime {
+    let modified = entry.metadata().and_then(|file| file.modified());
+    modified.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Whether a process died while it wrote that file.
+fn is_left(entry: &std::fs::DirEntry) -> bool {
+    let is_fresh = entry.file_name().to_string_lossy().starts_with(FRESH);
+    let age = wall_now().duration_since(modified(entry));
+    is_fresh && age.is_ok_and(|age| age > FRESH_FOR)
 }
 
 fn file_name(digest: &PluginDigest) -> String {
@@ -337,5 +414,76 @@ mod tests {
                 .to_string()
                 .contains("unpin")
         );
+    }
+
+    #[test]
+    fn what_others_made_or_may_write_to_is_neither_run_nor_pinned_nor_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, name, file) = fixture(folder.path());
+        let digest = digest_of(b"one");
+        std::fs::write(&file, b"one").unwrap();
+        assert!(kept.keep(&name, &digest, &file).unwrap());
+        kept.pin(&name, &digest).unwrap();
+        let is_believed = || (kept.find(&name).is_some(), kept.pinned(&name).is_ok());
+        let whole = kept.of(&name).join(file_name(&digest));
+        for path in [kept.folder(), &kept.of(&name)] {
+            set_mode(path, 0o770);
+            assert_eq!(is_believed(), (false, false), "{}", path.display());
+            let refused = kept.keep(&name, &digest, &file).unwrap_err().to_string();
+            assert!(refused.contains("no other may write to"), "{refused}");
+            assert!(kept.pin(&name, &digest).is_err() && kept.unpin(&name).is_err());
+            set_mode(path, 0o700);
+        }
+        set_mode(&whole, 0o666);
+        assert_eq!(is_believed(), (false, true));
+        assert!(kept.keep(&name, &digest, &file).unwrap(), "it is replaced");
+        set_mode(&kept.of(&name).join(PINNED), 0o666);
+        assert_eq!(is_believed(), (true, false));
+        assert!(kept.unpin(&name).unwrap(), "which mends it");
+        let elsewhere = folder.path().join("elsewhere");
+        std::fs::rename(kept.of(&name), &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, kept.of(&name)).unwrap();
+        assert_eq!(is_believed(), (false, false), "a link");
+        assert!(kept.keep(&name, &digest, &file).is_err());
+        let others = Kept {
+            owner: kept.owner + 1,
+            ..Kept::beside(&folder.path().join("compiled"), 100)
+        };
+        assert!(others.find(&name).is_none() && others.pinned(&name).is_err());
+    }
+
+    #[test]
+    fn a_version_that_a_power_cut_tore_is_replaced_when_it_does_well_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, name, file) = fixture(folder.path());
+        let keep = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            kept.keep(&name, &digest_of(bytes), &file).unwrap()
+        };
+        let path = |bytes: &[u8]| kept.of(&name).join(file_name(&digest_of(bytes)));
+        assert!(keep(b"one"));
+        for torn in [b"six", b"ten", b"two"] {
+            assert!(keep(torn));
+            std::fs::write(path(torn), "").unwrap();
+        }
+        let left = kept.of(&name).join("fresh-of-a-process-that-died");
+        File::create(&left)
+            .unwrap()
+            .set_modified(wall_now() - FRESH_FOR * 2)
+            .unwrap();
+        assert_eq!(kept.find(&name).unwrap().0, digest_of(b"one"));
+        assert!(keep(b"two"), "not taken for kept");
+        assert_eq!(kept.find(&name).unwrap().0, digest_of(b"two"));
+        let found: Vec<_> = std::fs::read_dir(kept.of(&name))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        assert_eq!(found.len(), 2, "what is torn is no version: {found:?}");
+        assert!(path(b"one").exists(), "and pushes none out");
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 }

@@ -48,7 +48,9 @@ mod text;
 pub mod wall;
 
 pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, CompilerProgram};
-pub use engine::code_cache::{beside_cache, try_cache};
+pub use engine::code_cache::{
+    beside_cache, own_folder, refuse_others_file, refuse_others_folder, try_cache,
+};
 pub use engine::{EngineError, Metering, STACK_BYTES};
 pub use http::{Endpoint, HttpOptions};
 pub use load::{

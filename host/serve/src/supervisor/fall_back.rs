@@ -54,7 +54,7 @@ impl FallBack {
         }
         let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
         self.loads.spawn(async move {
-            let loaded = component::load(&runtime, &config, &name, &path).await;
+            let loaded = component::load_exactly(&runtime, &config, &name, &path, &digest).await;
             (name, loaded)
         });
     }

@@ -62,7 +62,8 @@ impl Pins {
         };
         let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
         self.loads.spawn(async move {
-            let loaded = component::load(&runtime, &config, &name, &version.path).await;
+            let (path, digest) = (&version.path, &version.digest);
+            let loaded = component::load_exactly(&runtime, &config, &name, path, digest).await;
             (name, version.digest, loaded)
         });
         true

@@ -16,6 +16,8 @@ const CODE_FOLDER: &str = "modules";
 /// written ever again.
 const CUT_OFF: &str = ".wip-atomic-write-mod";
 
+const ROOT: u32 = 0;
+
 /// A directory of compiled code, open.
 pub(crate) struct CodeCache {
     cache: Cache,
@@ -138,7 +140,7 @@ fn private_folder(directory: &Path) -> Result<PathBuf, EngineError> {
             "it belongs to another user; name one that this user owns",
         ));
     }
-    if metadata.mode() & 0o022 != 0 {
+    if is_open(&metadata) {
         return Err(refuse("others may write to it; run chmod 700 on it"));
     }
     if metadata.mode() & 0o077 != 0 {
@@ -154,6 +156,53 @@ fn refused(directory: &Path, reason: &str) -> EngineError {
         path: directory.to_owned(),
         reason: reason.to_owned(),
     }
+}
+
+/// Makes a folder beside the cache if it is missing, for its owner only, and refuses it as
+/// [`refuse_others_folder`] does.
+pub fn own_folder(folder: &Path, owner: u32) -> std::io::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| at(folder, &error))?;
+    refuse_others_folder(folder, owner)
+}
+
+/// Refuses a folder that others made, or may write to, and what only leads to one: what is in it
+/// decides what this process runs.
+pub fn refuse_others_folder(folder: &Path, owner: u32) -> std::io::Result<()> {
+    let found = folder
+        .symlink_metadata()
+        .map_err(|error| at(folder, &error))?;
+    if found.is_dir() && found.uid() == owner && !is_open(&found) {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!(
+        "{}: it must be a folder that this user owns and no other may write to; remove it",
+        folder.display()
+    )))
+}
+
+/// The same for a file in such a folder. It may be root's, who can do what this user can.
+pub fn refuse_others_file(file: &Path, owner: u32) -> std::io::Result<()> {
+    let found = file.symlink_metadata().map_err(|error| at(file, &error))?;
+    if found.is_file() && [owner, ROOT].contains(&found.uid()) && !is_open(&found) {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!(
+        "{}: it must be a file that this user owns and no other may write to; remove it",
+        file.display()
+    )))
+}
+
+fn is_open(found: &std::fs::Metadata) -> bool {
+    found.mode() & 0o022 != 0
+}
+
+/// The same kind of error, with its place.
+fn at(path: &Path, error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// A folder beside that of compiled plugins, for what its keeper must not remove from it, and the

@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,11 +12,11 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 
 use super::build;
 use super::mark::Mark;
-use crate::beside_cache;
+use crate::{beside_cache, own_folder};
 
 /// Of the folder's name, behind that of compiled plugins.
 const ENDING: &str = ".marks";
-/// For the owner only: write access here decides what a host may run.
+/// For the owner only.
 const MODE: u32 = 0o700;
 const PROVEN: &str = "proven";
 const TOLD: &str = "told";
@@ -49,18 +49,8 @@ impl Folder {
     /// Makes it if it is missing, and clears it of what is too much.
     pub(super) fn open(cache: &Path) -> std::io::Result<Self> {
         let path = beside_cache(cache, ENDING);
-        let refuse = |why: String| std::io::Error::other(format!("{}: {why}", path.display()));
-        make(&path).map_err(|error| refuse(error.to_string()))?;
-        let metadata = path
-            .symlink_metadata()
-            .map_err(|error| refuse(error.to_string()))?;
-        let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
-        if !metadata.is_dir() || !is_own || metadata.mode() & 0o022 != 0 {
-            return Err(refuse(
-                "it must be a folder that this user owns and no other may write to; remove it"
-                    .to_owned(),
-            ));
-        }
+        // Write access here decides what a host may run.
+        own_folder(&path, rustix::process::geteuid().as_raw())?;
         let nanos = since_epoch().as_nanos();
         let folder = Self {
             run: format!("{:x}-{nanos:x}", std::process::id()),
