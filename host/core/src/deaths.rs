@@ -7,7 +7,7 @@
 //! | deaths with a version unproven | the version may be tried |
 //! |---|---|
 //! | none | beside others |
-//! | some | as the only unproven one |
+//! | some | as the only unproven one, for a bounded time; then beside others |
 //! | two or more, and it was the only unproven one in at least one of them | not until an operator releases it |
 //!
 //! A process that is killed by a person, by the system because memory ran out, or together with its
@@ -28,6 +28,9 @@ use crate::stream::Utc;
 /// faults in its code or its memory use show within the first batches, and machines do not lose
 /// power twice in the first minutes of one version.
 pub(crate) const PROVEN_AFTER: Duration = Duration::from_mins(1);
+/// How long others wait for a version, in all: five times what one takes that does well. One that
+/// is denied memory in every call, or whose calls do not end, is never proven.
+pub(crate) const TRIED_FOR: Duration = Duration::from_mins(5);
 /// Deaths that quarantine a version, if it was the only unproven one in at least one of them.
 pub(crate) const DEATHS_MAX: usize = 2;
 

@@ -208,6 +208,10 @@ impl Newcomer {
             Entry::Wait(others) => return Err(OutOfTurn::behind(&others)),
             Entry::Marked => state.advance(&self.digest, stage),
             Entry::Mark => self.mark(shared, &mut state, stage),
+            Entry::MarkBeside(others) => {
+                state.end_solitude(&others);
+                self.mark(shared, &mut state, stage);
+            }
         }
         Ok(Some(AtWork {
             newcomer: Arc::clone(self),
@@ -251,7 +255,7 @@ impl Drop for AtWork {
         let Some(shared) = &marks.shared else { return };
         let mut state = shared.lock();
         state.unproven.leave(digest, self.stage == Stage::Call);
-        if self.stage == Stage::Load && state.unproven.loaded(digest) {
+        if self.stage == Stage::Load && state.unproven.loaded(digest, shared.now()) {
             state.held.remove(digest);
         }
     }
@@ -313,6 +317,17 @@ impl State {
         mark.stage = stage;
         let written = files::write_stage(&mark.file, stage);
         self.note(written);
+    }
+
+    /// Writes down that versions which were tried alone are so no more.
+    fn end_solitude(&mut self, digests: &[PluginDigest]) {
+        for digest in digests {
+            tracing::warn!(%digest, "the version that was tried alone is not proven in its time: \
+                others are tried beside it now");
+            let mark = self.held.get(digest);
+            let written = mark.map_or(Ok(()), |mark| files::write_alone(&mark.file, false));
+            self.note(written);
+        }
     }
 
     /// Logs a failure to write once, and again if it comes back after a success.

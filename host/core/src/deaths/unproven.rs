@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::{PROVEN_AFTER, Proven};
+use super::{PROVEN_AFTER, PROVEN_MAX, Proven, TRIED_FOR};
 use crate::plugin::{PluginDigest, PluginName};
 use crate::time::Moment;
 
@@ -9,6 +10,9 @@ use crate::time::Moment;
 pub struct Unproven {
     // By digest.
     marked: BTreeMap<String, Marked>,
+    /// How long a version that is neither marked nor proven was marked before. At most
+    /// [`PROVEN_MAX`]; the time of others begins again with each mark.
+    tried: BTreeMap<String, Duration>,
     proven: Proven,
 }
 
@@ -16,8 +20,13 @@ pub struct Unproven {
 #[derive(Debug, Clone)]
 struct Marked {
     plugin: PluginName,
+    /// Since when it was denied no memory.
     since: Moment,
-    /// Whether it must be the only unproven version.
+    /// Since when it is marked.
+    marked_at: Moment,
+    /// How long it was marked before that.
+    tried_before: Duration,
+    /// Whether it must be the only unproven version, until its time is over.
     is_alone: bool,
     /// Calls that have not ended.
     calls: usize,
@@ -34,6 +43,8 @@ pub enum Entry {
     Marked,
     /// It must be marked.
     Mark,
+    /// The same; but first the marks of these versions must say that they are not alone any more.
+    MarkBeside(Vec<PluginDigest>),
     /// It must wait while versions of these plugins are unproven.
     Wait(Vec<PluginName>),
 }
@@ -52,6 +63,7 @@ impl Unproven {
     pub fn new(proven: Proven) -> Self {
         Self {
             marked: BTreeMap::new(),
+            tried: BTreeMap::new(),
             proven,
         }
     }
@@ -81,28 +93,47 @@ impl Unproven {
             marked.calls += 1;
             return Entry::Marked;
         }
-        let others = self.in_the_way(is_suspect);
+        let others = self.in_the_way(is_suspect, now);
         if !others.is_empty() {
             return Entry::Wait(others);
         }
+        let beside = self.end_solitude();
         let marked = Marked {
             plugin: plugin.clone(),
             since: now,
+            marked_at: now,
+            tried_before: self.tried.remove(digest.as_str()).unwrap_or_default(),
             is_alone: is_suspect,
             calls: 1,
             has_worked: false,
         };
         self.marked.insert(digest.as_str().to_owned(), marked);
-        Entry::Mark
+        if beside.is_empty() {
+            Entry::Mark
+        } else {
+            Entry::MarkBeside(beside)
+        }
     }
 
     /// The plugins to wait for. A suspect must be the only unproven version, so that a death can be
-    /// traced to it.
-    fn in_the_way(&self, is_suspect: bool) -> Vec<PluginName> {
+    /// traced to it. But one that is neither proven nor blamed in its time is waited for no longer:
+    /// what kills a host only later than that is not found by waiting.
+    fn in_the_way(&self, is_suspect: bool, now: Moment) -> Vec<PluginName> {
         self.marked
             .values()
-            .filter(|marked| is_suspect || marked.is_alone)
+            .filter(|marked| (is_suspect || marked.is_alone) && !marked.had_its_time(now))
             .map(|marked| marked.plugin.clone())
+            .collect()
+    }
+
+    /// Another version is about to be tried beside those that were alone.
+    fn end_solitude(&mut self) -> Vec<PluginDigest> {
+        let alone = self.marked.iter_mut().filter(|(_, marked)| marked.is_alone);
+        alone
+            .filter_map(|(digest, marked)| {
+                marked.is_alone = false;
+                PluginDigest::from_hex(digest)
+            })
             .collect()
     }
 
@@ -124,12 +155,12 @@ impl Unproven {
 
     /// A version is loaded, or refused. Returns whether its mark must be removed: nothing of it
     /// runs until it is called.
-    pub fn loaded(&mut self, digest: &PluginDigest) -> bool {
+    pub fn loaded(&mut self, digest: &PluginDigest, now: Moment) -> bool {
         let is_idle = self
             .marked
             .get(digest.as_str())
             .is_some_and(|marked| marked.calls == 0 && !marked.has_worked);
-        is_idle && self.marked.remove(digest.as_str()).is_some()
+        is_idle && self.take(digest.as_str(), now).is_some()
     }
 
     /// Removes the versions whose time is up.
@@ -141,24 +172,43 @@ impl Unproven {
             .map(|(digest, _)| digest.clone())
             .collect();
         due.into_iter()
-            .filter_map(|digest| self.unmark(&digest))
+            .filter_map(|digest| self.unmark(&digest, now))
             .collect()
     }
 
-    fn unmark(&mut self, digest: &str) -> Option<Unmark> {
-        let marked = self.marked.remove(digest)?;
+    fn unmark(&mut self, digest: &str, now: Moment) -> Option<Unmark> {
+        let marked = self.take(digest, now)?;
         let digest = PluginDigest::from_hex(digest)?;
         if !marked.has_worked {
             return Some(Unmark::Idle(digest));
         }
+        self.tried.remove(digest.as_str());
         self.proven.add(digest.clone());
         Some(Unmark::Proven(digest))
+    }
+
+    /// Ends a mark. Its time goes on with the next one: a version that is idle now and then would
+    /// otherwise be waited for again and again.
+    fn take(&mut self, digest: &str, now: Moment) -> Option<Marked> {
+        let marked = self.marked.remove(digest)?;
+        if self.tried.len() < PROVEN_MAX {
+            self.tried.insert(digest.to_owned(), marked.tried_for(now));
+        }
+        Some(marked)
     }
 }
 
 impl Marked {
     fn is_due(&self, now: Moment) -> bool {
         now.since(self.since) >= PROVEN_AFTER && (self.has_worked || self.calls == 0)
+    }
+
+    fn tried_for(&self, now: Moment) -> Duration {
+        self.tried_before + now.since(self.marked_at)
+    }
+
+    fn had_its_time(&self, now: Moment) -> bool {
+        self.tried_for(now) >= TRIED_FOR
     }
 }
 
@@ -272,13 +322,102 @@ mod tests {
     fn what_is_loaded_and_not_called_needs_no_mark() {
         let mut versions = Unproven::default();
         assert_eq!(enter(&mut versions, 1, true, 0), Entry::Mark);
-        assert!(!versions.loaded(&digest(1)), "it is being loaded still");
+        assert!(
+            !versions.loaded(&digest(1), at(1)),
+            "it is being loaded still"
+        );
         versions.leave(&digest(1), false);
-        assert!(versions.loaded(&digest(1)) && !versions.loaded(&digest(1)));
+        assert!(versions.loaded(&digest(1), at(1)) && !versions.loaded(&digest(1), at(1)));
         // Loaded again while it runs.
         assert_eq!(enter(&mut versions, 1, true, 1), Entry::Mark);
         assert_eq!(enter(&mut versions, 1, true, 2), Entry::Marked);
         versions.leave(&digest(1), false);
-        assert!(!versions.loaded(&digest(1)));
+        assert!(!versions.loaded(&digest(1), at(2)));
+    }
+
+    #[test]
+    fn a_suspect_that_is_neither_proven_nor_blamed_is_waited_for_no_longer_than_its_time() {
+        let mut versions = Unproven::default();
+        assert_eq!(enter(&mut versions, 1, true, 0), Entry::Mark);
+        versions.leave(&digest(1), true);
+        for minute in 1..=5 {
+            let now = minute * 60 - 1;
+            assert_eq!(
+                (
+                    enter(&mut versions, 2, false, now),
+                    enter(&mut versions, 3, true, now)
+                ),
+                (Entry::Wait(vec![name(1)]), Entry::Wait(vec![name(1)])),
+                "second {now}"
+            );
+            versions.denied_memory(&digest(1), at(now));
+            assert!(versions.look(at(now)).is_empty(), "second {now}");
+        }
+        assert_eq!(
+            enter(&mut versions, 3, true, 300),
+            Entry::MarkBeside(vec![digest(1)]),
+            "the next suspect has its turn"
+        );
+        assert_eq!(
+            enter(&mut versions, 2, false, 300),
+            Entry::Wait(vec![name(3)]),
+            "and is tried without whoever is new"
+        );
+        // Its first call never ends.
+        assert!(
+            versions
+                .look(at(599))
+                .iter()
+                .all(|unmark| *unmark == Unmark::Proven(digest(1)))
+        );
+        assert_eq!(
+            enter(&mut versions, 2, false, 600),
+            Entry::MarkBeside(vec![digest(3)])
+        );
+        assert_eq!(
+            enter(&mut versions, 4, false, 600),
+            Entry::Mark,
+            "that was told"
+        );
+    }
+
+    #[test]
+    fn a_version_that_is_idle_now_and_then_has_its_time_only_once() {
+        let mut versions = Unproven::default();
+        for minute in 0..5 {
+            let now = minute * 60;
+            assert_eq!(
+                enter(&mut versions, 1, true, now),
+                Entry::Mark,
+                "second {now}"
+            );
+            assert_eq!(
+                enter(&mut versions, 2, false, now),
+                Entry::Wait(vec![name(1)]),
+                "second {now}"
+            );
+            versions.leave(&digest(1), false);
+            assert_eq!(versions.look(at(now + 60)), [Unmark::Idle(digest(1))]);
+        }
+        assert_eq!(enter(&mut versions, 1, true, 300), Entry::Mark);
+        assert_eq!(
+            enter(&mut versions, 2, false, 300),
+            Entry::MarkBeside(vec![digest(1)])
+        );
+    }
+
+    #[test]
+    fn the_times_that_are_remembered_are_bounded_and_a_proven_version_has_none() {
+        let mut versions = Unproven::default();
+        for version in 0..=PROVEN_MAX as u64 {
+            assert_eq!(enter(&mut versions, version, false, 0), Entry::Mark);
+            versions.leave(&digest(version), false);
+            assert!(versions.loaded(&digest(version), at(1)));
+        }
+        assert_eq!(versions.tried.len(), PROVEN_MAX);
+        assert_eq!(enter(&mut versions, 1, false, 2), Entry::Mark);
+        versions.leave(&digest(1), true);
+        assert_eq!(versions.look(at(62)), [Unmark::Proven(digest(1))]);
+        assert_eq!(versions.tried.len(), PROVEN_MAX - 1);
     }
 }

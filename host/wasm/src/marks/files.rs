@@ -91,10 +91,8 @@ impl Folder {
         // Before it has the name under which others look for it.
         flock(fresh.as_file(), FlockOperation::NonBlockingLockExclusive)?;
         let process = std::process::id();
-        write!(
-            fresh,
-            "plugin {plugin}\nprocess {process}\nat {now}\nalone {is_alone}\n"
-        )?;
+        write!(fresh, "plugin {plugin}\nprocess {process}\nat {now}\n")?;
+        write_alone(fresh.as_file(), is_alone)?;
         write_stage(fresh.as_file(), stage)?;
         let path = self.path.join(format!("{}.{}", digest.as_str(), self.run));
         let file = fresh.persist(&path)?;
@@ -198,6 +196,11 @@ fn make(path: &Path) -> std::io::Result<()> {
 /// Adds how far a version came: the last such line holds.
 pub(super) fn write_stage(mut file: &File, stage: Stage) -> std::io::Result<()> {
     file.write_all(format!("stage {}\n", stage.code()).as_bytes())
+}
+
+/// Adds whether it is the only unproven version: the last such line holds.
+pub(super) fn write_alone(mut file: &File, is_alone: bool) -> std::io::Result<()> {
+    file.write_all(format!("alone {is_alone}\n").as_bytes())
 }
 
 /// What a mark that no process holds says. If part of it cannot be read, the rest counts.

@@ -277,3 +277,30 @@ fn a_folder_that_somebody_removed_is_made_again_and_remembers() {
         1
     );
 }
+
+#[test]
+fn a_version_that_was_not_left_alone_any_more_is_not_blamed_as_if_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    for _ in 0..2 {
+        let mut host = Process::starts(&cache);
+        assert_eq!(host.tries(1), Ok(()));
+        let shared = host.marks.shared.clone().unwrap();
+        shared.lock().end_solitude(&[digest(1)]);
+        host.dies();
+    }
+    let mut host = Process::starts(&cache);
+    assert_eq!(
+        host.tries(1),
+        Ok(()),
+        "it is suspected, and tried alone again"
+    );
+    assert!(host.tries(2).unwrap_err().contains("plugin-1"));
+    host.dies();
+    assert!(
+        Process::starts(&cache)
+            .tries(1)
+            .unwrap_err()
+            .contains("quarantined")
+    );
+}
