@@ -21,6 +21,10 @@ use crate::component::{read_signature, signature_of};
 const ENDING: &str = ".kept";
 /// Versions of a plugin that are kept: what runs, and two to go back to.
 const VERSIONS_MAX: usize = 3;
+/// Plugins of which versions are kept though they are not used: what a deploy takes out and puts
+/// back. Names that come and go would fill the disk. With three versions of 32 MiB each that is 1.5
+/// GiB.
+const UNUSED_MAX: usize = 16;
 /// Holds the digest of the version to run, whatever file is in the folder.
 const PINNED: &str = "pinned";
 /// A digest, and a line break.
@@ -142,6 +146,35 @@ impl Kept {
             let _ = std::fs::remove_file(left.path());
         }
         Ok(())
+    }
+
+    /// Forgets plugins of which nothing was kept for the longest time, if more than a few are kept
+    /// that are neither pinned nor used.
+    pub(crate) fn forget_unused(&self, is_used: impl Fn(&PluginName) -> bool) -> io::Result<()> {
+        let mut unused: Vec<(SystemTime, PluginName)> = self
+            .plugins()
+            .into_iter()
+            .filter(|name| self.own(name).is_ok() && !is_used(name) && !self.has_pin(name))
+            .map(|name| (self.kept_at(&name), name))
+            .collect();
+        unused.sort_unstable();
+        let too_many = unused.len().saturating_sub(UNUSED_MAX);
+        for (_, name) in unused.into_iter().take(too_many) {
+            std::fs::remove_dir_all(self.of(&name))?;
+            tracing::info!(plugin = %name, "the kept versions of a plugin that is not here any \
+                more are removed");
+        }
+        Ok(())
+    }
+
+    /// Also if it cannot be read: somebody wanted a version to stay.
+    fn has_pin(&self, name: &PluginName) -> bool {
+        self.of(name).join(PINNED).symlink_metadata().is_ok()
+    }
+
+    fn kept_at(&self, name: &PluginName) -> SystemTime {
+        let newest = self.versions(name).into_iter().next();
+        newest.map_or(SystemTime::UNIX_EPOCH, |version| version.at)
     }
 
     /// The kept versions of a plugin, the last that worked well first. Does not check whether their
@@ -450,6 +483,37 @@ mod tests {
             ..Kept::beside(&folder.path().join("compiled"), 100)
         };
         assert!(others.find(&name).is_none() && others.pinned(&name).is_err());
+    }
+
+    #[test]
+    fn versions_of_names_that_come_and_go_are_kept_of_a_few_and_never_lost_of_what_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, _, file) = fixture(folder.path());
+        std::fs::write(&file, b"one").unwrap();
+        let names: Vec<PluginName> = (0..UNUSED_MAX + 5)
+            .map(|number| PluginName::new(&format!("p{number}")).unwrap())
+            .collect();
+        for (number, name) in names.iter().enumerate() {
+            assert!(kept.keep(name, &digest_of(b"one"), &file).unwrap());
+            let path = kept.of(name).join(file_name(&digest_of(b"one")));
+            // Each was kept an hour after the one before it.
+            let age = Duration::from_hours(100 - number as u64);
+            File::options()
+                .append(true)
+                .open(path)
+                .unwrap()
+                .set_modified(wall_now() - age)
+                .unwrap();
+        }
+        kept.pin(&names[0], &digest_of(b"one")).unwrap();
+        kept.forget_unused(|name| *name == names[1]).unwrap();
+        let gone = |name: &&PluginName| kept.find(name).is_none();
+        assert_eq!(
+            names.iter().filter(gone).collect::<Vec<_>>(),
+            [&names[2], &names[3], &names[4]],
+            "the oldest, but neither what is pinned nor what is used"
+        );
+        assert_eq!(kept.plugins().len(), UNUSED_MAX + 2);
     }
 
     #[test]

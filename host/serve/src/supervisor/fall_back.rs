@@ -2,7 +2,7 @@
 //! cannot be run.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use shardmill_core::rollout::RolloutState;
 use shardmill_wasm::{Plugin, Runtime};
 use tokio::task::JoinSet;
 
-use super::{Supervisor, Version};
+use super::{Running, Supervisor, Version};
 use crate::component;
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::kept::Kept;
@@ -59,7 +59,12 @@ impl FallBack {
         });
     }
 
-    fn keep(&mut self, name: &PluginName, digest: PluginDigest) {
+    fn keep(
+        &mut self,
+        name: &PluginName,
+        digest: PluginDigest,
+        running: &HashMap<PluginName, Running>,
+    ) {
         let asked = (
             digest.clone(),
             std::fs::metadata(self.file_of(name))
@@ -71,16 +76,30 @@ impl FallBack {
             return;
         }
         let (kept, name, file) = (self.kept.clone(), name.clone(), self.file_of(name));
+        let running: HashSet<PluginName> = running.keys().cloned().collect();
+        let folder = self.config.plugins.clone();
         self.keeping.spawn_blocking(move || match kept.keep(&name, &digest, &file) {
-            Ok(true) => tracing::info!(plugin = %name, %digest, "version kept, to run if a later one cannot"),
+            Ok(true) => {
+                tracing::info!(plugin = %name, %digest, "version kept, to run if a later one cannot");
+                let is_used =
+                    |name: &PluginName| running.contains(name) || file_in(&folder, name).exists();
+                if let Err(error) = kept.forget_unused(is_used) {
+                    tracing::warn!(%error, "the kept versions of plugins that are not here any \
+                        more cannot be removed");
+                }
+            }
             Ok(false) => {}
             Err(error) => tracing::warn!(plugin = %name, %digest, %error, "the version cannot be kept"),
         });
     }
 
     fn file_of(&self, name: &PluginName) -> PathBuf {
-        self.config.plugins.join(format!("{name}.wasm"))
+        file_in(&self.config.plugins, name)
     }
+}
+
+fn file_in(folder: &Path, name: &PluginName) -> PathBuf {
+    folder.join(format!("{name}.wasm"))
 }
 
 impl Supervisor {
@@ -112,7 +131,7 @@ impl Supervisor {
             if of_plugin(&snapshot, name).any(|plugin| plugin.worker.is_version_quarantined) {
                 fall_back.load(name, Some(&offered));
             } else if of_plugin(&snapshot, name).any(|plugin| does_well(plugin, &offered)) {
-                fall_back.keep(name, offered);
+                fall_back.keep(name, offered, &self.running);
             }
         }
     }
