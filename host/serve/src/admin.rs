@@ -1,13 +1,14 @@
 //! A small HTTP server for operators: `/live`, `/ready`, `/status`, `/metrics`. Read-only.
 
 mod door;
+mod last_look;
 mod server;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -15,6 +16,7 @@ use shardmill_config::{HostConfig, refuse_open};
 use tokio_util::sync::CancellationToken;
 
 use self::door::{Door, TokenError};
+use self::last_look::LastLook;
 use self::server::Pace;
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
@@ -24,13 +26,14 @@ use crate::readiness;
 struct Page {
     status: HostStatus,
     metrics: Option<Measurements>,
+    door: Door,
+    last_look: LastLook,
 }
 
 /// A bound server, not yet serving.
 pub(crate) struct Admin {
     listener: TcpListener,
     page: Page,
-    door: Door,
 }
 
 /// Why the admin pages cannot be served.
@@ -62,8 +65,7 @@ impl Admin {
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,
-            page: Page { status, metrics },
-            door,
+            page: Page::new(status, metrics, door),
         })
     }
 
@@ -85,7 +87,7 @@ impl Admin {
             .route("/live", get(|| async { "live\n" }))
             .route("/ready", get(ready))
             .merge(costly)
-            .layer(from_fn_with_state(self.door, door::let_in))
+            .layer(from_fn_with_state(self.page.door.clone(), door::let_in))
             .with_state(self.page);
         match server::start(self.listener, router, stop) {
             Ok(ended) => ended.wait().await,
@@ -94,19 +96,38 @@ impl Admin {
     }
 }
 
-/// Ready, or why not; of the plugins only that the query names, if it names any.
-async fn ready(State(page): State<Page>, uri: Uri) -> (StatusCode, String) {
+impl Page {
+    fn new(status: HostStatus, metrics: Option<Measurements>, door: Door) -> Self {
+        Self {
+            last_look: LastLook::new(status.clone()),
+            status,
+            metrics,
+            door,
+        }
+    }
+}
+
+/// Ready, or why not; of the plugins only that the query names, if it names any. Reasons name
+/// plugins, tables and shards, and what plugins said: they are for those who may see `/status`.
+async fn ready(State(page): State<Page>, uri: Uri, headers: HeaderMap) -> (StatusCode, String) {
     let plugins = match plugins_asked_for(uri.query().unwrap_or_default()) {
         Ok(plugins) => plugins,
         Err(problem) => return (StatusCode::BAD_REQUEST, format!("{problem}\n")),
     };
-    let missing = readiness::missing(&page.status.snapshot(), &plugins);
+    let look = page.last_look.look();
+    let of_some = (!plugins.is_empty()).then(|| readiness::missing(&look.host, &plugins));
+    let missing = of_some.as_ref().unwrap_or(&look.missing);
     if missing.is_empty() {
         return (StatusCode::OK, "ready\n".to_owned());
     }
+    let why = if page.door.shows_all(&headers) {
+        missing.join("\n")
+    } else {
+        "with the token of host.admin-token, this page and /status say why".to_owned()
+    };
     (
         StatusCode::SERVICE_UNAVAILABLE,
-        format!("not ready\n{}\n", missing.join("\n")),
+        format!("not ready\n{why}\n"),
     )
 }
 
@@ -145,7 +166,52 @@ async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::{plugins_asked_for, without_ended};
+    use shardmill_core::plugin::SecretSource;
+
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    /// The page `/ready` of a host of which a file was refused, as who shows `shown` sees it.
+    async fn ready_shown_to(token: Option<&SecretSource>, shown: &str) -> (u16, String) {
+        let status = HostStatus::new("a");
+        status.folder_read();
+        status.file_refused("orders", "customer 4711 in s3://bucket");
+        let page = Page::new(status, None, Door::new(token, Vec::new()).unwrap());
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", shown.parse().unwrap());
+        let (code, body) = ready(State(page), "/ready".parse().unwrap(), headers).await;
+        (code.as_u16(), body)
+    }
+
+    #[tokio::test]
+    async fn why_a_host_is_not_ready_is_told_to_who_knows_the_token_and_to_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, TOKEN).unwrap();
+        let token = SecretSource::File(path);
+        let (code, all) = ready_shown_to(Some(&token), &format!("Bearer {TOKEN}")).await;
+        assert!(
+            code == 503 && all.contains("orders: refused: customer 4711"),
+            "{all}"
+        );
+        for wrong in ["", "Bearer x", TOKEN] {
+            let (code, little) = ready_shown_to(Some(&token), wrong).await;
+            assert!(
+                code == 503 && little.contains("host.admin-token"),
+                "{little}"
+            );
+            for told in ["orders", "4711", "bucket", "refused"] {
+                assert!(!little.contains(told), "{little}");
+            }
+        }
+        let open = ready_shown_to(None, "").await;
+        assert_eq!(
+            open,
+            (503, all),
+            "where everybody on this machine may see all"
+        );
+    }
 
     #[test]
     fn readiness_is_asked_of_every_plugin_that_the_query_names_and_by_no_other_key() {

@@ -17,8 +17,11 @@ use shardmill_core::plugin::SecretSource;
 const TOKEN_BYTES_MIN: usize = 16;
 /// Longest: a header has to hold it.
 const TOKEN_BYTES_MAX: usize = 1_024;
-/// Pages that reveal nothing about streams, plugins or rows. Probes ask for them without a token.
-const FOR_EVERYBODY: [&str; 2] = ["/live", "/ready"];
+/// Pages that probes ask for without a token; then they reveal nothing about streams, plugins or
+/// rows.
+const FOR_EVERYBODY: [&str; 2] = ["/live", READY];
+/// With a query it is about single plugins: who may guess names learns which ones there are.
+const READY: &str = "/ready";
 
 /// What a request must show.
 #[derive(Debug, Clone, Default)]
@@ -82,14 +85,18 @@ impl Door {
             ));
         }
         match &self.token {
-            Some(token) if !FOR_EVERYBODY.contains(&uri.path()) && !shows(headers, token) => {
-                Some((
-                    StatusCode::UNAUTHORIZED,
-                    "send the header `authorization: Bearer TOKEN`, see host.admin-token\n",
-                ))
-            }
+            Some(token) if !is_for_everybody(uri) && !shows(headers, token) => Some((
+                StatusCode::UNAUTHORIZED,
+                "send the header `authorization: Bearer TOKEN`, see host.admin-token\n",
+            )),
             Some(_) | None => None,
         }
+    }
+
+    /// Whether a request may see everything: it shows the token, or none is needed.
+    pub(super) fn shows_all(&self, headers: &HeaderMap) -> bool {
+        let token = self.token.as_deref();
+        token.is_none_or(|token| shows(headers, token))
     }
 
     /// Whether requests may be addressed to `host`. A web page can make its own domain name resolve
@@ -118,6 +125,11 @@ pub(super) async fn let_in(State(door): State<Door>, request: Request, next: Nex
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     }
+}
+
+fn is_for_everybody(uri: &Uri) -> bool {
+    let is_of_plugins = uri.path() == READY && !uri.query().unwrap_or_default().is_empty();
+    FOR_EVERYBODY.contains(&uri.path()) && !is_of_plugins
 }
 
 /// `Host` without its port.
@@ -289,6 +301,12 @@ mod tests {
         }
         assert_eq!((with("/live", ""), with("/ready", "")), (None, None));
         assert_eq!(with("/live/../status", ""), Some(401));
+        for query in ["plugin=orders", "plugin=", "x"] {
+            let asked = format!("/ready?{query}");
+            assert_eq!(with(&asked, ""), Some(401), "which plugins there are");
+            assert_eq!(with(&asked, &format!("Bearer {TOKEN}")), None);
+        }
+        assert_eq!((with("/ready?", ""), with("/live?x", "")), (None, None));
     }
 
     #[test]
