@@ -1,6 +1,6 @@
 //! Checks the sections `[plugin.NAME]` against the general settings and against each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use shardmill_core::plugin::PluginName;
 
@@ -12,6 +12,14 @@ use super::sections::Sections;
 use super::settings::shared_applications;
 
 impl Config {
+    /// The plugins that the operator named himself, by a section `[plugin.NAME]`.
+    pub fn plugins_with_sections(&self) -> BTreeSet<PluginName> {
+        let names = self.sections.by_plugin.keys();
+        names
+            .filter_map(|name| PluginName::new(name).ok())
+            .collect()
+    }
+
     pub(super) fn check_sections(
         &self,
         by_plugin: BTreeMap<String, PluginFile>,

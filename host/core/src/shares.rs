@@ -120,9 +120,9 @@ impl Shares {
         self.guarantee
     }
 
-    /// The same with one more member.
-    pub(crate) fn guarantee_with_one_more(&self) -> usize {
-        self.guarantee_among(self.guaranteed_members() + 1)
+    /// The same with so many more members.
+    pub(crate) fn guarantee_with_more(&self, members: usize) -> usize {
+        self.guarantee_among(self.guaranteed_members() + members)
     }
 
     fn guarantee_among(&self, members: usize) -> usize {

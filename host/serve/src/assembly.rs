@@ -168,6 +168,7 @@ fn folder_options(config: &Config) -> FolderOptions {
     FolderOptions {
         file_bytes_max: config.host.plugin_bytes_max,
         plugins_max: config.host.plugins_max,
+        first: config.plugins_with_sections(),
         rescan: config.host.rescan_every,
         integrity: config.integrity(),
         ..FolderOptions::new(&config.plugins)

@@ -146,10 +146,11 @@ impl Parts {
         }
     }
 
-    /// One more plugin's share of the host's buffer, for all of its streams. The error says what to
-    /// raise.
-    pub(crate) fn share(&self, plugin: &PluginName) -> Result<ByteShare, String> {
-        let share = self.budget.share().map_err(|error| error.to_string())?;
+    /// One more plugin's share of the host's buffer, for all of its streams, if so many `others`
+    /// can have one after it. The error says what to raise.
+    pub(crate) fn share(&self, plugin: &PluginName, others: usize) -> Result<ByteShare, String> {
+        let share = self.budget.share_leaving(others);
+        let share = share.map_err(|error| error.to_string())?;
         if !share.can_always_read_ahead() {
             tracing::warn!(
                 %plugin,
@@ -260,5 +261,63 @@ impl Parts {
 
     pub(crate) fn on_remove(&self) -> OnRemove {
         self.config.host.on_remove
+    }
+}
+
+/// How many plugins have a right to a place before this one and have none yet, though their files
+/// are here: the operator's own, which have a section in the configuration. Files are loaded in any
+/// order, and a start must not depend on which is first.
+pub(crate) fn to_come(
+    config: &Config,
+    name: &PluginName,
+    is_running: impl Fn(&PluginName) -> bool,
+) -> usize {
+    let own = config.plugins_with_sections();
+    if own.contains(name) {
+        return 0;
+    }
+    let has_file = |other: &PluginName| config.plugins.join(format!("{other}.wasm")).exists();
+    own.iter()
+        .filter(|other| !is_running(other) && has_file(other))
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn name(name: &str) -> PluginName {
+        PluginName::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_plugin_of_the_operators_has_room_however_many_files_were_loaded_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "stream = \"s\"\nplugins = \".\"\n[plugin.orders]\n[plugin.refunds]\n";
+        let config = Config::parse(text, folder.path()).unwrap();
+        std::fs::write(folder.path().join("orders.wasm"), "").unwrap();
+        let budget = ByteBudget::new(256 * MIB).unwrap();
+        let mut running = Vec::new();
+        let mut start = |plugin: PluginName| {
+            let others = to_come(&config, &plugin, |other| {
+                running.iter().any(|(name, _)| name == other)
+            });
+            let share = budget
+                .share_leaving(others)
+                .map_err(|error| error.to_string());
+            share.map(|share| running.push((plugin, share)))
+        };
+        for number in 0..24 {
+            assert_eq!(start(name(&format!("aaa-{number}"))), Ok(()), "{number}");
+        }
+        let refused = start(name("aaa-24")).unwrap_err();
+        assert!(refused.contains("room is kept for 1 that"), "{refused}");
+        assert_eq!(start(name("orders")), Ok(()), "its own");
+        assert!(
+            start(name("refunds")).is_err(),
+            "who comes without a file has none kept"
+        );
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host_status::HostStatus;
 use crate::kept::Kept;
-use crate::parts::{Parts, PluginParts, Settings};
+use crate::parts::{Parts, PluginParts, Settings, to_come};
 
 mod deadly;
 mod fall_back;
@@ -276,8 +276,10 @@ impl Supervisor {
         let (versions, offered) = watch::channel(Arc::clone(version));
         let rollout = rollout.unwrap_or_else(|| self.parts.rollout(name, &settings.plugin));
         rollout.set_policy(self.policy(name, settings.plugin.rollout));
+        let is_running = |other: &PluginName| self.running.contains_key(other);
+        let others = to_come(&self.parts.config, name, is_running);
         let shared = PluginParts {
-            budget: self.parts.share(name)?,
+            budget: self.parts.share(name, others)?,
             versions: offered,
             rollout: rollout.clone(),
         };

@@ -33,13 +33,25 @@ pub struct Reservation {
 #[error(
     "host.buffer of {} MiB is too small for plugin {plugins} of this host: each needs room for \
         one reply of GetRecords, which may hold {} MiB; make it at least {} MiB, or run fewer \
-        plugins on a host",
-    bytes >> 20, REPLY_BYTES_MAX >> 20, (plugins * REPLY_BYTES_MAX) >> 20
+        plugins on a host{}",
+    bytes >> 20, REPLY_BYTES_MAX >> 20, (plugins * REPLY_BYTES_MAX) >> 20, kept_for(*others)
 )]
 pub struct TooManyPlugins {
     bytes: usize,
     /// The number of plugins, including the one that is refused.
     plugins: usize,
+    /// Those for which room is kept.
+    others: usize,
+}
+
+fn kept_for(others: usize) -> String {
+    if others == 0 {
+        return String::new();
+    }
+    format!(
+        "; room is kept for {others} that have a section in the configuration, files in the \
+            folder, and do not run yet"
+    )
 }
 
 impl ByteBudget {
@@ -59,11 +71,17 @@ impl ByteBudget {
 
     /// A share for one more plugin; refused if that could not take in a reply then.
     pub fn share(&self) -> Result<ByteShare, TooManyPlugins> {
-        match self.pool.join_for(REPLY_BYTES_MAX / UNIT_BYTES) {
+        self.share_leaving(0)
+    }
+
+    /// The same, if so many others could have one after it.
+    pub fn share_leaving(&self, others: usize) -> Result<ByteShare, TooManyPlugins> {
+        match self.pool.join_leaving(REPLY_BYTES_MAX / UNIT_BYTES, others) {
             Ok(member) => Ok(ByteShare { member }),
             Err(_) => Err(TooManyPlugins {
                 bytes: self.bytes,
                 plugins: self.bytes / REPLY_BYTES_MAX + 1,
+                others,
             }),
         }
     }
@@ -210,6 +228,12 @@ mod tests {
             "{error}"
         );
         shares.pop();
-        assert!(budget.share().is_ok(), "one has gone");
+        let error = budget
+            .share_leaving(1)
+            .expect_err("the last is another's")
+            .to_string();
+        assert!(error.contains("room is kept for 1"), "{error}");
+        let _last = budget.share().expect("one has gone");
+        assert!(budget.share().is_err(), "it is taken now");
     }
 }

@@ -89,8 +89,13 @@ impl Pool {
     /// One more member with a guarantee, if that is at least so many units with it; else what it
     /// would be.
     pub fn join_for(&self, units: usize) -> Result<Member, usize> {
+        self.join_leaving(units, 0)
+    }
+
+    /// The same, if so many others could still join for as much.
+    pub fn join_leaving(&self, units: usize, others: usize) -> Result<Member, usize> {
         let mut state = self.shared.lock();
-        let guarantee = state.shares.guarantee_with_one_more();
+        let guarantee = state.shares.guarantee_with_more(1 + others);
         if guarantee < units {
             return Err(guarantee);
         }

@@ -19,7 +19,7 @@ fn half_is_guaranteed_in_equal_parts_but_never_less_than_the_floor_while_there_i
             shares.join(Membership::Guaranteed);
         }
         assert_eq!(
-            shares.guarantee_with_one_more(),
+            shares.guarantee_with_more(1),
             shares.guarantee_among(members + 1)
         );
         shares.guarantee()

@@ -86,8 +86,8 @@ pub enum Refusal {
     },
     /// There are as many plugins as there may be.
     #[error(
-        "{limit} plugins are loaded, as many as may be; remove one and put this here again, or \
-            raise host.plugins-max"
+        "{limit} plugins are loaded or have their places kept by sections of the configuration, as \
+            many as may be; remove one and put this here again, or raise host.plugins-max"
     )]
     TooMany {
         /// How many there may be.

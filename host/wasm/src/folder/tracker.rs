@@ -7,7 +7,7 @@
 //!                             └──────────(moved while read)──────────┘
 //! ```
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use shardmill_core::plugin::{PluginDigest, PluginName};
@@ -35,6 +35,8 @@ pub(crate) struct Tracker {
     /// How long a file that looks cut off may take to be completed before it is refused.
     incomplete_grace: Duration,
     plugins_max: usize,
+    /// Plugins for which places are kept while their files are here.
+    first: BTreeSet<PluginName>,
     files: BTreeMap<String, Tracked>,
 }
 
@@ -118,11 +120,17 @@ struct HostRetry {
 }
 
 impl Tracker {
-    pub(crate) fn new(settle: Duration, incomplete_grace: Duration, plugins_max: usize) -> Self {
+    pub(crate) fn new(
+        settle: Duration,
+        incomplete_grace: Duration,
+        plugins_max: usize,
+        first: BTreeSet<PluginName>,
+    ) -> Self {
         Self {
             settle,
             incomplete_grace,
             plugins_max,
+            first,
             files: BTreeMap::new(),
         }
     }
@@ -162,15 +170,30 @@ impl Tracker {
     fn act(&mut self, now: Instant) -> Vec<Action> {
         let placed = self.files.values().filter(|tracked| tracked.has_place());
         let mut room = self.plugins_max.saturating_sub(placed.count());
+        let mut in_turn: Vec<_> = self.files.iter_mut().collect();
+        // Otherwise in the order of names, which anybody may choose.
+        in_turn.sort_by_key(|(_, tracked)| !tracked.is_one_of(&self.first));
+        let to_come = in_turn
+            .iter()
+            .filter(|(_, tracked)| tracked.is_one_of(&self.first) && !tracked.has_place());
+        let mut kept = to_come.count();
         let mut actions = Vec::new();
-        for (file, tracked) in &mut self.files {
+        for (file, tracked) in in_turn {
             if !tracked.is_due(now, self.settle) {
                 continue;
             }
+            let is_first = tracked.is_one_of(&self.first);
+            let room_for_it = if is_first {
+                room
+            } else {
+                room.saturating_sub(kept)
+            };
             let had_place = tracked.has_place();
-            let limit = (!had_place && room == 0).then_some(self.plugins_max);
+            let limit = (!had_place && room_for_it == 0).then_some(self.plugins_max);
             actions.extend(tracked.act(file, limit));
-            room -= usize::from(!had_place && tracked.has_place());
+            let is_placed = !had_place && tracked.has_place();
+            room -= usize::from(is_placed);
+            kept -= usize::from(is_placed && is_first);
         }
         actions
     }
@@ -264,6 +287,10 @@ impl Tracked {
             Some(_) => self.seen != self.dealt_with,
             None => self.loaded.is_some() || self.is_refused,
         }
+    }
+
+    fn is_one_of(&self, plugins: &BTreeSet<PluginName>) -> bool {
+        matches!(&self.seen, Some(Seen::File(name, _)) if plugins.contains(name))
     }
 
     /// Whether it counts as one of the plugins of the host.

@@ -1,5 +1,6 @@
 //! The loop: waits for a reason to look, looks, and has the tracker's decisions carried out.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct FolderOptions {
     /// Plugins that are loaded at most; further files are refused. 100: ten times what one host is
     /// good for.
     pub plugins_max: usize,
+    /// Plugins that have their places before others, as soon as their files are here. None.
+    pub first: BTreeSet<PluginName>,
     /// How long a file must be unchanged before it is read. 40 ms: tools that write in place pause
     /// less.
     pub settle: Duration,
@@ -52,6 +55,7 @@ impl FolderOptions {
             path: path.into(),
             file_bytes_max: 32 << 20,
             plugins_max: 100,
+            first: BTreeSet::new(),
             settle: Duration::from_millis(40),
             debounce: Duration::from_millis(10),
             incomplete_grace: Duration::from_secs(1),
@@ -96,6 +100,7 @@ impl PluginFolder {
                 options.settle,
                 options.incomplete_grace,
                 options.plugins_max,
+                options.first.clone(),
             ),
             manifests: Manifests::new(options.settle),
             integrity: Arc::new(options.integrity.clone()),

@@ -17,7 +17,8 @@ impl Clock {
 }
 
 fn fixture() -> (Tracker, Clock) {
-    (Tracker::new(SETTLE, GRACE, 2), Clock(Instant::now()))
+    let tracker = Tracker::new(SETTLE, GRACE, 2, BTreeSet::new());
+    (tracker, Clock(Instant::now()))
 }
 
 fn name() -> PluginName {
@@ -274,28 +275,64 @@ fn a_link_in_place_of_a_plugin_is_refused_once_and_the_plugin_stays() {
     assert_eq!(tracker.observe(clock.after(SETTLE), &link), []);
 }
 
+fn plugin(letter: char) -> PluginName {
+    PluginName::new(&format!("plugin-{letter}")).unwrap()
+}
+
+fn folder(letters: &str, size: u64) -> BTreeMap<String, Seen> {
+    let entry = |letter| {
+        (
+            format!("plugin-{letter}.wasm"),
+            Seen::File(plugin(letter), stamps(size)),
+        )
+    };
+    letters.chars().map(entry).collect()
+}
+
+fn acts(actions: &[Action]) -> Vec<String> {
+    let told = |action: &Action| match action {
+        Action::Load { file, .. } => format!("load {file}"),
+        Action::Refuse { file, reason, .. } => format!("refuse {file}: {reason}"),
+        Action::Remove { name } => format!("remove {name}"),
+        Action::Forget { file } => format!("forget {file}"),
+    };
+    actions.iter().map(told).collect()
+}
+
+#[test]
+fn a_plugin_of_the_operators_has_its_place_however_many_files_come_before_it() {
+    let first = BTreeSet::from([plugin('x'), plugin('y'), plugin('z')]);
+    let (mut tracker, mut clock) = (Tracker::new(SETTLE, GRACE, 3, first), Clock(Instant::now()));
+    tracker.observe(clock.0, &folder("abcx", 1));
+    let told = acts(&tracker.observe(clock.after(SETTLE), &folder("abcxy", 1)));
+    assert_eq!(
+        told[..2],
+        ["load plugin-x.wasm", "load plugin-a.wasm"],
+        "{told:?}"
+    );
+    assert!(
+        told[2].starts_with("refuse plugin-b.wasm") && told[3].starts_with("refuse plugin-c.wasm"),
+        "the place of one that has not settled is kept: {told:?}"
+    );
+    let late = acts(&tracker.observe(clock.after(SETTLE), &folder("abcxy", 1)));
+    assert_eq!(
+        late,
+        ["load plugin-y.wasm"],
+        "none is kept for z, which is not here"
+    );
+    let more = acts(&{
+        tracker.observe(clock.0, &folder("abcxyz", 1));
+        tracker.observe(clock.after(SETTLE), &folder("abcxyz", 1))
+    });
+    assert!(
+        more[0].starts_with("refuse plugin-z.wasm"),
+        "all are taken: {more:?}"
+    );
+}
+
 #[test]
 fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replaced() {
     let (mut tracker, mut clock) = fixture();
-    let plugin = |letter: char| PluginName::new(&format!("plugin-{letter}")).unwrap();
-    let folder = |letters: &str, size: u64| -> BTreeMap<String, Seen> {
-        let entry = |letter| {
-            (
-                format!("plugin-{letter}.wasm"),
-                Seen::File(plugin(letter), stamps(size)),
-            )
-        };
-        letters.chars().map(entry).collect()
-    };
-    let acts = |actions: &[Action]| -> Vec<String> {
-        let told = |action: &Action| match action {
-            Action::Load { file, .. } => format!("load {file}"),
-            Action::Refuse { file, reason, .. } => format!("refuse {file}: {reason}"),
-            Action::Remove { name } => format!("remove {name}"),
-            Action::Forget { file } => format!("forget {file}"),
-        };
-        actions.iter().map(told).collect()
-    };
     tracker.observe(clock.0, &folder("abc", 1));
     let first = acts(&tracker.observe(clock.after(SETTLE), &folder("abc", 1)));
     assert_eq!(first[..2], ["load plugin-a.wasm", "load plugin-b.wasm"]);
