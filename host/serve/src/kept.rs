@@ -491,7 +491,7 @@ mod tests {
         let (kept, _, file) = fixture(folder.path());
         std::fs::write(&file, b"one").unwrap();
         let names: Vec<PluginName> = (0..UNUSED_MAX + 5)
-            .map(|number| PluginName::new(&format!("p{number}")).unwrap())
+            .map(|number| PluginName::new(&format!("gone-{number}")).unwrap())
             .collect();
         for (number, name) in names.iter().enumerate() {
             assert!(kept.keep(name, &digest_of(b"one"), &file).unwrap());
