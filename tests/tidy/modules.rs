@@ -99,23 +99,13 @@ impl Modules {
         used
     }
 
-    /// Whether the module lies below `above` and holds a part of what a type there can do, and
-    /// nothing that is used there by name.
+    /// Whether the module lies below `above` and holds a part of what a type there can do.
     fn is_part_of(&self, module: &Name, source: &Source, above: &Name) -> bool {
-        let types = &self.sources[above].types;
         module.starts_with(above)
-            && source.implements.iter().any(|own| types.contains(own))
-            && !self.names(above, module)
-    }
-
-    /// Whether something in `module` names something in `other`.
-    fn names(&self, module: &Name, other: &Name) -> bool {
-        let source = &self.sources[module];
-        let imports = source.uses.iter().map(|one| &one.path);
-        imports.chain(&source.paths).any(|path| {
-            let whole = self.absolute(module, path);
-            whole.and_then(|whole| self.home_of(&whole)).as_ref() == Some(other)
-        })
+            && source
+                .implements
+                .iter()
+                .any(|own| self.sources[above].types.contains(own))
     }
 
     fn imports_of(&self, module: &Name, source: &Source) -> BTreeMap<String, Name> {

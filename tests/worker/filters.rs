@@ -1,5 +1,6 @@
 //! Records that a filter keeps from the plugin are settled, and disturb nothing else.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -319,7 +320,7 @@ async fn state_counts_each_record_that_matches_once_though_hosts_are_killed() {
                 .stream
                 .put_at(0, "key", record(number, matches(number)));
             if matches(number) {
-                wanted += &format!("{}\n", Position::plain(sequence));
+                writeln!(wanted, "{}", Position::plain(sequence)).unwrap();
             }
         }
         until("something is written", || written() > before).await;

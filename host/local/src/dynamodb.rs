@@ -171,9 +171,10 @@ async fn pass(State(door): State<Door>, request: Request) -> Response {
     if !makes_a_table && door.names.aliases.are_none() {
         return door.pass_on(request).await;
     }
-    let _making = match makes_a_table {
-        true => Some(door.names.making.lock().await),
-        false => None,
+    let _making = if makes_a_table {
+        Some(door.names.making.lock().await)
+    } else {
+        None
     };
     door.rename(request, makes_a_table).await
 }

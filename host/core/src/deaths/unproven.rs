@@ -23,7 +23,7 @@ struct Marked {
     /// Since when it was denied no memory.
     since: Moment,
     /// Since when it is marked.
-    marked_at: Moment,
+    entered_at: Moment,
     /// How long it was marked before that.
     tried_before: Duration,
     /// Whether it must be the only unproven version, until its time is over.
@@ -101,7 +101,7 @@ impl Unproven {
         let marked = Marked {
             plugin: plugin.clone(),
             since: now,
-            marked_at: now,
+            entered_at: now,
             tried_before: self.tried.remove(digest.as_str()).unwrap_or_default(),
             is_alone: is_suspect,
             calls: 1,
@@ -204,7 +204,7 @@ impl Marked {
     }
 
     fn tried_for(&self, now: Moment) -> Duration {
-        self.tried_before + now.since(self.marked_at)
+        self.tried_before + now.since(self.entered_at)
     }
 
     fn had_its_time(&self, now: Moment) -> bool {

@@ -16,8 +16,11 @@ const GOOD_FOR: Duration = Duration::from_millis(250);
 #[derive(Clone)]
 pub(super) struct LastLook {
     status: HostStatus,
-    last: Arc<Mutex<Option<(Instant, Arc<Look>)>>>,
+    last: Arc<Mutex<Last>>,
 }
+
+/// When the last look was over, and what it showed; `None` before the first.
+type Last = Option<(Instant, Arc<Look>)>;
 
 /// What was seen then.
 pub(super) struct Look {
