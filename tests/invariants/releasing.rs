@@ -53,8 +53,8 @@ impl Releasing {
         }
     }
 
-    /// Whether the host could not write another row for `bound`: then it leaves with all its leases,
-    /// also with those whose rows it could not write for less long.
+    /// Whether the host could not write another row for `bound`: then it leaves with all its
+    /// leases, also with those whose rows it could not write for less long.
     fn leaves(&self, host: &str, key: &str, at: Micros, bound: Micros) -> bool {
         let mut failing = self.failing_since.iter();
         failing.any(|((of, other), since)| of == host && other != key && since + bound <= at)
@@ -74,8 +74,8 @@ impl Releasing {
         let Some(facts) = world.table.rows.get(&write.key) else {
             return;
         };
-        // A row keeps what it says of a trouble, also if it is given back for another reason: a host
-        // that lost the lease, or never heard that it has it, has it by name.
+        // A row keeps what it says of a trouble, also if it is given back for another reason: a
+        // host that lost the lease, or never heard that it has it, has it by name.
         let is_sure = |host: &String| holding.surely_holds(host, &write.key, write.sent_at, limits);
         if world.is_by_name(write) || !write.by.as_ref().is_some_and(is_sure) {
             return;
@@ -88,9 +88,9 @@ impl Releasing {
         let waited = |since: Micros| write.sent_at.saturating_sub(since);
         // Writes that come through while the host already gives up do not stop it.
         let unwritten_since = facts.raised_by(write.sent_at.saturating_sub(OVERTAKES_WITHIN));
-        // A holder makes progress by writing the lease's row, and by settling records. With parallel
-        // keys a call that does not return holds the shard, while records of other keys are settled
-        // above it.
+        // A holder makes progress by writing the lease's row, and by settling records. With
+        // parallel keys a call that does not return holds the shard, while records of other keys
+        // are settled above it.
         let settled_at = world
             .stream
             .shard(&write.key)

@@ -3,8 +3,9 @@
 //!
 //! With first come, first served, five plugins that take a minute each would delay a sixth that
 //! takes a moment, again and again. So the plugin that has had the least time is next. A slow one
-//! waits for the others, but only until they have had as much time, so none waits for ever. Nor does
-//! it wait for names that are always new, and have had none: what it waits through counts for it.
+//! waits for the others, but only until they have had as much time, so none waits for ever. Nor
+//! does it wait for names that are always new, and have had none: what it waits through counts for
+//! it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -205,8 +205,8 @@ impl Tenure {
             .map_or_else(|| self.start.clone(), Checkpoint::At)
     }
 
-    /// The frontier as the host knows it: what it has in memory of a shard that is trimmed meanwhile
-    /// is not settled.
+    /// The frontier as the host knows it: what it has in memory of a shard that is trimmed
+    /// meanwhile is not settled.
     fn known_frontier(&self, shard: Option<&Shard>) -> Checkpoint {
         let frontier = self.frontier();
         let Some(parked) = shard.and_then(|shard| self.parked_beyond_retention(shard)) else {
