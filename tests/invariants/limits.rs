@@ -29,6 +29,9 @@ pub struct Limits {
     /// How long a shard must not have got on, its row unwritten or its records unsettled, before
     /// its lease may be given up instead of handed over. `None` is not checked.
     pub given_up_after: Option<Micros>,
+    /// How long a host that is told to stop finishes what it does, before it cuts that off and gives
+    /// back what it has not settled. `None` if it never cuts anything off.
+    pub drained_within: Option<Micros>,
     /// What the fleet does about records that fail.
     pub policy: Policy,
     /// When the last fault was gone; `None` if the run does not heal, which turns off all that is
@@ -110,6 +113,7 @@ impl Limits {
             latest_error: 0,
             repeats_max: u64::MAX,
             given_up_after: None,
+            drained_within: None,
             policy: Policy::default(),
             healed_at: None,
             rests_at: None,

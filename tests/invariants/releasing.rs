@@ -103,10 +103,10 @@ impl Releasing {
             waited(unwritten_since),
             waited(facts.taken_at.max(settled_at)),
         );
-        let leaves = write
-            .by
-            .as_ref()
-            .is_some_and(|host| self.leaves(host, &write.key, write.sent_at, bound));
+        let leaves = write.by.as_ref().is_some_and(|host| {
+            self.leaves(host, &write.key, write.sent_at, bound)
+                || cuts_off(world, host, write.sent_at, limits)
+        });
         if unwritten.max(unsettled) < bound && !leaves {
             let what = format!(
                 "{:?} gave {} up {unwritten} us after a write to its row and {unsettled} us after its last record",
@@ -115,4 +115,11 @@ impl Releasing {
             report.add(Invariant::S9, what);
         }
     }
+}
+
+/// Whether the host was told to stop so long ago that it cuts off what is not finished.
+fn cuts_off(world: &World, host: &str, at: Micros, limits: &Limits) -> bool {
+    let stopping_since = world.hosts.get(host).and_then(|facts| facts.stopping_since);
+    let drained_within = limits.drained_within.zip(stopping_since);
+    drained_within.is_some_and(|(limit, since)| since + limit <= at)
 }

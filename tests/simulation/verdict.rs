@@ -249,6 +249,7 @@ pub fn broken(
             options.checkpoints.records + 2 * batch
         },
         given_up_after: Some(micros(given_up_after(&options.leases))),
+        drained_within: Some(micros(DRAIN_LIMIT)),
         bounds,
         policy: policy(&world.plan, schedule),
         ..Limits::new(micros(options.leases.duration), world.now())

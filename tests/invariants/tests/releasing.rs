@@ -219,3 +219,20 @@ fn a_host_that_cannot_write_one_row_for_long_may_leave_with_all_its_leases() {
         .give_up("a", "p")
         .breaks(&[S9]);
 }
+
+#[test]
+fn a_host_that_is_not_drained_in_time_may_give_up_what_it_cuts_off() {
+    let stops = |host: &str, before: u64, stops_for: u64| {
+        let mut story = Story::with_records(3)
+            .take("a", "p")
+            .deliver("a", "p", &[1, 2]);
+        story.limits.given_up_after = Some(LEASE);
+        story.limits.drained_within = Some(LEASE / 2);
+        let story = story.start("a", "p", &[3], 1, "v1").wait(before);
+        let story = story.host(host, HostChange::Stopping).wait(stops_for);
+        story.ended(Outcome::Cancelled, &[]).give_up("a", "p")
+    };
+    stops("a", 0, LEASE / 2).passes();
+    stops("a", LEASE / 2, LEASE / 4).breaks(&[S9]);
+    stops("b", 0, LEASE / 2).breaks(&[S9]);
+}
