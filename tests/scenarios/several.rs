@@ -192,3 +192,41 @@ async fn a_bad_manifest_stops_its_plugin_only_and_a_mended_one_starts_it() {
     assert!(Output::read(&[&outputs[1]]).lines > 0);
     setting.stop().await;
 }
+
+/// Each restart asks the account's shared services a dozen questions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_changes_all_the_time_restarts_its_plugin_seldom_and_the_last_one_counts() {
+    let setting = Setting::new(1).await;
+    let to = |sink: &str| format!("[config]\ndestination = \"{sink}\"\n");
+    setting.drop_manifest("flights-two", &to("two"));
+    setting.drop_plugin("flights-two", &guest("flights"));
+    let host = setting.host_with("a", THREE_SINKS);
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed("flights-two", &last).await;
+    for _ in 0..15 {
+        for sink in ["three", "two"] {
+            setting.drop_manifest("flights-two", &to(sink));
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+    setting.drop_manifest("flights-two", &to("three"));
+    eventually("the last one is followed", || {
+        let log = host.log();
+        let put_off = log.rfind("restarts with the new settings in some seconds");
+        put_off.is_some_and(|at| log[at..].contains("manifest changed, draining"))
+    })
+    .await;
+    // What the old workers were about to deliver may go the old way.
+    for _ in 0..3 {
+        let last = setting.put(&flights::input()).await;
+        setting.until_checkpointed("flights-two", &last).await;
+    }
+    assert!(Output::read(&[&file(&setting, "three.ndjson")]).lines > 0);
+    let restarts = host.log().matches("manifest changed, draining").count();
+    assert!(
+        (1..=3).contains(&restarts),
+        "{restarts} restarts in some seconds"
+    );
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 fn start(cli: &Cli) -> Result<Runtime, ExitCode> {
     hardening::raise_wall();
     if let Err(error) = telemetry::start_logging(cli.log_format.into(), cli.command.is_quiet()) {
-        telemetry::tell(&format!("error: {error}"));
+        telemetry::show(&format!("error: {error}"));
         return Err(ExitCode::from(EXIT_USAGE));
     }
     if let Err(error) = hardening::forbid_core_dumps() {
@@ -72,7 +72,7 @@ fn run(runtime: Runtime, command: Command) -> ExitCode {
     if let Err(error) = &result
         && !error.is::<output::PipeClosed>()
     {
-        telemetry::tell(&message(error));
+        telemetry::show(&message(error));
     }
     telemetry::flush();
     result.map_or_else(|error| exit_code(&error), |()| ExitCode::SUCCESS)

@@ -32,6 +32,7 @@ impl Asked<'_> {
         if section.retrieval.is_none() {
             self.refuse_to_spend(general)?;
         }
+        self.refuse_frequent_checkpoints(general)?;
         general
             .ceilings
             .names
@@ -65,6 +66,24 @@ impl Asked<'_> {
             = true, or retrieval in the host's section of the plugin; with \"auto\" the plugin is \
             polled until then";
         Err(Problem::new("retrieval", message))
+    }
+
+    /// Each checkpoint is a write to DynamoDB, and several where state is saved with it.
+    fn refuse_frequent_checkpoints(&self, general: &Config) -> Result<(), Problem> {
+        let (manifest, section) = (&self.manifest.checkpoint, &self.section.checkpoint);
+        match manifest.asks_too_often(section, &general.checkpoints) {
+            Some(key) if !general.ceilings.are_frequent_checkpoints_allowed => {
+                let message = format!(
+                    "asks for checkpoints more often than after 100 records, 100KiB or 1s, and each \
+                        is a write to DynamoDB: a manifest alone may not spend that. Set it under \
+                        [plugin.{}], or frequent-checkpoints = true under [ceilings], in the host's \
+                        configuration",
+                    self.plugin
+                );
+                Err(Problem::new(key, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What the manifest names. Where the section names a stream, the manifest's are not read.

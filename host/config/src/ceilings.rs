@@ -18,8 +18,9 @@ use super::section;
 #[derive(Debug, Default)]
 pub(super) struct CeilingsFile {
     limits: LimitsFile,
-    names: NameCeilingsFile, // Keys of `[ceilings]` itself, as `parallelism`.
+    names: NameCeilingsFile, // Keys of `[ceilings]` itself, as the next two.
     parallelism: Option<u32>,
+    frequent_checkpoints: bool,
     grants: GrantCeilingsFile,
 }
 
@@ -30,6 +31,8 @@ pub(crate) struct Ceilings {
     pub(crate) limits: GuestLimits,
     /// The most instances for a shard; inclusive.
     pub(crate) parallelism: Parallelism,
+    /// Whether it may ask for checkpoints that cost the operator more than usual.
+    pub(crate) are_frequent_checkpoints_allowed: bool,
     pub(crate) permissions: PermissionCeilings,
     /// Which streams, applications and sinks it may name.
     pub(crate) names: NameCeilings,
@@ -44,6 +47,7 @@ impl CeilingsFile {
             names: self.names.check(sinks).under("ceilings")?,
             limits: self.limits.over(default_ceilings()).under("ceilings")?,
             parallelism: parallelism::ceiling(self.parallelism).under("ceilings")?,
+            are_frequent_checkpoints_allowed: self.frequent_checkpoints,
         })
     }
 }
@@ -61,6 +65,10 @@ impl<'de> Deserialize<'de> for CeilingsFile {
             Some(most) => Some(most.try_into().map_err(readable)?),
             None => None,
         };
+        let frequent_checkpoints = match limits.remove("frequent-checkpoints") {
+            Some(allowed) => allowed.try_into().map_err(readable)?,
+            None => false,
+        };
         let mut names = toml::Table::new();
         for key in NameCeilingsFile::KEYS {
             names.extend(limits.remove_entry(key));
@@ -68,6 +76,7 @@ impl<'de> Deserialize<'de> for CeilingsFile {
         Ok(Self {
             names: names.try_into().map_err(readable)?,
             parallelism,
+            frequent_checkpoints,
             limits: limits.try_into().map_err(readable)?,
             grants,
         })

@@ -88,6 +88,37 @@ impl CheckpointFile {
         }
     }
 
+    /// The first of a manifest's keys that asks for checkpoints more often than
+    /// [`OFTEN`](Self::OFTEN) and than the host's `general` ones. Those that the operator's
+    /// `section` sets do not count.
+    pub(super) fn asks_too_often(
+        &self,
+        section: &Self,
+        general: &CheckpointPolicy,
+    ) -> Option<&'static str> {
+        let often = Self::OFTEN;
+        let records = self.records.filter(|_| section.records.is_none());
+        let bytes = self.bytes.filter(|_| section.bytes.is_none());
+        let age = self.age.filter(|_| section.age.is_none());
+        if records.is_some_and(|records| records < often.records.min(general.records)) {
+            return Some("checkpoint.records");
+        }
+        if bytes.is_some_and(|bytes| bytes.as_u64() < often.bytes.min(general.bytes)) {
+            return Some("checkpoint.bytes");
+        }
+        if age.is_some_and(|age| age < often.age.min(general.age)) {
+            return Some("checkpoint.age");
+        }
+        None
+    }
+
+    /// A busy shard's checkpoints by a manifest: some ten writes a second.
+    const OFTEN: CheckpointPolicy = CheckpointPolicy {
+        records: 100,
+        bytes: 100 << 10,
+        age: Duration::from_secs(1),
+    };
+
     /// The policy that follows over `defaults`.
     pub(super) fn check(self, defaults: CheckpointPolicy) -> CheckpointPolicy {
         CheckpointPolicy {

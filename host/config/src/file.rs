@@ -104,6 +104,7 @@ impl ConfigFile {
         let plugins = self.plugins.unwrap_or_else(|| DEFAULT_PLUGINS.into());
         let sinks = check_sinks(self.sinks, folder)?;
         let limits = self.limits.check(GuestLimits::default())?;
+        let compile = self.compile.check()?;
         Ok(Config {
             stream: self.stream.as_deref().map(streams::stream).transpose()?,
             plugins: folder.join(plugins),
@@ -117,10 +118,10 @@ impl ConfigFile {
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
             retry: self.retry.check(Backoff::standard())?,
             ceilings: self.ceilings.check(&sinks)?,
-            compile: self.compile.check()?,
+            compile,
             http: self.http.check()?,
             secrets: check_secrets(self.secrets, folder)?,
-            host: self.host.check(folder, &limits)?,
+            host: self.host.check(folder, &limits, compile.code_bytes)?,
             limits,
             integrity: self.integrity.check(&IntegrityRules::default())?,
             rollout: self.rollout.check(RolloutPolicy::default())?,

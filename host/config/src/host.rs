@@ -29,6 +29,8 @@ pub(super) struct HostFile {
     buffer: Option<ByteSize>,
     #[serde(default, deserialize_with = "size::optional")]
     instances_memory: Option<ByteSize>,
+    #[serde(default, deserialize_with = "size::optional")]
+    code_memory: Option<ByteSize>,
     #[serde(default, deserialize_with = "duration::optional")]
     drain_limit: Option<Duration>,
     admin: Option<SocketAddr>,
@@ -38,6 +40,8 @@ pub(super) struct HostFile {
     admin_names: Vec<String>,
     #[serde(default)]
     pub(super) fan_out_allowed: bool,
+    #[serde(default)]
+    only_listed: bool,
     cache: Option<PathBuf>,
     #[serde(default)]
     on_remove: OnRemove,
@@ -59,7 +63,13 @@ struct TokenFile {
 // === impl HostFile ===
 
 impl HostFile {
-    pub(super) fn check(self, folder: &Path, limits: &GuestLimits) -> Result<HostConfig, Problem> {
+    /// `compile_code_bytes` is what the code of one version may take.
+    pub(super) fn check(
+        self,
+        folder: &Path,
+        limits: &GuestLimits,
+        compile_code_bytes: usize,
+    ) -> Result<HostConfig, Problem> {
         if self.cache.as_deref() == Some(Path::new("")) {
             let message = "names no folder: name one, or say \"off\"";
             return Err(Problem::new("host.cache", message));
@@ -67,12 +77,14 @@ impl HostFile {
         Ok(HostConfig {
             buffer_bytes: self.buffer_bytes()?,
             instances_memory_bytes: self.instances_memory_bytes(limits)?,
+            code_memory_bytes: self.code_memory_bytes(compile_code_bytes)?,
             drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
             admin: self.admin,
             admin_token: admin_token(self.admin, self.admin_token, folder)?,
             admin_names: self.admin_names,
             cache: CachePlace::of_key(self.cache, folder),
             on_remove: self.on_remove,
+            only_listed: self.only_listed,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
             plugins_max: self.plugins_max.unwrap_or(PLUGINS_MAX),
             rescan_every: floor::RESCAN_EVERY.check(self.rescan_every, Duration::from_secs(5))?,
@@ -89,13 +101,27 @@ impl HostFile {
     }
 
     fn instances_memory_bytes(&self, limits: &GuestLimits) -> Result<usize, Problem> {
-        let bytes = match self.instances_memory {
-            Some(size) => to_usize(size),
-            None => default_instances_memory(limits),
-        };
+        let of_process = memory_or(2 << 30);
+        let bytes = self
+            .instances_memory
+            .map_or((of_process / 2).max(limits.memory_bytes), to_usize);
         if bytes < limits.memory_bytes {
             let message = "must be at least limits.memory, or no instance could have that much";
             return Err(Problem::new("host.instances-memory", message));
+        }
+        Ok(bytes)
+    }
+
+    fn code_memory_bytes(&self, compile_code_bytes: usize) -> Result<usize, Problem> {
+        let least = compile_code_bytes.saturating_mul(2);
+        let of_process = memory_or(2 << 30);
+        let bytes = self
+            .code_memory
+            .map_or((of_process / 2).max(least), to_usize);
+        if bytes < least {
+            let message = "must be at least twice compile.code: half of it is divided among the \
+                plugins, and one version may take that much";
+            return Err(Problem::new("host.code-memory", message));
         }
         Ok(bytes)
     }
@@ -127,13 +153,13 @@ fn admin_token(
     }
 }
 
-/// Half of the memory that the process may use: the other half is for what is fetched, for the
-/// process, and for others. 1 GiB if that is unknown. Always enough for one instance.
-fn default_instances_memory(limits: &GuestLimits) -> usize {
-    let half = memory_bytes().map_or(1 << 30, |bytes| {
-        usize::try_from(bytes / 2).unwrap_or(usize::MAX)
-    });
-    half.max(limits.memory_bytes)
+/// The memory that the process may use, in bytes, or `unknown` if that cannot be found out. By
+/// default half of it is for instances, and as much for code, of which most hosts need little: what
+/// neither takes is for what is fetched, for the process, and for others.
+fn memory_or(unknown: usize) -> usize {
+    memory_bytes().map_or(unknown, |bytes| {
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    })
 }
 
 /// Refuses an address that is reachable from outside, unless there is a token.

@@ -59,7 +59,7 @@ pub use duration::parse_duration;
 pub use error::ConfigError;
 pub use folder::Checked;
 pub use host::refuse_open;
-pub use limits::told as limits_told;
+pub use limits::shown as limits_shown;
 pub use manifest::Manifest;
 pub use rest::Rest;
 pub use rights::{AwsPlace, Need, Resource, Statement};

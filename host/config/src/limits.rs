@@ -156,9 +156,9 @@ const KEYS: [&str; ROWS.len()] = {
 };
 
 /// Each limit that a plugin may set, by its key, for people.
-pub fn told(limits: &GuestLimits) -> Vec<(&'static str, String)> {
+pub fn shown(limits: &GuestLimits) -> Vec<(&'static str, String)> {
     let rows = ROWS[..OF_PLUGINS].iter();
-    rows.map(|row| (row.key, row.told(limits))).collect()
+    rows.map(|row| (row.key, row.shown(limits))).collect()
 }
 
 // === impl HostLimitsFile ===
@@ -309,7 +309,7 @@ impl Row {
         }
     }
 
-    fn told(&self, limits: &GuestLimits) -> String {
+    fn shown(&self, limits: &GuestLimits) -> String {
         let mut limits = *limits;
         match (self.bound)(&mut limits) {
             Bound::Bytes(size) => ByteSize(*size as Amount).to_string(),
@@ -501,6 +501,11 @@ mod tests {
                 "[host]\ninstances-memory = \"32MiB\"",
                 "",
                 "host.instances-memory: must be at least limits.memory",
+            ),
+            (
+                "[host]\ncode-memory = \"511MiB\"",
+                "",
+                "host.code-memory: must be at least twice compile.code",
             ),
             (
                 "[host]\ninstances-memory = \"64MiB\"",

@@ -21,10 +21,10 @@ const INSTANCE_BYTES: u64 = 1 << 20;
 /// some 8,000 by default, and denies more as if there were no memory.
 pub fn too_few_maps(instances_memory_bytes: usize) -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?;
-    told_of_maps(text.trim().parse().ok()?, instances_memory_bytes as u64)
+    advice_on_maps(text.trim().parse().ok()?, instances_memory_bytes as u64)
 }
 
-fn told_of_maps(maps_max: u64, instances_memory_bytes: u64) -> Option<String> {
+fn advice_on_maps(maps_max: u64, instances_memory_bytes: u64) -> Option<String> {
     let (by_memory, by_maps) = (
         instances_memory_bytes / INSTANCE_BYTES,
         maps_max / MAPS_EACH,
@@ -111,13 +111,13 @@ mod tests {
     #[test]
     fn more_instances_than_the_system_has_maps_for_are_told_with_what_to_set() {
         assert_eq!(
-            told_of_maps(65_530, 8 << 30)
+            advice_on_maps(65_530, 8 << 30)
                 .as_deref()
                 .map(|told| told.contains("=65536")),
             Some(true)
         );
-        assert_eq!(told_of_maps(65_530, 4 << 30), None);
-        let told = told_of_maps(65_530, 16 << 30).unwrap();
+        assert_eq!(advice_on_maps(65_530, 4 << 30), None);
+        let told = advice_on_maps(65_530, 16 << 30).unwrap();
         assert!(
             told.contains("room for 16384 small instances, and the system has maps for some 8191"),
             "{told}"

@@ -87,7 +87,7 @@ impl Manifest {
 
     /// What is wrong with it, in its own order. Problems with the host's section of the `plugin`
     /// come last.
-    pub(super) fn told(&self, plugin: &PluginName, problems: &[Problem]) -> String {
+    pub(super) fn describe(&self, plugin: &PluginName, problems: &[Problem]) -> String {
         let lines = KeyLines::of(&self.text);
         let mut by_line: Vec<_> = problems
             .iter()

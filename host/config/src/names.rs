@@ -410,6 +410,47 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_that_cost_more_than_usual_are_the_operators_to_allow() {
+        for (manifest, key) in [
+            ("records = 99", "checkpoint.records"),
+            ("bytes = \"10KiB\"", "checkpoint.bytes"),
+            ("age = \"999ms\"", "checkpoint.age"),
+        ] {
+            let manifest = format!("[checkpoint]\n{manifest}");
+            let refused = settings("", &manifest).unwrap_err();
+            assert!(
+                refused.contains(&format!("line 2: {key}: asks for")),
+                "{refused}"
+            );
+            assert!(refused.contains("[plugin.alerts]"), "{refused}");
+            for allowed in [
+                "[ceilings]\nfrequent-checkpoints = true",
+                "[checkpoint]\nrecords = 1\nbytes = \"1KiB\"\nage = \"10ms\"",
+                "[plugin.alerts.checkpoint]\nrecords = 1\nbytes = \"1KiB\"\nage = \"10ms\"",
+            ] {
+                settings(allowed, &manifest)
+                    .unwrap_or_else(|refused| panic!("{allowed}: {manifest}: {refused}"));
+            }
+        }
+        let usual = "[checkpoint]\nrecords = 100\nbytes = \"100KiB\"\nage = \"1s\"";
+        assert!(settings("", usual).is_ok());
+        let mistyped = settings("[ceilings]\nfrequent-checkpoints = 1", "").unwrap_err();
+        assert!(mistyped.contains("expected a boolean"), "{mistyped}");
+    }
+
+    #[test]
+    fn an_operator_may_keep_the_names_of_plugins_to_himself() {
+        let listed = "[host]\nonly-listed = true\n";
+        let refused = settings(listed, "").unwrap_err();
+        assert!(
+            refused.contains("host.only-listed") && refused.contains("[plugin.alerts]"),
+            "{refused}"
+        );
+        assert!(settings(&format!("{listed}[plugin.alerts]"), "").is_ok());
+        assert!(settings(&format!("{listed}[plugin.other]"), "").is_err());
+    }
+
+    #[test]
     fn ceilings_that_cannot_work_are_refused_with_their_line() {
         for (text, told) in [
             (

@@ -32,11 +32,25 @@ impl Config {
         name: &PluginName,
         manifest: Option<&Manifest>,
     ) -> Result<PluginConfig, String> {
+        self.refuse_unlisted(name)?;
         let settings = self.overlaid(name, manifest)?;
         if settings.streams.is_empty() {
             return Err(no_stream(name));
         }
         Ok(settings)
+    }
+
+    /// Who may put files into the folder chooses their names, and a name is the application whose
+    /// leases are taken: the operator may want to name all plugins himself.
+    fn refuse_unlisted(&self, name: &PluginName) -> Result<(), String> {
+        let is_listed = self.sections.by_plugin.contains_key(name.as_str());
+        if is_listed || !self.host.only_listed {
+            return Ok(());
+        }
+        Err(format!(
+            "host.only-listed lets no plugin run that the host's configuration does not name: add a \
+                section [plugin.{name}] there, or remove the file"
+        ))
     }
 
     /// All settings of a plugin. If it names no stream, they have none.
@@ -59,6 +73,7 @@ impl Config {
         name: &PluginName,
         manifest: Option<&Manifest>,
     ) -> Result<Option<PluginConfig>, String> {
+        self.refuse_unlisted(name)?;
         let (settings, mut problems) = self.gathered(name, manifest);
         problems.retain(|problem| !left_out.explains(problem));
         if !problems.is_empty() {
@@ -216,7 +231,7 @@ fn no_stream(name: &PluginName) -> String {
 /// What is wrong with the settings of a plugin, and where.
 fn shown(name: &PluginName, manifest: Option<&Manifest>, problems: &[Problem]) -> String {
     match manifest {
-        Some(manifest) => manifest.told(name, problems),
+        Some(manifest) => manifest.describe(name, problems),
         None => listed(&problems.iter().map(ToString::to_string).collect::<Vec<_>>()),
     }
 }

@@ -22,6 +22,8 @@ pub struct HostConfig {
     pub buffer_bytes: usize,
     /// Linear memory of all instances together, in bytes.
     pub instances_memory_bytes: usize,
+    /// Compiled code of all loaded versions together, in bytes.
+    pub code_memory_bytes: usize,
     /// How long a planned exit may take.
     pub drain_limit: Duration,
     /// Where `/status` and `/metrics` are served, if anywhere.
@@ -33,6 +35,8 @@ pub struct HostConfig {
     pub admin_names: Vec<String>,
     /// Where compiled plugins are kept, if anywhere.
     pub cache: CachePlace,
+    /// Whether only plugins with a section `[plugin.NAME]` are run.
+    pub only_listed: bool,
     /// What happens when a plugin's file is removed.
     pub on_remove: OnRemove,
     /// Largest plugin file, in bytes.

@@ -84,7 +84,7 @@ pub fn ruling(deaths: &[Death]) -> Ruling {
 }
 
 /// The reason for a quarantine, in words. `deaths` must not be empty.
-pub fn told(deaths: &[Death]) -> String {
+pub fn describe(deaths: &[Death]) -> String {
     let times = match deaths.len() {
         1 => "once".to_owned(),
         count => format!("{count} times"),
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_last_death_is_told_with_its_stage_process_and_time() {
-        let text = told(&[
+        let text = describe(&[
             death(true, 2_000),
             Death {
                 stage: Stage::Load,
@@ -164,7 +164,7 @@ mod tests {
         let expected = "the host died 2 times with this version on trial, last in its calls or \
             soon after one, in process 7, which began with it at 1970-01-01T00:00:02Z";
         assert_eq!(text, expected);
-        assert!(told(&[death(true, 1)]).starts_with("the host died once "));
+        assert!(describe(&[death(true, 1)]).starts_with("the host died once "));
         assert_eq!(Stage::of_code(Stage::Start.code()), Some(Stage::Start));
         assert_eq!(Stage::of_code("sleep"), None);
     }

@@ -161,6 +161,7 @@ fn bind_admin(
 fn start_engine(config: &Config, metering: Metering, marks: &Marks) -> anyhow::Result<Runtime> {
     let mut options = runtime_options(config, metering).context("cannot find the compiler")?;
     options.marks = marks.clone();
+    options.code_memory_bytes = config.host.code_memory_bytes;
     Runtime::new(options).context("cannot start the Wasm engine")
 }
 
@@ -169,6 +170,7 @@ fn folder_options(config: &Config) -> FolderOptions {
         file_bytes_max: config.host.plugin_bytes_max,
         plugins_max: config.host.plugins_max,
         first: config.plugins_with_sections(),
+        only_first: config.host.only_listed,
         rescan: config.host.rescan_every,
         integrity: config.integrity(),
         ..FolderOptions::new(&config.plugins)

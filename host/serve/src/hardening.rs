@@ -23,7 +23,7 @@ pub fn raise_wall() {
 }
 
 /// Logs what the wall lacks, if anything, so that the operator can decide whether that is enough.
-pub fn tell_wall() {
+pub fn report_wall() {
     for lack in wall_lacks() {
         tracing::warn!(
             lack,

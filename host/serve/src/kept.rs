@@ -64,7 +64,7 @@ impl Kept {
         let kept = Self::beside(cache, config.host.plugin_bytes_max);
         match own_folder(&kept.folder, kept.owner) {
             Ok(()) => {
-                kept.tell_of_others_work();
+                kept.report_others_work();
                 Some(kept)
             }
             Err(error) => {
@@ -84,7 +84,7 @@ impl Kept {
         }
     }
 
-    fn tell_of_others_work(&self) {
+    fn report_others_work(&self) {
         for name in self.plugins() {
             if let Err(error) = self.own(&name) {
                 tracing::warn!(plugin = %name, %error, "no version of the plugin runs that was \

@@ -8,11 +8,13 @@ use shardmill_wasm::{GUEST_CALLS_MAX, STACK_BYTES};
 const OF_PROCESS: usize = 100 << 20;
 
 /// Bytes at most, by what they are for ([decision 24](../../../docs/decisions/0024-one-sum.md)).
-/// Compiled code, what sinks are writing and the compiler's process come on top.
+/// What sinks are writing and the compiler's process come on top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemorySum {
     /// What plugins hold: `host.instances-memory`.
     pub instances: usize,
+    /// Code of loaded versions, `host.code-memory`, and of one that is about to be loaded.
+    pub code: usize,
     /// Fetched records: `host.buffer`.
     pub buffer: usize,
     /// Requests of plugins under way.
@@ -32,6 +34,10 @@ impl MemorySum {
         let call = STACK_BYTES.saturating_add(config.limits.hostcall_bytes);
         Self {
             instances: config.host.instances_memory_bytes,
+            code: config
+                .host
+                .code_memory_bytes
+                .saturating_add(config.compile.code_bytes),
             buffer: config.host.buffer_bytes,
             http: http.in_flight_total.saturating_mul(http.request_bytes),
             letters: plugins.saturating_mul(ROOM_BYTES),
@@ -44,6 +50,7 @@ impl MemorySum {
     pub fn total(&self) -> usize {
         let parts = [
             self.instances,
+            self.code,
             self.buffer,
             self.http,
             self.letters,
@@ -67,13 +74,15 @@ mod tests {
             MemorySum::of(&config, plugins)
         };
         let small = of(
-            "stream = \"s\"\n[host]\ninstances-memory = \"256 MiB\"\nbuffer = \"64 MiB\"\n\
+            "stream = \"s\"\n[host]\ninstances-memory = \"256 MiB\"\ncode-memory = \"512 MiB\"\n\
+             buffer = \"64 MiB\"\n\
              [http]\nrequests-in-flight-total = 4\nrequest-bytes = \"1 MiB\"\n\
              [limits]\nhostcall-bytes = \"512 KiB\"\n",
             2,
         );
         let expected = MemorySum {
             instances: 256 << 20,
+            code: (512 + 256) << 20,
             buffer: 64 << 20,
             http: 4 << 20,
             letters: 96 << 20,
@@ -81,6 +90,9 @@ mod tests {
             process: 100 << 20,
         };
         assert_eq!(small, expected);
-        assert_eq!(small.total(), (256 + 64 + 4 + 96 + 512 + 100) << 20);
+        assert_eq!(
+            small.total(),
+            (256 + 512 + 256 + 64 + 4 + 96 + 512 + 100) << 20
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! From files in the plugins folder to running workers: starts, swaps and stops them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use shardmill_wasm::{Marks, Plugin, Runtime};
 use shardmill_worker::{SharedRollout, Worker};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::host_status::HostStatus;
@@ -23,6 +24,7 @@ mod fall_back;
 mod keep_serving;
 mod pins;
 mod refused;
+mod restless;
 mod served;
 
 use deadly::Deadly;
@@ -45,6 +47,8 @@ pub(crate) struct Supervisor {
     running: HashMap<PluginName, Running>,
     /// Versions that could not be started. They start once their settings are fixed.
     waiting: HashMap<PluginName, Version>,
+    /// Plugins whose manifests changed too soon after a start.
+    restless: HashSet<PluginName>,
     workers: JoinSet<Ended>,
     /// Where there is a place to keep versions.
     fall_back: Option<FallBack>,
@@ -70,6 +74,7 @@ struct Running {
     /// Outlives workers that are restarted with new settings: a version on trial stays on trial.
     rollout: SharedRollout,
     settings: Settings,
+    started_at: Instant,
     stop: CancellationToken,
     /// Workers that have not ended.
     workers: usize,
@@ -103,6 +108,7 @@ impl Supervisor {
             status,
             running: HashMap::new(),
             waiting: HashMap::new(),
+            restless: HashSet::new(),
             workers: JoinSet::new(),
             fall_back,
             deadly: Deadly::new(marks),
@@ -135,9 +141,10 @@ impl Supervisor {
                 }
                 _ = look.tick() => {
                     self.deadly.look();
-                    self.tell_of_deadly();
+                    self.report_deadly();
                     self.look_at_pins();
                     self.look_after_versions();
+                    self.look_at_restless();
                 }
                 Some(ended) = self.workers.join_next() => {
                     served = self.worker_ended(ended);
@@ -261,7 +268,7 @@ impl Supervisor {
             });
         }
         self.running.insert(name.clone(), running);
-        self.tell_fleet_of_refused(name);
+        self.report_refused_to_fleet(name);
     }
 
     /// What serves a plugin on all its streams, if its settings allow it.
@@ -292,6 +299,7 @@ impl Supervisor {
             versions,
             rollout,
             settings,
+            started_at: Instant::now(),
             stop,
             workers: served.len(),
             next: None,
@@ -369,6 +377,7 @@ impl Supervisor {
                     "the manifest was removed; its settings stay in use until the host stops";
                 self.status.settings_refused(name.as_str(), problem);
             }
+            Ok(_) if running.has_just_started() => self.follow_later(name),
             Ok(_) => {
                 tracing::info!(plugin = %name, "manifest changed, draining to restart with the \
                     new settings");

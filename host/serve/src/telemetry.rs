@@ -126,7 +126,7 @@ fn is_known(word: &str) -> bool {
 
 /// Without a writer thread, logging waits for the reader, as it does in most programs.
 fn writer() -> BoxMakeWriter {
-    let Ok(queue) = LogQueue::start(std::io::stderr(), tell_dropped) else {
+    let Ok(queue) = LogQueue::start(std::io::stderr(), report_dropped) else {
         return BoxMakeWriter::new(std::io::stderr);
     };
     let queue = QUEUE.get_or_init(|| queue);
@@ -138,7 +138,7 @@ fn writer() -> BoxMakeWriter {
     BoxMakeWriter::new(queue.clone())
 }
 
-fn tell_dropped(lines: u64) {
+fn report_dropped(lines: u64) {
     tracing::warn!(
         lines,
         "log lines were dropped because standard error was not read"
@@ -147,7 +147,7 @@ fn tell_dropped(lines: u64) {
 
 /// Says something to people on standard error, beside the log and in its order, without characters
 /// that control a terminal. What is not read within a moment is cut.
-pub fn tell(text: &str) {
+pub fn show(text: &str) {
     let text = format!("{}\n", printable(text));
     let Some(queue) = QUEUE.get() else {
         // Of no use to anybody if it cannot be written.

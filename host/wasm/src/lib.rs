@@ -55,7 +55,7 @@ pub use engine::{EngineError, Metering, STACK_BYTES};
 pub use http::{Endpoint, HttpOptions};
 pub use load::{
     BytesKind, Integrity, IntegrityError, IntegrityRules, InvalidKey, LoadError, PublicKey,
-    digest_of,
+    SignedVersion, digest_of,
 };
 pub use marks::Marks;
 pub use plugin::Plugin;

@@ -11,5 +11,7 @@ pub(crate) mod world;
 
 pub use bytes_kind::BytesKind;
 pub use digest::digest_of;
-pub use integrity::{Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey};
+pub use integrity::{
+    Integrity, IntegrityError, IntegrityRules, InvalidKey, PublicKey, SignedVersion,
+};
 pub use load_error::LoadError;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use shardmill_core::deaths::{Entry, Ruling, Stage, Unmark, Unproven, ruling, told};
+use shardmill_core::deaths::{Entry, Ruling, Stage, Unmark, Unproven, describe, ruling};
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::time::Moment;
 
@@ -134,17 +134,17 @@ impl Marks {
 
     /// Whether the fleet was told of a version's quarantine, so that it is released if the fleet
     /// knows nothing of it.
-    pub fn is_told(&self, digest: &PluginDigest) -> bool {
+    pub fn is_published(&self, digest: &PluginDigest) -> bool {
         self.shared
             .as_ref()
-            .is_some_and(|shared| shared.folder.is_told(digest))
+            .is_some_and(|shared| shared.folder.is_published(digest))
     }
 
     /// The fleet is told of a version's quarantine.
-    pub fn tell(&self, digest: &PluginDigest) {
+    pub fn mark_published(&self, digest: &PluginDigest) {
         if let Some(shared) = &self.shared {
-            let told = shared.folder.tell(digest);
-            shared.lock().note(told);
+            let written = shared.folder.mark_published(digest);
+            shared.lock().note(written);
         }
     }
 
@@ -278,7 +278,7 @@ impl Shared {
             Ruling::Together => Ok(false),
             Ruling::Alone => {
                 if self.lock().suspects.insert(digest.clone()) {
-                    let why = told(&deaths);
+                    let why = describe(&deaths);
                     tracing::warn!(%plugin, %digest, why, "the version may have killed the host, \
                         trying it alone");
                 }
@@ -287,7 +287,7 @@ impl Shared {
             Ruling::Quarantined => Err(LoadError::Deadly {
                 plugin: plugin.clone(),
                 digest: digest.clone(),
-                why: told(&deaths),
+                why: describe(&deaths),
             }),
         }
     }

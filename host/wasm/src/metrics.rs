@@ -4,6 +4,8 @@ use metrics::{Unit, describe_counter, describe_gauge};
 
 /// Linear memory that instances have, or are promised for their next call.
 pub(crate) const MEMORY: &str = "shardmill_instances_memory_bytes";
+pub(crate) const CODE: &str = "shardmill_code_memory_bytes";
+pub(crate) const CODE_LIMIT: &str = "shardmill_code_memory_limit_bytes";
 /// Linear memory that all instances may have together.
 pub(crate) const MEMORY_LIMIT: &str = "shardmill_instances_memory_limit_bytes";
 /// Calls that failed because that was spent. Labels: plugin.

@@ -18,10 +18,8 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    pub(crate) fn new(version: Version) -> Self {
-        Self {
-            version: Arc::new(version),
-        }
+    pub(crate) fn new(version: Arc<Version>) -> Self {
+        Self { version }
     }
 
     /// The plugin's name.

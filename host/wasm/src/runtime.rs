@@ -5,10 +5,10 @@ mod loading;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use shardmill_core::plugin::{GuestLimits, PluginName};
+use shardmill_core::plugin::{GuestLimits, PluginDigest, PluginName};
 use tokio::sync::Semaphore;
 use wasmtime::component::Linker;
 
@@ -19,6 +19,7 @@ use crate::imports::add_to_linker;
 use crate::instance::host::InstanceHost;
 use crate::instance::state::InstanceState;
 use crate::instance::state_exports::StateExports;
+use crate::instance::version::Version;
 use crate::output::{MeasurementNames, PluginOutput};
 use crate::shares::{PluginShares, Shares};
 use crate::{CompileLimits, Compiler, EngineError, HttpOptions, LoadError, Marks, Metering};
@@ -31,6 +32,10 @@ pub const GUEST_CALLS_MAX: usize = 512;
 /// Compilations at once. One: it may use every core that it is given, and a temporary cache is
 /// emptied after each.
 const COMPILATIONS_MAX: usize = 1;
+
+/// Names of plugins, over the life of the process, that may measure. What was measured stays on the
+/// page of metrics, so files that come and go under new names would make it grow for ever.
+const MEASURING_PLUGINS_MAX: usize = 256;
 
 /// What the engine is started with.
 #[derive(Debug, Clone)]
@@ -45,6 +50,8 @@ pub struct RuntimeOptions {
     pub compile_limits: CompileLimits,
     /// Linear memory of all instances together, in bytes.
     pub instances_memory_bytes: usize,
+    /// Compiled code of all loaded versions together, in bytes.
+    pub code_memory_bytes: usize,
     /// Calls of guests at once; see [`GUEST_CALLS_MAX`].
     pub calls_max: usize,
     /// What holds for the HTTP requests of plugins that may make any.
@@ -65,6 +72,8 @@ impl Default for RuntimeOptions {
             compile_limits: CompileLimits::default(),
             // 16 instances at the limit of one, or some 900 small ones.
             instances_memory_bytes: 1 << 30,
+            // Commands load what they were told to; a host sets its own limit.
+            code_memory_bytes: 1 << 40,
             calls_max: GUEST_CALLS_MAX,
             http: HttpOptions::default(),
             metering: Metering::default(),
@@ -86,10 +95,11 @@ struct Shared {
     code_cache: Option<CodeCache>,
     compilations: Semaphore,
     shares: Shares,
-    // Outlives versions: a plugin gets no new budget by being reloaded. One entry a plugin name, so
-    // as many as files.
+    // Outlives versions: a plugin gets no new budget by being reloaded.
     outputs: Mutex<HashMap<PluginName, Arc<PluginOutput>>>,
     measurement_names: Arc<MeasurementNames>,
+    /// Versions that somebody still has: the same bytes are compiled and charged for once.
+    loaded: Mutex<HashMap<(PluginName, PluginDigest), Weak<Version>>>,
     compiler: Compiler,
     compile_limits: CompileLimits,
     marks: Marks,
@@ -102,6 +112,7 @@ pub(crate) struct Compiled {
     pub(crate) state: Option<StateExports>,
     /// Bytes of one instance outside of its memories and tables.
     pub(crate) instance_bytes: usize,
+    pub(crate) code_bytes: usize,
     pub(crate) compile_time: Duration,
 }
 
@@ -118,9 +129,14 @@ impl Runtime {
             linker,
             code_cache,
             compilations: Semaphore::new(COMPILATIONS_MAX),
-            shares: Shares::new(options.instances_memory_bytes, options.calls_max),
+            shares: Shares::new(
+                options.instances_memory_bytes,
+                options.code_memory_bytes,
+                options.calls_max,
+            ),
             outputs: Mutex::default(),
             measurement_names: Arc::default(),
+            loaded: Mutex::default(),
             compiler: options.compiler,
             compile_limits: options.compile_limits,
             marks: options.marks,
@@ -158,11 +174,21 @@ impl Runtime {
             .outputs
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let output = outputs.entry(name.clone()).or_insert_with(|| {
+        let limits = self.shared.host.limits();
+        if let Some(output) = outputs.get(name) {
+            return Arc::clone(output);
+        }
+        // What may not measure is forgotten with its last version.
+        outputs.retain(|_, output| output.may_measure() || Arc::strong_count(output) > 1);
+        let measuring = outputs.values().filter(|output| output.may_measure());
+        let output = if measuring.count() < MEASURING_PLUGINS_MAX {
             let names = Arc::clone(&self.shared.measurement_names);
-            Arc::new(PluginOutput::new(self.shared.host.limits(), names))
-        });
-        Arc::clone(output)
+            Arc::new(PluginOutput::new(limits, names))
+        } else {
+            Arc::new(PluginOutput::without_measurements(limits))
+        };
+        outputs.insert(name.clone(), Arc::clone(&output));
+        output
     }
 }
 

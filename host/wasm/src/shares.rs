@@ -1,6 +1,7 @@
-//! What plugins share of a host's engine: memory, and threads to run on. Each plugin has its own
-//! share of both, which others cannot take.
+//! What plugins share of a host's engine: memory for instances, memory for compiled code, and
+//! threads to run on. Each plugin has its own share of each, which others cannot take.
 
+pub(crate) mod code_budget;
 pub(crate) mod memory_budget;
 pub(crate) mod needs;
 
@@ -11,6 +12,7 @@ use shardmill_core::plugin::{PluginName, ProcessorError};
 use shardmill_core::shares::Membership;
 use shardmill_core::shares::pool::{Member, Pool};
 
+use self::code_budget::{CodeBudget, CodeMember};
 use self::memory_budget::{MemoryBudget, MemoryMember};
 
 /// Concurrent calls that each plugin is guaranteed. On hosts with more plugins than this allows,
@@ -20,6 +22,7 @@ const CALLS_FLOOR: usize = 16;
 /// The shares of all plugins.
 pub(crate) struct Shares {
     memory: MemoryBudget,
+    code: CodeBudget,
     threads: Pool,
     // Held by versions and their instances: a plugin keeps its share while it is reloaded.
     plugins: Mutex<HashMap<PluginName, Weak<PluginShares>>>,
@@ -28,14 +31,17 @@ pub(crate) struct Shares {
 /// One plugin's shares, on all of its streams.
 pub(crate) struct PluginShares {
     pub(crate) memory: MemoryMember,
+    pub(crate) code: CodeMember,
     threads: Member,
 }
 
 impl Shares {
-    /// `memory_bytes` for all instances, `calls_max` at a time.
-    pub(crate) fn new(memory_bytes: usize, calls_max: usize) -> Self {
+    /// `memory_bytes` for all instances, `code_bytes` for the code of all versions, `calls_max`
+    /// calls at a time.
+    pub(crate) fn new(memory_bytes: usize, code_bytes: usize, calls_max: usize) -> Self {
         Self {
             memory: MemoryBudget::new(memory_bytes),
+            code: CodeBudget::new(code_bytes),
             threads: Pool::new(calls_max, CALLS_FLOOR),
             plugins: Mutex::default(),
         }
@@ -50,6 +56,7 @@ impl Shares {
         }
         let shares = Arc::new(PluginShares {
             memory: self.memory.join(),
+            code: self.code.join(),
             threads: self.threads.join(Membership::Guaranteed),
         });
         plugins.insert(name.clone(), Arc::downgrade(&shares));

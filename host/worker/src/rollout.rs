@@ -15,8 +15,8 @@ use crate::metrics;
 type Version = Arc<dyn ProcessorFactory>;
 
 /// Compiled versions that are kept before unneeded ones are dropped: what runs, what ran before,
-/// what is tried, what started last, what is on offer.
-const VERSIONS_KEPT: usize = 5;
+/// and what is tried or starts just now. Each takes memory for its code.
+const VERSIONS_KEPT: usize = 3;
 
 /// Shared by all shards that a plugin serves on a host, on all its streams. Cheap to clone.
 #[derive(Clone)]
@@ -70,23 +70,23 @@ impl SharedRollout {
 
     /// Uses another policy from now on.
     pub fn set_policy(&self, policy: RolloutPolicy) {
-        self.tell(|rollout| rollout.set_policy(policy));
+        self.with(|rollout| rollout.set_policy(policy));
     }
 
     /// The folder has a version that was not loaded; `since_ms` is milliseconds since the Unix
     /// epoch.
     pub fn file_refused(&self, digest: &PluginDigest, reason: &str, since_ms: u64) {
-        self.tell(|rollout| rollout.file_refused(digest, reason, since_ms));
+        self.with(|rollout| rollout.file_refused(digest, reason, since_ms));
     }
 
     /// The version in the folder is loaded, or gone.
     pub fn file_accepted(&self) {
-        self.tell(Rollout::file_accepted);
+        self.with(Rollout::file_accepted);
     }
 
     /// The version of all shards of this host but a canary's.
     pub fn active(&self) -> Option<PluginDigest> {
-        self.tell(|rollout| rollout.active().cloned())
+        self.with(|rollout| rollout.active().cloned())
     }
 
     pub(crate) fn view(&self) -> RolloutView {
@@ -128,7 +128,7 @@ impl SharedRollout {
 
     /// Asks or informs the state machine; its decisions are logged, counted, and passed to the
     /// pipelines that wait.
-    pub(crate) fn tell<T>(&self, act: impl FnOnce(&mut Rollout) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Rollout) -> T) -> T {
         self.act(|inner| act(&mut inner.rollout))
     }
 

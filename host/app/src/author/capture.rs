@@ -121,7 +121,7 @@ fn first(ids: &BTreeSet<ShardId>) -> String {
 
 /// On standard error, since the records are on standard output.
 fn report(records: u64, shards: usize) {
-    shardmill_serve::telemetry::tell(&format!(
+    shardmill_serve::telemetry::show(&format!(
         "{} records of {shards} shards captured",
         HumanCount(records)
     ));

@@ -22,7 +22,7 @@ use crate::cli::{DevArgs, PLUGINS};
 
 pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
     shardmill_serve::open_files::provide();
-    shardmill_serve::hardening::tell_wall();
+    shardmill_serve::hardening::report_wall();
     let signals = Signals::listen()?;
     let stream = StreamName::new(&args.stream)?;
     let mut config = configure(&args, stream.clone())?;

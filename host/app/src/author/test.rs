@@ -98,7 +98,7 @@ fn show(args: &TestArgs, report: &DryRunReport, output: &[u8]) -> anyhow::Result
     if report.comparison.is_none() {
         print_bytes(output);
     }
-    shardmill_serve::telemetry::tell(&report.to_string());
+    shardmill_serve::telemetry::show(&report.to_string());
     Ok(())
 }
 

@@ -47,7 +47,7 @@ fn log_advice(config: &Config) {
         tracing::info!(variables, "settings from the environment");
     }
     shardmill_serve::open_files::provide();
-    shardmill_serve::hardening::tell_wall();
+    shardmill_serve::hardening::report_wall();
     let memory_bytes = config.host.instances_memory_bytes;
     if let Some(advice) = shardmill_config::machine::too_few_maps(memory_bytes) {
         tracing::info!(
@@ -80,13 +80,14 @@ fn log_memory(config: &Config) {
     tracing::info!(
         total = bytes(most.total()),
         instances = bytes(most.instances),
+        code = bytes(most.code),
         buffer = bytes(most.buffer),
         http = bytes(most.http),
         letters = bytes(most.letters),
         calls = bytes(most.calls),
         process = bytes(most.process),
         plugins,
-        "the most memory that this host may take, beside compiled code"
+        "the most memory that this host may take"
     );
 }
 

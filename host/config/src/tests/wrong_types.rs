@@ -96,6 +96,7 @@ applications = ["web-*"]
 sinks = ["file"]
 failure = true
 rollout = true
+frequent-checkpoints = true
 parallelism = 4
 
 [ceilings.grants]
@@ -154,6 +155,8 @@ accept-bare-signatures = false
 [host]
 buffer = "256MiB"
 instances-memory = "256MiB"
+code-memory = "1GiB"
+only-listed = false
 drain-limit = "20s"
 admin = "127.0.0.1:9090"
 admin-token = { file = "token" }
@@ -464,7 +467,7 @@ const MAY_BE_SHORT: [&str; 7] = [
 ];
 
 /// What is wrong with the configuration once the duration at `path` is this short.
-fn told_of(path: &[String], short: &str) -> String {
+fn expected_message(path: &[String], short: &str) -> String {
     problems_with(path, Value::from(short)).join(" ")
 }
 
@@ -484,9 +487,9 @@ fn no_duration_is_so_short_that_the_host_is_busy_with_it_or_nothing_succeeds() {
         if !sample.and_then(Value::as_str).is_some_and(is_duration) {
             continue;
         }
-        if told_of(&path, "0s").is_empty() {
+        if expected_message(&path, "0s").is_empty() {
             zero.push(path.join("."));
-        } else if told_of(&path, "1ms").is_empty() {
+        } else if expected_message(&path, "1ms").is_empty() {
             tiny.push(path.join("."));
         }
     }

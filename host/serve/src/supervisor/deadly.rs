@@ -70,11 +70,11 @@ impl Deadly {
 impl Supervisor {
     pub(super) fn found_deadly(&mut self, name: PluginName, digest: PluginDigest, why: String) {
         self.deadly.untold.insert(name, (digest, why));
-        self.tell_of_deadly();
+        self.report_deadly();
     }
 
     /// Reports what is not reported yet, as soon as the plugin's settings say to which fleets.
-    pub(super) fn tell_of_deadly(&mut self) {
+    pub(super) fn report_deadly(&mut self) {
         if self.deadly.untold.is_empty() {
             return;
         }
@@ -123,12 +123,12 @@ impl Telling {
 
     /// Reports it once; true if the fleets know.
     async fn look(&self) -> Result<bool, StoreError> {
-        if !self.marks.is_told(&self.digest) {
+        if !self.marks.is_published(&self.digest) {
             for table in &self.tables {
                 table.ensure_table().await?;
                 table.quarantine(&self.entry()).await?;
             }
-            self.marks.tell(&self.digest);
+            self.marks.mark_published(&self.digest);
             return Ok(true);
         }
         let mut is_known = false;

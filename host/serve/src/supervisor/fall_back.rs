@@ -4,18 +4,23 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName, is_label_of};
 use shardmill_core::rollout::RolloutState;
-use shardmill_wasm::{Plugin, Runtime};
+use shardmill_wasm::{LoadError, Plugin, Runtime};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{Running, Supervisor, Version};
 use crate::component;
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::kept::Kept;
+
+/// How long a kept version waits that this host could not load, for reasons that may pass: each try
+/// reads the file, and may compile it.
+pub(super) const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// What a supervisor needs for it.
 pub(crate) struct FallBack {
@@ -23,8 +28,9 @@ pub(crate) struct FallBack {
     runtime: Runtime,
     config: Config,
     pub(super) loads: JoinSet<(PluginName, anyhow::Result<Plugin>)>,
-    /// Plugins that fell back, each once a run: what is kept is tried once.
-    fallen_back: HashSet<PluginName>,
+    /// Plugins that fell back, each once a run, and when what is kept may be tried again, if this
+    /// host could not load it.
+    fallen_back: HashMap<PluginName, Option<Instant>>,
     /// What was to be kept last, and the file's time then.
     asked: HashMap<PluginName, (PluginDigest, Option<SystemTime>)>,
     /// Files that are being kept.
@@ -38,7 +44,7 @@ impl FallBack {
             runtime,
             config,
             loads: JoinSet::new(),
-            fallen_back: HashSet::new(),
+            fallen_back: HashMap::new(),
             asked: HashMap::new(),
             keeping: JoinSet::new(),
         }
@@ -49,14 +55,22 @@ impl FallBack {
         let Some((digest, path)) = self.kept.find(name) else {
             return;
         };
-        if unfit == Some(&digest) || !self.fallen_back.insert(name.clone()) {
+        if unfit == Some(&digest) || !self.may_try(name) {
             return;
         }
+        self.fallen_back.insert(name.clone(), None);
         let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
         self.loads.spawn(async move {
             let loaded = component::load_exactly(&runtime, &config, &name, &path, &digest).await;
             (name, loaded)
         });
+    }
+
+    fn may_try(&self, name: &PluginName) -> bool {
+        match self.fallen_back.get(name) {
+            None => true,
+            Some(again_at) => again_at.is_some_and(|at| at <= Instant::now()),
+        }
     }
 
     fn keep(
@@ -141,6 +155,12 @@ impl Supervisor {
         let plugin = match loaded {
             Ok(plugin) => plugin,
             Err(error) => {
+                if may_load_later(&error)
+                    && let Some(fall_back) = &mut self.fall_back
+                {
+                    let again_at = Instant::now() + LOAD_AGAIN_AFTER;
+                    fall_back.fallen_back.insert(name.clone(), Some(again_at));
+                }
                 return tracing::error!(plugin = %name, reason = format!("{error:#}"), "the kept version cannot run either");
             }
         };
@@ -161,6 +181,12 @@ impl Supervisor {
         );
         self.status.file_refused(name.as_str(), &reason);
     }
+}
+
+/// Whether it says nothing of the component, as with too little memory for its code.
+pub(super) fn may_load_later(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<LoadError>();
+    error.is_some_and(LoadError::is_hosts)
 }
 
 fn of_plugin<'a>(

@@ -17,7 +17,7 @@ const LONGEST_WAIT: Duration = Duration::from_mins(1);
 const SERVED_WELL: Duration = Duration::from_mins(10);
 
 /// Hears what happens to a stream that is kept served.
-pub(super) trait Told {
+pub(super) trait Listener {
     /// Its worker fell.
     fn not_served(&self, reason: &str);
 }
@@ -34,7 +34,7 @@ pub(super) enum End {
 /// Runs what `start` makes, again and again, until it ends as it should, or must not run again.
 pub(super) async fn keep_serving<Run>(
     label: &str,
-    told: &impl Told,
+    listener: &impl Listener,
     stop: &CancellationToken,
     mut start: impl FnMut() -> Run,
 ) -> End
@@ -47,7 +47,7 @@ where
         let Err(fall) = run(start()).await else {
             return End::Stopped;
         };
-        told.not_served(&fall.reason);
+        listener.not_served(&fall.reason);
         if fall.is_final {
             tracing::error!(
                 plugin = label,
@@ -121,7 +121,7 @@ mod tests {
     #[derive(Default)]
     struct Heard(RefCell<Vec<String>>);
 
-    impl Told for Heard {
+    impl Listener for Heard {
         fn not_served(&self, reason: &str) {
             self.0.borrow_mut().push(reason.to_owned());
         }

@@ -8,7 +8,9 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_wasm::{Plugin, Runtime};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use super::fall_back::{LOAD_AGAIN_AFTER, may_load_later};
 use super::refused::wall_ms;
 use super::{Running, Supervisor, Version};
 use crate::component;
@@ -27,6 +29,8 @@ struct Pin {
     digest: PluginDigest,
     /// What the folder gave meanwhile, or ran before.
     held_back: Option<Version>,
+    /// When to load it again, if this host could not, for reasons that may pass.
+    load_again_at: Option<Instant>,
 }
 
 impl Pins {
@@ -50,6 +54,7 @@ impl Pins {
         let pin = Pin {
             digest: digest.clone(),
             held_back,
+            load_again_at: None,
         };
         self.pinned.insert(name.clone(), pin);
     }
@@ -82,7 +87,7 @@ impl Supervisor {
             match pins.kept.pinned(&name) {
                 Ok(Some(digest)) if was.as_ref() != Some(&digest) => self.pin(&name, &digest),
                 Ok(None) if was.is_some() => self.unpin(&name),
-                Ok(_) => {}
+                Ok(_) => self.load_again(&name),
                 // As long as the pin cannot be read, the running version keeps running.
                 Err(error) => tracing::debug!(plugin = %name, %error, "the pin cannot be read"),
             }
@@ -100,9 +105,21 @@ impl Supervisor {
             if let Some(running) = self.running.get(name) {
                 self.set_policy(name, running);
             }
-            self.tell_held_back(name);
+            self.report_held_back(name);
         } else if !pins.load(name, digest) {
             self.cannot_run_pinned(name, digest, "it is not kept on this host");
+        }
+    }
+
+    fn load_again(&mut self, name: &PluginName) {
+        let Some(pins) = &mut self.pins else { return };
+        let Some(pin) = pins.pinned.get_mut(name) else {
+            return;
+        };
+        if pin.load_again_at.is_some_and(|at| at <= Instant::now()) {
+            pin.load_again_at = None;
+            let digest = pin.digest.clone();
+            pins.load(name, &digest);
         }
     }
 
@@ -123,7 +140,7 @@ impl Supervisor {
                 self.offer_version(name, version);
             }
             // The file was refused, or is the pinned version: its status stays the same.
-            None => self.tell_fleet_of_refused(name),
+            None => self.report_refused_to_fleet(name),
         }
     }
 
@@ -142,7 +159,7 @@ impl Supervisor {
         }
         tracing::warn!(plugin = %name, digest = %version.digest(), pinned = %pin.digest, "version held back because another is pinned");
         pin.held_back = Some(version.clone());
-        self.tell_held_back(name);
+        self.report_held_back(name);
         true
     }
 
@@ -163,9 +180,19 @@ impl Supervisor {
         }
         match loaded {
             Ok(plugin) => self.offer_version(name, std::sync::Arc::new(plugin)),
-            Err(error) => self.cannot_run_pinned(name, digest, &format!("{error:#}")),
+            Err(error) => {
+                if may_load_later(&error)
+                    && let Some(pin) = self
+                        .pins
+                        .as_mut()
+                        .and_then(|pins| pins.pinned.get_mut(name))
+                {
+                    pin.load_again_at = Some(Instant::now() + LOAD_AGAIN_AFTER);
+                }
+                self.cannot_run_pinned(name, digest, &format!("{error:#}"));
+            }
         }
-        self.tell_held_back(name);
+        self.report_held_back(name);
     }
 
     /// The running version keeps running: it was good enough until now. A plugin that does not run
@@ -179,10 +206,11 @@ impl Supervisor {
     }
 
     /// Reports the version that does not run because another is pinned.
-    fn tell_held_back(&self, name: &PluginName) {
+    fn report_held_back(&self, name: &PluginName) {
         let Some(Pin {
             digest,
             held_back: Some(held_back),
+            ..
         }) = self.pins.as_ref().and_then(|pins| pins.pinned.get(name))
         else {
             return;

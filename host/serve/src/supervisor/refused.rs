@@ -47,7 +47,7 @@ impl Supervisor {
         };
         self.refused.files.insert(name.to_owned(), refused);
         if let Ok(name) = PluginName::new(name) {
-            self.tell_fleet_of_refused(&name);
+            self.report_refused_to_fleet(&name);
         }
         if let Refusal::Bytes {
             digest,
@@ -71,7 +71,7 @@ impl Supervisor {
     }
 
     /// In the rows of the workers that serve the plugin, if there are any.
-    pub(super) fn tell_fleet_of_refused(&self, name: &PluginName) {
+    pub(super) fn report_refused_to_fleet(&self, name: &PluginName) {
         if let Some(RefusedFile {
             reason,
             digest: Some(digest),

@@ -6,7 +6,7 @@ use shardmill_config::StreamConfig;
 use shardmill_worker::{Ports, StatusBoard, Worker, WorkerError, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
-use super::keep_serving::{End, Told, keep_serving};
+use super::keep_serving::{End, Listener, keep_serving};
 use crate::host_status::HostStatus;
 
 /// A stream of a plugin, and what each worker for it is made of.
@@ -44,7 +44,7 @@ impl Served {
     }
 }
 
-impl Told for Served {
+impl Listener for Served {
     fn not_served(&self, reason: &str) {
         self.status.not_served(self.stream.label.as_str(), reason);
     }

@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use tempfile::TempDir;
 use wasmtime::{Cache, CacheConfig};
@@ -16,7 +17,24 @@ const CODE_FOLDER: &str = "modules";
 /// written ever again.
 const CUT_OFF: &str = ".wip-atomic-write-mod";
 
+/// Code that is kept between runs, in bytes, for all plugins: six in Python, or hundreds in Rust.
+/// wasmtime has the same limit, but cleans up in the process that writes, and the compiler's ends
+/// soon after.
+const KEPT_BYTES_MAX: u64 = 512 << 20;
+/// What is left of it when some is removed.
+const KEPT_BYTES_AFTER: u64 = KEPT_BYTES_MAX / 4 * 3;
+
 const ROOT: u32 = 0;
+
+/// The ending of the file that says how often and when some code was used.
+const USES: &str = "stats";
+
+/// A file in the cache.
+struct KeptFile {
+    path: PathBuf,
+    bytes: u64,
+    used_at: SystemTime,
+}
 
 /// A directory of compiled code, open.
 pub(crate) struct CodeCache {
@@ -70,29 +88,69 @@ impl CodeCache {
     }
 
     /// The code in the cache is loaded. A temporary directory is emptied at once, so that a host
-    /// that is killed leaves an empty folder behind, and not its plugins.
+    /// that is killed leaves an empty folder behind, and not its plugins. One that lasts keeps what
+    /// was used last: a plugin that changes all the time must not fill the disk.
     pub(crate) fn loaded(&self) {
         if self.temporary.is_some() {
             // What cannot be removed is removed with the directory.
             let _ = std::fs::remove_dir_all(self.code_folder());
+        } else {
+            self.forget_oldest(KEPT_BYTES_MAX, KEPT_BYTES_AFTER);
+        }
+    }
+
+    /// If there are more than `most` bytes, removes what was used longest ago until `after` are
+    /// left.
+    fn forget_oldest(&self, most: u64, after: u64) {
+        let mut kept = self.files();
+        let mut bytes: u64 = kept.iter().map(|file| file.bytes).sum();
+        if bytes <= most {
+            return;
+        }
+        kept.sort_by_key(|file| file.used_at);
+        for file in kept {
+            if bytes <= after {
+                break;
+            }
+            // What cannot be removed is counted again the next time.
+            let _ = std::fs::remove_file(&file.path);
+            bytes -= file.bytes;
         }
     }
 
     /// Removes what a compiler that was killed while writing left.
     pub(crate) fn sweep(&self) {
-        let folders = std::fs::read_dir(self.code_folder())
-            .into_iter()
-            .flatten()
-            .flatten();
-        let files = folders.flat_map(|folder| {
-            std::fs::read_dir(folder.path())
-                .into_iter()
-                .flatten()
-                .flatten()
-        });
-        for file in files.filter(|file| file.file_name().to_string_lossy().ends_with(CUT_OFF)) {
-            let _ = std::fs::remove_file(file.path());
+        for path in self.paths() {
+            if path.to_string_lossy().ends_with(CUT_OFF) {
+                let _ = std::fs::remove_file(path);
+            }
         }
+    }
+
+    fn files(&self) -> Vec<KeptFile> {
+        self.paths()
+            .into_iter()
+            .filter_map(|path| {
+                let found = path.metadata().ok()?;
+                // wasmtime writes down each use beside the code.
+                let uses = path.with_extension(USES).metadata();
+                let used_at = uses.and_then(|uses| uses.modified());
+                Some(KeptFile {
+                    bytes: found.len(),
+                    used_at: used_at.or_else(|_| found.modified()).ok()?,
+                    path,
+                })
+            })
+            .collect()
+    }
+
+    /// Every compiler version has a folder of its own.
+    fn paths(&self) -> Vec<PathBuf> {
+        let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries(&self.code_folder())
+            .flat_map(|folder| entries(&folder.path()))
+            .map(|file| file.path())
+            .collect()
     }
 
     fn code_folder(&self) -> PathBuf {
@@ -249,6 +307,30 @@ mod tests {
         ] {
             assert_eq!(beside_cache(&cache, ".kept"), beside, "{}", cache.display());
         }
+    }
+
+    #[test]
+    fn code_that_was_used_longest_ago_goes_once_there_is_too_much() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = CodeCache::open(&folder.path().join("cache")).unwrap();
+        let modules = cache.code_folder().join("wasmtime-1");
+        std::fs::create_dir_all(&modules).unwrap();
+        let write = |name: &str, bytes: usize, used_at: u64| {
+            let file = std::fs::File::create(modules.join(name)).unwrap();
+            file.set_len(bytes as u64).unwrap();
+            let used_at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(used_at);
+            file.set_modified(used_at).unwrap();
+        };
+        for (name, made_at, used_at) in [("a", 1, 9), ("b", 2, 3), ("c", 4, 5)] {
+            write(name, 100, made_at);
+            write(&format!("{name}.stats"), 1, used_at);
+        }
+        cache.forget_oldest(303, 150);
+        assert_eq!(cache.paths().len(), 6, "there is room for all");
+        cache.forget_oldest(302, 150);
+        let mut left = cache.paths();
+        left.sort();
+        assert_eq!(left, [modules.join("a"), modules.join("a.stats")]);
     }
 
     #[test]

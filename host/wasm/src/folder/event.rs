@@ -93,6 +93,15 @@ pub enum Refusal {
         /// How many there may be.
         limit: usize,
     },
+    /// Only plugins that are listed may run.
+    #[error(
+        "host.only-listed lets no plugin run that the host's configuration does not name: add a \
+            section [plugin.{name}] there, or remove the file"
+    )]
+    Unlisted {
+        /// The plugin.
+        name: PluginName,
+    },
     /// It cannot be read.
     #[error("it cannot be read: {message}")]
     Unreadable {
@@ -126,6 +135,7 @@ impl Refusal {
             | Self::NotAFile { .. }
             | Self::TooBig { .. }
             | Self::TooMany { .. }
+            | Self::Unlisted { .. }
             | Self::Unreadable { .. } => None,
         }
     }

@@ -16,7 +16,7 @@ use super::reading::{Reading, read, read_signature};
 use super::scan::{Stamp, Stamps};
 use super::tracker::Ended;
 use crate::blocking::blocking;
-use crate::{Integrity, Plugin, Runtime, digest_of};
+use crate::{Integrity, Plugin, Runtime, SignedVersion, digest_of};
 
 /// Which tasks may hold the bytes of a file: one that compiles, and one that looks at a file
 /// meanwhile.
@@ -79,9 +79,15 @@ impl Loading {
             self.look().await?;
             line.take(&self.name).await.ok_or(Ended::Moved)?
         };
-        let (bytes, digest) = self.read().await?;
+        let Trusted {
+            bytes,
+            digest,
+            version,
+        } = self.read().await?;
         let loaded = self.runtime.load(self.name.clone(), bytes).await;
-        loaded.map_err(|error| Ended::Failed(Refusal::Bytes { digest, error }))
+        let plugin = loaded.map_err(|error| Ended::Failed(Refusal::Bytes { digest, error }))?;
+        self.integrity.loaded(&self.name, version);
+        Ok(plugin)
     }
 
     /// What is known or not trusted ends here, without waiting. The bytes of the rest are dropped.
@@ -91,7 +97,7 @@ impl Loading {
     }
 
     /// The bytes, if they are new and trusted. They are what is hashed, checked and compiled.
-    async fn read(&self) -> Result<(Bytes, PluginDigest), Ended> {
+    async fn read(&self) -> Result<Trusted, Ended> {
         let Found {
             bytes,
             digest,
@@ -104,7 +110,11 @@ impl Loading {
             .integrity
             .check(&self.name, &bytes, &digest, signature.as_deref());
         match trusted {
-            Ok(()) => Ok((bytes, digest)),
+            Ok(version) => Ok(Trusted {
+                bytes,
+                digest,
+                version,
+            }),
             Err(error) => Err(Ended::Failed(Refusal::Untrusted { digest, error })),
         }
     }
@@ -125,6 +135,13 @@ impl Loading {
             })),
         }
     }
+}
+
+/// What may be compiled.
+struct Trusted {
+    bytes: Bytes,
+    digest: PluginDigest,
+    version: SignedVersion,
 }
 
 /// What lies in the folder of a plugin.

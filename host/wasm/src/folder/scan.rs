@@ -1,7 +1,7 @@
 //! Looks at the folder: which names there are, and what each is. Opens nothing, so nothing can
 //! block it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -169,6 +169,20 @@ impl<'a> Scan<'a> {
             manifests: self.manifests,
             directory: (directory.st_dev, directory.st_ino),
             writers: of_folder.or_else(|| self.writers.into_values().next()),
+        }
+    }
+}
+
+impl Listing {
+    /// Refuses the components of all other plugins, before they are read.
+    pub(crate) fn refuse_all_but(&mut self, listed: &BTreeSet<PluginName>) {
+        for seen in self.seen.values_mut() {
+            if let Seen::File(name, _) = seen
+                && !listed.contains(name)
+            {
+                let name = name.clone();
+                *seen = Seen::Refused(Refusal::Unlisted { name });
+            }
         }
     }
 }

@@ -420,6 +420,7 @@ fn may_be_incomplete(reason: &Refusal) -> bool {
         | Refusal::NotAFile { .. }
         | Refusal::TooBig { .. }
         | Refusal::TooMany { .. }
+        | Refusal::Unlisted { .. }
         | Refusal::Unreadable { .. } => false,
     }
 }

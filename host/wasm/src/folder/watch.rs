@@ -32,6 +32,8 @@ pub struct FolderOptions {
     pub plugins_max: usize,
     /// Plugins that have their places before others, as soon as their files are here. None.
     pub first: BTreeSet<PluginName>,
+    /// Whether all others are refused. No.
+    pub only_first: bool,
     /// How long a file must be unchanged before it is read. 40 ms: tools that write in place pause
     /// less.
     pub settle: Duration,
@@ -57,6 +59,7 @@ impl FolderOptions {
             file_bytes_max: 32 << 20,
             plugins_max: 100,
             first: BTreeSet::new(),
+            only_first: false,
             settle: Duration::from_millis(40),
             debounce: Duration::from_millis(10),
             incomplete_grace: Duration::from_secs(1),
@@ -164,9 +167,12 @@ impl PluginFolder {
         if self.watched.is_none() {
             self.start_watching();
         }
-        let Some(listing) = self.scan().await else {
+        let Some(mut listing) = self.scan().await else {
             return Ok(());
         };
+        if self.options.only_first {
+            listing.refuse_all_but(&self.options.first);
+        }
         self.check_directory(&listing);
         if self.writers != listing.writers {
             self.writers.clone_from(&listing.writers);

@@ -65,7 +65,7 @@ mod tests {
         group: 1_000,
     };
 
-    fn told(mode: u32, owner: u32, group: u32, me: Me) -> Option<String> {
+    fn warning(mode: u32, owner: u32, group: u32, me: Me) -> Option<String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut stat = rustix::fs::stat(file.path()).unwrap();
         (stat.st_mode, stat.st_uid, stat.st_gid) = (0o100_000 | mode, owner, group);
@@ -85,7 +85,7 @@ mod tests {
             (0o664, 1_000, 50, "the group 50 may write"),
             (0o664, 0, 0, "the group 0 may write"),
         ] {
-            let told = told(mode, owner, group, ME).unwrap();
+            let told = warning(mode, owner, group, ME).unwrap();
             assert!(
                 told.contains(expected) && told.contains("[integrity]"),
                 "{told}"
@@ -102,7 +102,7 @@ mod tests {
             (0o640, 0, 1_000),
         ] {
             assert_eq!(
-                told(mode, owner, group, ME),
+                warning(mode, owner, group, ME),
                 None,
                 "{mode:o} {owner} {group}"
             );
@@ -111,6 +111,6 @@ mod tests {
             user: 1_000,
             group: 50,
         };
-        assert!(told(0o664, 1_000, 50, in_staff).is_some());
+        assert!(warning(0o664, 1_000, 50, in_staff).is_some());
     }
 }

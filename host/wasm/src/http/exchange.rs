@@ -99,7 +99,7 @@ impl Exchange {
         match head {
             Ok(head) => Ok(self.respond(head, &deadlines, tally)),
             Err(error) => {
-                tally.tell(outcome_of(&error));
+                tally.note(outcome_of(&error));
                 Err(error)
             }
         }
@@ -132,7 +132,7 @@ impl Exchange {
     ) -> http::Response<WasiBody> {
         let (mut parts, body) = head.response.into_parts();
         copy_values(&mut parts.headers);
-        tally.tell(Outcome::of_status(parts.status.as_u16()));
+        tally.note(Outcome::of_status(parts.status.as_u16()));
         let bounds = Bounds {
             bytes_max: self.limits().response_bytes,
             between_bytes: deadlines.between_bytes,

@@ -291,7 +291,7 @@ impl WasiHttpHooks for Outgoing {
                 if let Some(message) = refusal.message() {
                     self.log.write(Level::Warn, "http", &message);
                 }
-                tally.tell(refusal.outcome());
+                tally.note(refusal.outcome());
                 Box::new(std::future::ready(Err(refusal.error())))
             }
         }

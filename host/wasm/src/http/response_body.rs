@@ -198,7 +198,7 @@ impl Body for ResponseBody {
         };
         let polled = open.poll(context);
         match &polled {
-            Poll::Ready(Some(Err(error))) => open.tally.tell(outcome_of(error)),
+            Poll::Ready(Some(Err(error))) => open.tally.note(outcome_of(error)),
             Poll::Ready(None) => {}
             Poll::Ready(Some(Ok(_))) | Poll::Pending => return polled,
         }

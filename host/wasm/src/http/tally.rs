@@ -64,7 +64,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn tell(&mut self, outcome: Outcome) {
+    pub(super) fn note(&mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
 }

@@ -13,6 +13,7 @@ use crate::marks::Newcomer;
 use crate::metrics;
 use crate::output::PluginOutput;
 use crate::shares::PluginShares;
+use crate::shares::code_budget::HeldCode;
 use crate::shares::needs::Needs;
 
 /// What every instance of a version shares.
@@ -21,6 +22,8 @@ pub(crate) struct Version {
     pub(crate) state: Option<StateExports>,
     /// Bytes of one instance outside of its memories and tables.
     pub(crate) instance_bytes: usize,
+    /// The plugin's share of memory for code, which the version gives back at its end.
+    pub(crate) _code: HeldCode,
     pub(crate) output: Arc<PluginOutput>,
     pub(crate) needs: Needs,
     pub(crate) shares: Arc<PluginShares>,

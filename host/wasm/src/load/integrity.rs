@@ -51,22 +51,30 @@ impl PartialEq for SignedVersions {
 
 impl Eq for SignedVersions {}
 
+/// What a trusted component is signed as; 0 if it is not signed, or the signature names no version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignedVersion(u64);
+
 impl SignedVersions {
-    /// Accepts a version unless a newer one was accepted before.
-    fn rise(
+    fn refuse_older(
         &self,
         name: &PluginName,
         version: u64,
         version_min: u64,
     ) -> Result<(), IntegrityError> {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest = seen.entry(name.as_str().to_owned()).or_insert(0);
-        let least = version_min.max(*newest);
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = seen.get(name.as_str()).copied().unwrap_or(0);
+        let least = version_min.max(newest);
         if version < least {
             return Err(IntegrityError::OldVersion { version, least });
         }
-        *newest = version;
         Ok(())
+    }
+
+    fn rise(&self, name: &PluginName, version: u64) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = seen.entry(name.as_str().to_owned()).or_insert(0);
+        *newest = version.max(*newest);
     }
 }
 
@@ -184,7 +192,8 @@ impl Integrity {
         bytes: &[u8],
         digest: &PluginDigest,
         signature: Option<&[u8]>,
-    ) -> Result<(), IntegrityError> {
+    ) -> Result<SignedVersion, IntegrityError> {
+        let unsigned = SignedVersion(0);
         let rules = self.of_plugins.get(name.as_str()).unwrap_or(&self.general);
         if !rules.allow(digest) {
             return Err(IntegrityError::NotAllowed {
@@ -194,14 +203,14 @@ impl Integrity {
         if rules.keys.is_empty() {
             // Nothing to check with, and so nothing is required either: the configuration refuses
             // the one without the other.
-            return Ok(());
+            return Ok(unsigned);
         }
         let file = format!("{name}.wasm");
         let Some(signature) = signature else {
             if rules.require_signature {
                 return Err(IntegrityError::Unsigned { file });
             }
-            return Ok(());
+            return Ok(unsigned);
         };
         let Some(signature) = Signature::read(signature) else {
             return Err(IntegrityError::NotASignature { file });
@@ -213,7 +222,15 @@ impl Integrity {
             return Err(IntegrityError::WrongSignature { file });
         }
         let version = signature.version.unwrap_or(0);
-        self.versions.rise(name, version, rules.version_min)
+        self.versions
+            .refuse_older(name, version, rules.version_min)?;
+        Ok(SignedVersion(version))
+    }
+
+    /// A component is loaded: older ones are refused from now on. One that does not load is no
+    /// reason to refuse the one before it, which somebody may want to put back.
+    pub fn loaded(&self, name: &PluginName, version: SignedVersion) {
+        self.versions.rise(name, version.0);
     }
 
     /// Whether signatures matter to any plugin, so that they are read.
@@ -361,12 +378,10 @@ mod tests {
             general: rules.clone(),
             ..Integrity::default()
         };
-        integrity.check(
-            &PluginName::new("orders").unwrap(),
-            bytes,
-            &digest_of(bytes),
-            signature,
-        )
+        let name = PluginName::new("orders").unwrap();
+        integrity
+            .check(&name, bytes, &digest_of(bytes), signature)
+            .map(drop)
     }
 
     #[test]
@@ -492,9 +507,10 @@ mod tests {
         let name = PluginName::new("orders").unwrap();
         let put = |version: u64, bytes: &[u8]| {
             let signature = signature_file(&by, "orders", version, bytes);
-            integrity
-                .clone()
-                .check(&name, bytes, &digest_of(bytes), Some(&signature))
+            let integrity = integrity.clone();
+            let version = integrity.check(&name, bytes, &digest_of(bytes), Some(&signature))?;
+            integrity.loaded(&name, version);
+            Ok(())
         };
         assert_eq!(
             put(2, b"old"),
@@ -520,6 +536,29 @@ mod tests {
             Ok(()),
             "the old bytes may come back, as somebody's decision"
         );
+    }
+
+    #[test]
+    fn a_version_that_does_not_load_keeps_no_older_one_out() {
+        let by = signer();
+        let general = IntegrityRules {
+            keys: vec![key_of(&by)],
+            ..IntegrityRules::default()
+        };
+        let integrity = Integrity {
+            general,
+            ..Integrity::default()
+        };
+        let name = PluginName::new("orders").unwrap();
+        let check = |version: u64, bytes: &[u8]| {
+            let signature = signature_file(&by, "orders", version, bytes);
+            integrity.check(&name, bytes, &digest_of(bytes), Some(&signature))
+        };
+        integrity.loaded(&name, check(7, b"good").unwrap());
+        let broken = check(8, b"does not compile").unwrap();
+        assert_eq!(check(7, b"good"), Ok(SignedVersion(7)), "put back");
+        integrity.loaded(&name, broken);
+        assert!(check(7, b"good").is_err(), "8 has run");
     }
 
     #[test]
@@ -560,7 +599,7 @@ mod tests {
         let free = PluginName::new("free").unwrap();
         assert_eq!(
             integrity.check(&free, b"other", &digest_of(b"other"), None),
-            Ok(())
+            Ok(SignedVersion(0))
         );
     }
 

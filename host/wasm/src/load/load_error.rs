@@ -134,6 +134,18 @@ pub enum LoadError {
         /// Whose versions are on trial.
         others: String,
     },
+    /// The code of all versions together leaves no room for this one's.
+    #[error(
+        "its compiled code takes {} MiB, and {} MiB are left for this plugin: raise host.code-memory; \
+            it is tried again from time to time",
+        needed.div_ceil(1 << 20), free >> 20
+    )]
+    CodeMemory {
+        /// What its code takes, in bytes.
+        needed: usize,
+        /// What is left, in bytes.
+        free: usize,
+    },
     /// The host could not do its part.
     #[error("the host could not load it: {message}")]
     Host {
@@ -166,6 +178,7 @@ impl LoadError {
             || matches!(
                 self,
                 Self::Host { .. }
+                    | Self::CodeMemory { .. }
                     | Self::CompileLimit {
                         key: Self::WALL_KEY,
                         ..

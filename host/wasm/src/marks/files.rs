@@ -123,16 +123,16 @@ impl Folder {
         Ok(())
     }
 
-    pub(super) fn is_told(&self, digest: &PluginDigest) -> bool {
-        self.told(digest).symlink_metadata().is_ok()
+    pub(super) fn is_published(&self, digest: &PluginDigest) -> bool {
+        self.published(digest).symlink_metadata().is_ok()
     }
 
-    pub(super) fn tell(&self, digest: &PluginDigest) -> std::io::Result<()> {
-        self.fresh()?.persist(self.told(digest))?;
+    pub(super) fn mark_published(&self, digest: &PluginDigest) -> std::io::Result<()> {
+        self.fresh()?.persist(self.published(digest))?;
         Ok(())
     }
 
-    fn told(&self, digest: &PluginDigest) -> PathBuf {
+    fn published(&self, digest: &PluginDigest) -> PathBuf {
         self.path.join(format!("{}.{TOLD}", digest.as_str()))
     }
 

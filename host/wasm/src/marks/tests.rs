@@ -85,10 +85,10 @@ fn a_version_that_two_processes_died_of_is_not_loaded_until_it_is_released() {
         "{refused}"
     );
     assert_eq!(host.tries(2), Ok(()), "the others run on");
-    host.marks.tell(&digest(1));
-    assert!(host.marks.is_told(&digest(1)));
+    host.marks.mark_published(&digest(1));
+    assert!(host.marks.is_published(&digest(1)));
     host.marks.release(&digest(1));
-    assert!(!host.marks.is_told(&digest(1)));
+    assert!(!host.marks.is_published(&digest(1)));
     host.marks.end();
     assert_eq!(Process::starts(&cache).tries(1), Ok(()));
 }

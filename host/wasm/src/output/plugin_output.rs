@@ -29,6 +29,7 @@ pub(crate) struct PluginOutput {
     // Locked for some nanoseconds by instances on several threads; never across a call into a
     // guest.
     names: Mutex<HashMap<String, MeasurementKind>>,
+    names_max: usize,
     /// The names of all plugins.
     all_names: Arc<MeasurementNames>,
     log: Mutex<LogBudget>,
@@ -45,11 +46,24 @@ impl PluginOutput {
         let (log, values) = (Mutex::new(log), Mutex::new(values));
         Self {
             names: Mutex::default(),
+            names_max: NAMES_MAX,
             all_names,
             log,
             values,
             made_at: Instant::now(),
         }
+    }
+
+    /// For a plugin whose measurements are all dropped.
+    pub(crate) fn without_measurements(limits: &GuestLimits) -> Self {
+        Self {
+            names_max: 0,
+            ..Self::new(limits, Arc::default())
+        }
+    }
+
+    pub(crate) fn may_measure(&self) -> bool {
+        self.names_max > 0
     }
 
     /// Whether a measurement may be kept. The name is one that [`is_measurement_name`].
@@ -73,7 +87,7 @@ impl PluginOutput {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         match names.get(name) {
             Some(known) => *known == kind,
-            None if names.len() >= NAMES_MAX || !self.all_names.admit(name, kind) => false,
+            None if names.len() >= self.names_max || !self.all_names.admit(name, kind) => false,
             None => {
                 names.insert(name.to_owned(), kind);
                 true
@@ -122,6 +136,13 @@ mod tests {
         assert_eq!(admitted, NAMES_MAX);
         assert!(output.admit_measurement("name_0", MeasurementKind::Counter));
         assert!(!output.admit_measurement("name_0", MeasurementKind::Gauge));
+    }
+
+    #[test]
+    fn a_plugin_without_room_for_measurements_may_still_log() {
+        let output = PluginOutput::without_measurements(&GuestLimits::default());
+        assert!(!output.admit_measurement("rows", MeasurementKind::Counter));
+        assert!(matches!(output.admit_line(), Admission::Write));
     }
 
     #[test]

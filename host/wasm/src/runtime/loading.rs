@@ -1,6 +1,7 @@
 //! From the bytes of a component to a version that can be instantiated.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -22,14 +23,20 @@ use crate::text::{SAID_BYTES_MAX, shown};
 use crate::{Compiler, LoadError, Plugin, digest_of};
 
 impl Runtime {
-    /// Reads, checks and compiles one version of a plugin, off the async threads.
+    /// Reads, checks and compiles one version of a plugin, off the async threads. One at a time, so
+    /// that code which is not charged for yet is no more than `compile.code`.
     pub async fn load(&self, name: PluginName, bytes: Bytes) -> Result<Plugin, LoadError> {
         let (digest, size) = (digest_of(&bytes), bytes.len());
         let newcomer = self.newcomer(&name, &digest).await?;
+        if let Some(version) = self.still_loaded(&name, &digest) {
+            return Ok(Plugin::new(version));
+        }
         let compiled = self.compile(bytes, Some(&newcomer)).await?;
-        Ok(Plugin::new(Version {
+        let shares = self.shares_of(&name);
+        let version = Arc::new(Version {
+            _code: shares.code.hold(compiled.code_bytes)?,
+            shares,
             output: self.output_of(&name),
-            shares: self.shares_of(&name),
             host: Arc::clone(&self.shared.host),
             needs: Needs::default(),
             pre: compiled.pre,
@@ -41,7 +48,27 @@ impl Runtime {
             name,
             digest,
             size,
-        }))
+        });
+        self.note_loaded(&version);
+        Ok(Plugin::new(version))
+    }
+
+    /// A version that is in use, or kept for a rollback.
+    fn still_loaded(&self, name: &PluginName, digest: &PluginDigest) -> Option<Arc<Version>> {
+        let loaded = self.loaded();
+        loaded.get(&(name.clone(), digest.clone()))?.upgrade()
+    }
+
+    fn note_loaded(&self, version: &Arc<Version>) {
+        let mut loaded = self.loaded();
+        loaded.retain(|_, version| version.strong_count() > 0);
+        let key = (version.name.clone(), version.digest.clone());
+        loaded.insert(key, Arc::downgrade(version));
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, HashMap<(PluginName, PluginDigest), Weak<Version>>> {
+        let loaded = self.shared.loaded.lock();
+        loaded.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A version that may be loaded, as far as is known.
@@ -108,6 +135,7 @@ impl Runtime {
             contract: world.processor_version().unwrap_or_default().to_owned(),
             pre,
             state: StateExports::of(&component),
+            code_bytes: code_bytes(&component),
             instance_bytes: usize::try_from(world.instance_bytes).unwrap_or(usize::MAX),
             compile_time,
         })
@@ -126,6 +154,12 @@ fn fitting_world(bytes: &[u8]) -> Result<World, LoadError> {
     let world = World::read(bytes)?;
     world.check()?;
     Ok(world)
+}
+
+/// What its code and its data take while it is loaded.
+fn code_bytes(component: &Component) -> usize {
+    let image = component.image_range();
+    image.end as usize - image.start as usize
 }
 
 fn mismatch(error: wasmtime::Error) -> LoadError {

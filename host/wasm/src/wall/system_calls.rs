@@ -193,14 +193,14 @@ pub(super) fn deny_what_no_host_needs() -> Result<(), String> {
             .iter()
             .try_for_each(|one| apply_filter_all_threads(one))
     });
-    raised.map_err(told)
+    raised.map_err(described)
 }
 
 /// Applies to the calling thread and the threads it starts.
 pub(super) fn allow_what_a_compiler_needs() -> Result<(), String> {
     compiler_filter()
         .and_then(|filter| apply_filter(&filter))
-        .map_err(told)
+        .map_err(described)
 }
 
 fn host_filters() -> Result<[BpfProgram; 2], Error> {
@@ -289,7 +289,7 @@ fn errno(number: i32) -> u32 {
     number.cast_unsigned()
 }
 
-fn told(error: Error) -> String {
+fn described(error: Error) -> String {
     match error {
         Error::Prctl(error) | Error::Seccomp(error) => error.to_string(),
         other => other.to_string(),

@@ -3,10 +3,10 @@
 
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::CloseReason;
-use shardmill_wasm::{Runtime, RuntimeOptions};
+use shardmill_wasm::{LoadError, Plugin, Runtime, RuntimeOptions};
 
 use crate::support::corpus::counts;
-use crate::support::{ask, batch, batch_of, instance, name, plugin};
+use crate::support::{ask, batch, batch_of, guest, instance, name, plugin};
 
 const BUDGET: usize = 12 << 20;
 
@@ -193,4 +193,37 @@ async fn what_a_request_is_made_of_has_a_length_that_requests_have() {
             .unwrap();
         assert_eq!(answer, "refused after 0", "{what} of {bytes} bytes");
     }
+}
+
+/// A version of the plugin `name` on a host whose versions may take that much code.
+async fn load(runtime: &Runtime, plugin: &str) -> Result<Plugin, LoadError> {
+    runtime.load(name(plugin), guest("evil").into()).await
+}
+
+fn with_code_memory(code_memory_bytes: usize) -> Runtime {
+    let options = RuntimeOptions {
+        code_memory_bytes,
+        ..RuntimeOptions::default()
+    };
+    Runtime::new(options).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_of_versions_is_held_to_one_sum_and_comes_back_with_the_version() {
+    let refused = load(&with_code_memory(1), "one").await.err().unwrap();
+    let LoadError::CodeMemory { needed, .. } = refused else {
+        panic!("{refused}");
+    };
+    assert!(refused.is_hosts(), "the bytes are tried again");
+    assert!(
+        refused.to_string().contains("host.code-memory"),
+        "{refused}"
+    );
+    let runtime = with_code_memory(2 * needed);
+    let one = load(&runtime, "one").await.unwrap();
+    let _two = load(&runtime, "two").await.unwrap();
+    let refused = load(&runtime, "three").await.err().unwrap();
+    assert!(matches!(refused, LoadError::CodeMemory { .. }), "{refused}");
+    drop(one);
+    load(&runtime, "three").await.unwrap();
 }

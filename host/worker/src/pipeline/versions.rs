@@ -61,7 +61,7 @@ impl Versions {
         let trial = &mut self.trial;
         let may_try = self
             .rollout
-            .tell(|rollout| trial.may_try(rollout, retries, has_records));
+            .with(|rollout| trial.may_try(rollout, retries, has_records));
         let at = self.context.at();
         self.rollout
             .assign(self.trial.site(), &offered, may_try, at)
@@ -71,7 +71,7 @@ impl Versions {
     pub(super) fn has_refused(&self, digest: &PluginDigest) -> bool {
         let now = self.context.now();
         self.rollout
-            .tell(|rollout| self.trial.has_refused(rollout, digest, now))
+            .with(|rollout| self.trial.has_refused(rollout, digest, now))
     }
 
     /// Whether this is the first time that attempts are counted for this version, which is the
@@ -82,14 +82,14 @@ impl Versions {
 
     /// An instance of the version was made.
     pub(super) fn started(&self, digest: &PluginDigest) {
-        self.rollout.tell(|rollout| rollout.started(digest));
+        self.rollout.with(|rollout| rollout.started(digest));
     }
 
     /// An instance of the version could not be made. Whether that is news.
     pub(super) fn did_not_start(&mut self, digest: &PluginDigest, error: &ProcessorError) -> bool {
         let (failure, at) = (start_failure(error), self.context.at());
         let trial = &mut self.trial;
-        self.rollout.tell(|rollout| {
+        self.rollout.with(|rollout| {
             let is_news = trial.refuse(rollout, digest, &failure, at.now);
             rollout.did_not_start(trial.site(), digest, failure, at);
             is_news
@@ -100,7 +100,7 @@ impl Versions {
     pub(super) fn did_not_save(&self, digest: &PluginDigest, error: &ProcessorError) -> bool {
         let (reason, at) = (error.to_string(), self.context.at());
         self.rollout
-            .tell(|rollout| rollout.did_not_save(digest, reason, at))
+            .with(|rollout| rollout.did_not_save(digest, reason, at))
     }
 
     /// The last version that started on any shard of this host, if it is another one.
@@ -114,20 +114,20 @@ impl Versions {
         let at = self.context.at();
         let trial = &mut self.trial;
         self.rollout
-            .tell(|rollout| trial.report(rollout, attempt, at))
+            .with(|rollout| trial.report(rollout, attempt, at))
     }
 
     /// What the shard found out shows nothing: another one goes on with the trial.
     pub(super) fn leave_trial(&mut self) {
         let trial = &mut self.trial;
-        self.rollout.tell(|rollout| trial.leave(rollout));
+        self.rollout.with(|rollout| trial.leave(rollout));
     }
 
     /// Reports whether a throw-away instance of the version could be made.
     pub(super) fn probed(&self, digest: &PluginDigest, result: Result<(), StartFailure>) {
         let at = self.context.at();
         self.rollout
-            .tell(|rollout| rollout.probed(digest, result, at));
+            .with(|rollout| rollout.probed(digest, result, at));
     }
 
     /// A throw-away instance of the version could not be made.
@@ -141,7 +141,7 @@ impl Versions {
         let trial = &mut self.trial;
         let is_news = self
             .rollout
-            .tell(|rollout| trial.refuse(rollout, digest, failure, now));
+            .with(|rollout| trial.refuse(rollout, digest, failure, now));
         if is_news {
             self.show_refused(digest, error);
         }
@@ -175,7 +175,7 @@ impl Versions {
 impl Drop for Versions {
     fn drop(&mut self) {
         self.rollout
-            .tell(|rollout| rollout.leave(self.trial.site()));
+            .with(|rollout| rollout.leave(self.trial.site()));
     }
 }
 

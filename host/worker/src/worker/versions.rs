@@ -73,7 +73,7 @@ impl FleetVersions {
             self.share_quarantine(lookout.fleet()).await;
         }
         let at = self.run.at();
-        self.run.ports.rollout.tell(|rollout| rollout.tick(at));
+        self.run.ports.rollout.with(|rollout| rollout.tick(at));
         if knows_fleet || !self.wait_for_turn() {
             self.start_in_turn(lookout);
         }
@@ -88,7 +88,7 @@ impl FleetVersions {
         self.run
             .ports
             .rollout
-            .tell(|rollout| rollout.waiting().is_some() && rollout.policy().share < 1.0)
+            .with(|rollout| rollout.waiting().is_some() && rollout.policy().share < 1.0)
     }
 
     async fn share_quarantine(&mut self, fleet: &FleetRows) {
@@ -97,29 +97,29 @@ impl FleetVersions {
         if let Err(error) = self.write_quarantine(fleet).await {
             tracing::debug!(%error, "could not record a bad version, trying again at the next look");
         }
-        self.run.ports.rollout.tell(|rollout| rollout.tick(at));
+        self.run.ports.rollout.with(|rollout| rollout.tick(at));
     }
 
     /// Starts with a version that waits, if it is this host's turn.
     fn start_in_turn(&self, lookout: &Lookout) {
         let rollout = &self.run.ports.rollout;
-        let waiting = rollout.tell(|rollout| rollout.waiting().cloned());
+        let waiting = rollout.with(|rollout| rollout.waiting().cloned());
         let Some(digest) = waiting else {
             return;
         };
-        let share = rollout.tell(|rollout| rollout.policy().share);
+        let share = rollout.with(|rollout| rollout.policy().share);
         let living = living(lookout);
         let workers = lookout.fleet().workers.iter();
         let rows: Vec<&WorkerRow> = workers.filter(|row| living.contains(&row.worker)).collect();
         if share >= 1.0 || may_start(self.run.me(), &digest, &rows, share) {
             let at = self.run.at();
-            rollout.tell(|rollout| rollout.let_start(&digest, at));
+            rollout.with(|rollout| rollout.let_start(&digest, at));
         }
     }
 
     fn learn_quarantine(&mut self, fleet: &FleetRows, at: At) {
         let rollout = self.run.ports.rollout.clone();
-        let lifetime = rollout.tell(|rollout| rollout.policy().quarantine_for);
+        let lifetime = rollout.with(|rollout| rollout.policy().quarantine_for);
         let mut listed = BTreeSet::new();
         for entry in &fleet.quarantined {
             let digest = entry.digest.as_str();
@@ -128,11 +128,11 @@ impl FleetVersions {
                 self.written.remove(digest);
             } else {
                 listed.insert(digest);
-                rollout.tell(|rollout| rollout.learn(entry, at));
+                rollout.with(|rollout| rollout.learn(entry, at));
             }
         }
         for digest in self.released(&listed) {
-            rollout.tell(|rollout| rollout.release(&digest));
+            rollout.with(|rollout| rollout.release(&digest));
         }
     }
 
@@ -176,7 +176,7 @@ impl FleetVersions {
 
     /// What this host found out and the table does not have.
     fn found_here(&self) -> Vec<Quarantined> {
-        self.run.ports.rollout.tell(|rollout| {
+        self.run.ports.rollout.with(|rollout| {
             let all = rollout.quarantined();
             let mine = all.filter(|entry| entry.host == *self.run.me());
             mine.filter(|entry| !self.written.contains_key(entry.digest.as_str()))
@@ -189,7 +189,7 @@ impl FleetVersions {
     fn outdated<'a>(&self, fleet: &'a FleetRows, new: usize) -> Vec<&'a PluginDigest> {
         let wall_ms = self.run.at().wall_ms;
         let rollout = &self.run.ports.rollout;
-        let lifetime = rollout.tell(|rollout| rollout.policy().quarantine_for);
+        let lifetime = rollout.with(|rollout| rollout.policy().quarantine_for);
         let mut listed: Vec<&Quarantined> = fleet.quarantined.iter().collect();
         listed.sort_by_key(|entry| entry.at_ms);
         let surplus = (listed.len() + new).saturating_sub(ENTRIES_MAX);
@@ -204,7 +204,7 @@ impl FleetVersions {
 
     /// Shows this host's versions.
     fn show_own(&mut self) {
-        let rows = self.run.ports.rollout.tell(|rollout| rollout.rows());
+        let rows = self.run.ports.rollout.with(|rollout| rollout.rows());
         self.gauge_states(&rows);
         let quarantined = RolloutState::Quarantined.code();
         let refused = rows.iter().find(|row| row.state == quarantined);
@@ -297,12 +297,12 @@ impl FleetVersions {
         let at = self.run.at();
         let rollout = &self.run.ports.rollout;
         if let Some(entry) = entry {
-            rollout.tell(|rollout| rollout.learn(entry, at));
+            rollout.with(|rollout| rollout.learn(entry, at));
             self.written.insert(offered.as_str().to_owned(), 0);
         } else if self.written.remove(offered.as_str()).is_some() {
-            rollout.tell(|rollout| rollout.release(&offered));
+            rollout.with(|rollout| rollout.release(&offered));
         }
-        rollout.tell(|rollout| {
+        rollout.with(|rollout| {
             if rollout.active().is_some() {
                 return None;
             }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytesize::ByteSize;
 use humantime::format_duration;
-use shardmill_config::{Config, Manifest, PluginConfig, limits_told};
+use shardmill_config::{Config, Manifest, PluginConfig, limits_shown};
 use shardmill_core::pipeline::{FailurePolicy, GiveUp, Order, Parallelism};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutPolicy;
@@ -88,7 +88,7 @@ impl Settings {
                 streams: streams(config),
                 batch_records: config.batches.records,
                 applied: applied(config),
-                limits: limits_told(&config.limits).into_iter().collect(),
+                limits: limits_shown(&config.limits).into_iter().collect(),
             },
         };
         SettingsReport {
@@ -136,7 +136,7 @@ fn write_config(page: &mut Page, config: &PluginConfig) {
     for (name, value) in applied.rows() {
         page.line("setting", format_args!("{name:48} {value}"));
     }
-    for (name, limit) in limits_told(&config.limits) {
+    for (name, limit) in limits_shown(&config.limits) {
         page.line("limit", format_args!("{name:48} {limit}"));
     }
 }

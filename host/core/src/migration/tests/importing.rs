@@ -12,7 +12,7 @@ fn import(found: &Found, shards: &[Shard], rows: &[Lease]) -> Vec<ShardImport> {
 }
 
 /// Shard, step, start, reason.
-fn told(steps: &[ShardImport]) -> Vec<(&str, &str, Option<String>, &str)> {
+fn shown(steps: &[ShardImport]) -> Vec<(&str, &str, Option<String>, &str)> {
     let one = |step: &'_ ShardImport| {
         let start = step.step.starts_at().map(ToString::to_string);
         (step.step.code(), start, step.why.code())
@@ -36,7 +36,7 @@ fn each_shard_continues_where_the_library_stopped_and_unread_ones_begin_at_the_o
     let shards = [open(P, &[]), open(Q, &[])];
     let found = of_vmware(vec![vmware(P, Some("495"), None, "")]);
     assert_eq!(
-        told(&import(&found, &shards, &[])),
+        shown(&import(&found, &shards, &[])),
         [
             (P, "create", start("495"), "continues"),
             (Q, "create", start("TRIM_HORIZON"), "never-read"),
@@ -53,7 +53,7 @@ fn finished_parents_are_marked_with_their_children_who_start_at_their_first_reco
     ]);
     let steps = import(&found, &shards, &[]);
     assert_eq!(
-        told(&steps),
+        shown(&steps),
         [
             (P, "create", start("SHARD_END"), "finished"),
             (Q, "create", start("SHARD_END"), "finished"),
@@ -82,7 +82,10 @@ fn a_child_without_a_checkpoint_waits_for_the_parent_that_is_not_finished() {
         vmware(Q, Some("5"), None, ""),
     ]);
     let steps = import(&found, &shards, &[]);
-    assert_eq!(told(&steps)[2], (CHILD, "leave", None, "waits-for-parents"));
+    assert_eq!(
+        shown(&steps)[2],
+        (CHILD, "leave", None, "waits-for-parents")
+    );
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn a_shard_that_was_marked_as_finished_and_takes_records_is_read_again_rather_th
     let shards = [open(P, &[])];
     let found = of_vmware(vec![vmware(P, Some("SHARD_END"), None, "")]);
     assert_eq!(
-        told(&import(&found, &shards, &[])),
+        shown(&import(&found, &shards, &[])),
         [(P, "create", start("TRIM_HORIZON"), "finished-but-open")]
     );
 }
@@ -103,7 +106,7 @@ fn a_shard_that_kinesis_does_not_know_gets_no_row() {
         vmware(Q, Some("7"), None, ""),
     ]);
     assert_eq!(
-        told(&import(&found, &shards, &[])),
+        shown(&import(&found, &shards, &[])),
         [
             (Q, "create", start("7"), "continues"),
             (P, "leave", None, "gone")
@@ -143,7 +146,7 @@ fn a_closed_shard_without_a_row_is_finished_only_for_a_library_that_removes_such
         ),
     ] {
         let steps = import(&of(library), &shards, &[]);
-        assert_eq!(told(&steps)[0], (P, step, starts, why), "{library}");
+        assert_eq!(shown(&steps)[0], (P, step, starts, why), "{library}");
     }
 }
 
@@ -163,7 +166,7 @@ fn an_import_that_runs_again_moves_what_nobody_held_and_leaves_what_a_host_took(
     };
     let steps = import(&found, &shards, &[untouched, same, served]);
     assert_eq!(
-        told(&steps),
+        shown(&steps),
         [
             (P, "move", start("9"), "continues"),
             (Q, "keep", start("9"), "continues"),

@@ -192,7 +192,7 @@ fn after_going_back_since_another_host_found_a_version_bad_the_next_one_is_tried
 fn a_version_that_a_host_died_of_is_not_taken_though_versions_are_not_tried() {
     let mut host = Host::running(RolloutPolicy::off());
     let other = WorkerId::new("other").unwrap();
-    let reason = crate::deaths::told(&[]);
+    let reason = crate::deaths::describe(&[]);
     let entry = Quarantined {
         digest: digest(2),
         host: other,
