@@ -121,4 +121,58 @@ mod tests {
     fn definitions_are_sound() {
         super::super::command().debug_assert();
     }
+
+    const PAGE: &str = include_str!("../../../../docs/commands.md");
+
+    /// The cells of each row of the table with that first line.
+    fn rows(head: &str) -> Vec<Vec<&'static str>> {
+        let table = PAGE.lines().skip_while(|line| !line.starts_with(head));
+        let rows = table.skip(2).take_while(|line| line.starts_with('|'));
+        let cells = |row: &'static str| row.split('|').skip(1).map(str::trim).collect();
+        rows.map(cells).collect()
+    }
+
+    /// The names in a cell, such as "`leases`, `plugins`", or "[`new`](#new)".
+    fn names(cell: &'static str) -> impl Iterator<Item = &'static str> {
+        cell.split('`').skip(1).step_by(2)
+    }
+
+    #[test]
+    fn the_page_of_commands_lists_each_command_and_no_other() {
+        let listed = rows("| Command | Does");
+        let listed: BTreeSet<&str> = listed.iter().flat_map(|row| names(row[0])).collect();
+        let expected: BTreeSet<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn the_page_of_commands_says_which_of_the_shared_options_each_command_has() {
+        let cli = Cli::command();
+        let has = |command: &Command, option: &str| {
+            command
+                .get_arguments()
+                .any(|argument| argument.get_long() == Some(option))
+        };
+        let mut seen = 0;
+        for row in rows("| Command | `--config`") {
+            for name in names(row[0]) {
+                let Some(command) = cli.find_subcommand(name) else {
+                    continue;
+                };
+                seen += 1;
+                let options = ["config", "endpoint", "json", "watch-for"];
+                for (option, cell) in options.into_iter().zip(&row[1..]) {
+                    let is_said = match option {
+                        "watch-for" => !cell.is_empty(),
+                        _ => *cell == "yes" || cell.starts_with("with "),
+                    };
+                    assert_eq!(has(command, option), is_said, "{name} --{option}: {cell:?}");
+                }
+            }
+        }
+        assert_eq!(seen, shown(&cli).count(), "each command is in the table");
+    }
 }
