@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::history::{Checkpoint, Delivery, Event, Outcome, Place, Start, What};
+use crate::history::{Checkpoint, Delivery, Event, Micros, Outcome, Place, Start, What};
 use crate::lanes;
 use crate::limits::Limits;
 use crate::violation::{Invariant, Report};
@@ -193,7 +193,8 @@ fn unended_parent(
 /// Whether a parent's row may have been made after the host of `tenure` looked for it: an operator
 /// sent the child back to its beginning, and the leader makes the rows of its parents again. Until
 /// then a missing row means that the parent has ended, and the condition of a take is about one
-/// row.
+/// row. A host that took the child then reads on, whatever rows are made meanwhile, also where it
+/// lost the lease by silence and took it back by name, for which it reads that one row.
 fn is_remade_since_look(world: &World, tenure: &Tenure, parent: &str, limits: &Limits) -> bool {
     let rows = &world.table.rows;
     let Some((child, made)) = rows.get(&tenure.key.shard).zip(rows.get(parent)) else {
@@ -204,8 +205,17 @@ fn is_remade_since_look(world: &World, tenure: &Tenure, parent: &str, limits: &L
         .shard(parent)
         .is_some_and(|parent| parent.is_interfered);
     // A take is sent less than a lease duration after the look.
-    let looked_at = child.taken_at.saturating_sub(limits.lease_duration);
-    is_sent_back && made.epoch.is_none() && made.counter_at >= looked_at
+    let looked_at = |taken_at: Micros| taken_at.saturating_sub(limits.lease_duration);
+    let crosses = made.epoch.is_none() && made.counter_at >= looked_at(child.taken_at);
+    // After a restart its rows are taken by a plan, which knows the parents' rows.
+    let started_at = world
+        .hosts
+        .get(&tenure.key.host)
+        .map_or(0, |host| host.started_at);
+    let goes_on = child.held_since.is_some_and(|since| {
+        (started_at..child.taken_at).contains(&since) && made.made_at >= looked_at(since)
+    });
+    is_sent_back && (crosses || goes_on)
 }
 
 pub(crate) type Broken = Option<(Invariant, String)>;

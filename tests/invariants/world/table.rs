@@ -26,6 +26,11 @@ pub(crate) struct RowFacts {
     pub(crate) epoch: Option<u64>,
     /// When the last take was applied.
     pub(crate) taken_at: Micros,
+    /// When the owner's first take was applied, if it has owned the row ever since and took it again
+    /// by name: no operator wrote to the row meanwhile.
+    pub(crate) held_since: Option<Micros>,
+    /// When the row was made.
+    pub(crate) made_at: Micros,
     /// When the counter or the owner last changed, the latest first, [`RAISES_KEPT`] of them.
     raises: VecDeque<Micros>,
     /// When its counter got the value that it has.
@@ -68,6 +73,8 @@ impl RowFacts {
             row: row.clone(),
             epoch: None,
             taken_at: at,
+            held_since: None,
+            made_at: at,
             raises: VecDeque::from([at]),
             counter_at: at,
             checkpoint_generation: generation,
@@ -91,9 +98,16 @@ impl RowFacts {
             WriteKind::Take { .. } => {
                 self.epoch = Some(after.counter);
                 self.taken_at = at;
+                let is_again = after.owner == self.row.owner;
+                self.held_since = self.held_since.filter(|_| is_again).or(Some(at));
             }
             WriteKind::Create => *self = Self::fresh(after, at, generation),
-            WriteKind::Admin if after.owner != self.row.owner => self.epoch = None,
+            WriteKind::Admin => {
+                self.held_since = None;
+                if after.owner != self.row.owner {
+                    self.epoch = None;
+                }
+            }
             _ => {}
         }
         // An operator may name another owner and leave the counter as it was.
