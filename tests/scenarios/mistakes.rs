@@ -43,6 +43,7 @@ const fn config(what: &'static str, file: &'static [(&'static str, &'static str)
 }
 
 const COMMAND_LINE: &[Mistake] = &[
+    typed("No command", ""),
     typed("A flag that there is not", "dev --shard 2"),
     typed("A command that there is not", "lease orders"),
     typed("No file to put", "put --stream orders"),
@@ -54,6 +55,7 @@ const COMMAND_LINE: &[Mistake] = &[
         "leases orders --local --watch 10",
     ),
     typed("A flag that needs another", "dev --key-field carrier"),
+    typed("A summary of a run that does not end", "dev --json"),
     typed("No input", "test alerts.wasm"),
     typed(
         "A partition key and a field for it",
@@ -244,6 +246,13 @@ const CONFIGURATION: &[Mistake] = &[
         &[("shardmill.toml", "[plugins.orders]\nstream = \"orders\"\n")],
     ),
     config(
+        "An application that the table of another would be",
+        &[(
+            "shardmill.toml",
+            "stream = \"orders\"\n[plugin.alerts]\napplication = \"orders-state\"\n",
+        )],
+    ),
+    config(
         "Two plugins with one application",
         &[(
             "shardmill.toml",
@@ -343,6 +352,10 @@ const COMPONENTS: &[Mistake] = &[
         files: &[("alerts.wasm", "\0asm\x01\0\0\0")],
         typed: "check alerts.wasm",
     },
+    typed("A core module for WASI 0.1", "check wasi-0-1.wasm"),
+    typed("A component that is cut off", "check cut-off.wasm"),
+    typed("A compressed component", "check compressed.wasm"),
+    typed("A program of this machine", "check program.wasm"),
     Mistake {
         what: "A component of another world",
         files: &[("alerts.wasm", "\0asm\x0d\0\x01\0")],
@@ -400,6 +413,15 @@ const STREAMS: &[Mistake] = &[
         typed: "put --local --stream flights --key-field id lines",
     },
     Mistake {
+        what: "A field that is null",
+        files: &[("lines", "{\"id\":1}\n{\"id\":null}\n")],
+        typed: "put --local --stream flights --key-field id lines",
+    },
+    typed(
+        "A field that is too long for a key",
+        "put --local --stream flights --key-field id long-key",
+    ),
+    Mistake {
         what: "A line that is no JSON",
         files: &[("lines", "{\"id\":1}\nid=2\n")],
         typed: "put --local --stream flights --key-field id lines",
@@ -409,6 +431,10 @@ const STREAMS: &[Mistake] = &[
         "capture --local --stream flights --shard shardId-000000000009",
     ),
     typed("An application that there is not", "leases orders --local"),
+    typed(
+        "An application whose name no table can have",
+        "leases orders/eu --local",
+    ),
     typed(
         "An application that there is not, with its state",
         "state orders --local",
@@ -451,6 +477,11 @@ fn made_of(name: &str) -> Option<Vec<u8>> {
         "contract-0-0-9.wasm" => of_contract(b"processor@0.0.9"),
         "contract-0-2-0.wasm" => of_contract(b"processor@0.2.0"),
         "contract-1-0-0.wasm" => of_contract(b"processor@1.0.0"),
+        "wasi-0-1.wasm" => core_module_for_wasi_0_1(),
+        "cut-off.wasm" => guest("totals")[..5_000].to_vec(),
+        "compressed.wasm" => gzip(&guest("totals")),
+        "program.wasm" => std::fs::read("/proc/self/exe").unwrap()[..4_096].to_vec(),
+        "long-key" => format!("{{\"id\":\"{}\"}}\n", "k".repeat(257)).into_bytes(),
         "latin1" => b"{\"id\":1}\n{\"id\":\"caf\xe9\"}\n".to_vec(),
         "empty" => Vec::new(),
         "cut.gz" => cut_off_gzip(),
@@ -475,14 +506,23 @@ fn of_contract(version: &[u8; 15]) -> Vec<u8> {
     component
 }
 
+/// It imports a function of WASI 0.1, as `wasm32-wasip1` builds.
+fn core_module_for_wasi_0_1() -> Vec<u8> {
+    let text = "(module (import \"wasi_snapshot_preview1\" \"proc_exit\" (func (param i32))))";
+    wat::parse_str(text).unwrap()
+}
+
 fn cut_off_gzip() -> Vec<u8> {
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    for id in 0..500 {
-        writeln!(packed, "{{\"id\":{id}}}").unwrap();
-    }
-    let mut bytes = packed.finish().unwrap();
+    let lines: String = (0..500).map(|id| format!("{{\"id\":{id}}}\n")).collect();
+    let mut bytes = gzip(lines.as_bytes());
     bytes.truncate(bytes.len() / 2);
     bytes
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -542,7 +582,7 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
     }
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let words: Vec<&str> = mistake.typed.split(' ').collect();
+    let words: Vec<&str> = mistake.typed.split_whitespace().collect();
     for name in &words {
         if let Some(bytes) = made_of(name) {
             std::fs::write(folder.join(name), bytes).unwrap();
@@ -552,7 +592,8 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
             std::os::unix::fs::symlink("flights.wasm", folder.join(name)).unwrap();
         }
     }
-    let first = words.iter().position(|word| !word.contains('=')).unwrap();
+    let is_argument = |word: &&str| !word.contains('=');
+    let first = words.iter().position(is_argument).unwrap_or(words.len());
     let (variables, arguments) = words.split_at(first);
     let output = tokio::process::Command::new(binary())
         .args(arguments.iter().map(|word| word.replace("PORT", &port)))
@@ -570,9 +611,10 @@ async fn made(mistake: &Mistake, folder: &Path) -> String {
     assert!(code != 0 || may_be_meant, "{} is no mistake", mistake.what);
     let variables = variables.iter().map(|word| format!("{word} "));
     let variables: String = variables.collect();
-    writeln!(shown, "$ {variables}shardmill {}", arguments.join(" ")).unwrap();
+    let typed = format!("$ {variables}shardmill {}", arguments.join(" "));
+    writeln!(shown, "{}", typed.trim_end()).unwrap();
     // What `check` says beside its answer is no answer to a mistake.
-    let beside = if arguments[0] == "check" {
+    let beside = if arguments.first() == Some(&"check") {
         Vec::new()
     } else {
         output.stdout
