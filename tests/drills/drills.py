@@ -204,6 +204,13 @@ def delete_stream(scene):
     scene.aws.kinesis("DeleteStream", StreamName=scene.name)
 
 
+def recreate_stream(scene):
+    delete_stream(scene)
+    # Deleting takes AWS longer.
+    time.sleep(5)
+    scene.aws.make_stream(scene.name, 2)
+
+
 def set_role(is_gone):
     def change(scene):
         scene.role.is_gone = is_gone
@@ -290,6 +297,7 @@ def streams():
     yield Drill("stream-gone", "the stream is not found", gone, heal_all, "not found|no stream|ResourceNotFound|is gone", gauges=READING)
     yield Drill("stream-gone-start", "the stream is not found, from the start", gone, heal_all, "not found|no stream|ResourceNotFound", is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("stream-deleted", "the stream is deleted", delete_stream, nothing, "not found|no stream|ResourceNotFound|is gone", is_healed=False, gauges=READING)
+    yield Drill("stream-recreated", "the stream is deleted and created again", recreate_stream, nothing, "created again", is_healed=False, gauges=NOT_READY, from_afar="created again")
     yield Drill("kinesis-hangs", "Kinesis does not answer", hang("kinesis"), heal_all, "no answer|take[ns]", gauges=READING)
     yield Drill("kinesis-hangs-start", "Kinesis does not answer, from the start", hang("kinesis"), heal_all, "asking kinesis", is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("kinesis-down", "Kinesis: nothing listens", down("kinesis"), up("kinesis"), "cannot be reached|refused", gauges=READING)
