@@ -36,6 +36,8 @@ pub struct TokioClock {
     wall_ms: Arc<AtomicU64>,
     /// How often the time was asked for.
     reads: Arc<AtomicU64>,
+    /// For how many seconds the machine was suspended: the clock went on, timers did not.
+    suspended_seconds: Arc<AtomicU64>,
 }
 
 /// Keeps what is flushed; can be broken.
@@ -68,6 +70,8 @@ pub struct TestFleet {
     pub wall_ms: Arc<AtomicU64>,
     /// How often hosts asked for the time.
     pub clock_reads: Arc<AtomicU64>,
+    /// For how many seconds all machines were suspended so far.
+    pub suspended_seconds: Arc<AtomicU64>,
     /// Settings of hosts started from now on.
     pub options: WorkerOptions,
     /// Set if what is started here is one of several plugins of a host: the host's budget.
@@ -101,6 +105,7 @@ impl Default for TokioClock {
             origin: Instant::now(),
             wall_ms: Arc::new(AtomicU64::new(1)),
             reads: Arc::default(),
+            suspended_seconds: Arc::default(),
         }
     }
 }
@@ -108,7 +113,8 @@ impl Default for TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        Moment::from_origin(Duration::from_mins(1) + self.origin.elapsed())
+        let suspended = Duration::from_secs(self.suspended_seconds.load(Ordering::Relaxed));
+        Moment::from_origin(Duration::from_mins(1) + self.origin.elapsed() + suspended)
     }
 
     fn wall_ms(&self) -> u64 {
@@ -211,6 +217,7 @@ impl TestFleet {
             dead_letters: Arc::new(FakeDeadLetters::default()),
             wall_ms: Arc::new(AtomicU64::new(1)),
             clock_reads: Arc::default(),
+            suspended_seconds: Arc::default(),
             options,
             budget: None,
             shared: None,
@@ -331,6 +338,7 @@ impl TestFleet {
             clock: Arc::new(TokioClock {
                 wall_ms: Arc::clone(&self.wall_ms),
                 reads: Arc::clone(&self.clock_reads),
+                suspended_seconds: Arc::clone(&self.suspended_seconds),
                 ..TokioClock::default()
             }),
             budget: budget.share().expect("room for it"),

@@ -1,6 +1,7 @@
 //! Leases move between live hosts without loss, repeat or churn; one host leads, and another when
 //! it cannot.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use harness::fake_coordinator::CoordinatorOp;
@@ -262,6 +263,26 @@ async fn finished_rows_are_removed_once_their_children_have_started_and_stay_rem
         "the shard is still listed, and not read again"
     );
     assert!(fleet.has_exactly(0..60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_row_stays_for_a_while_after_a_suspension_as_requests_on_their_way_do() {
+    let fleet = TestFleet::new(1);
+    let parent = fleet.stream.shards()[0].id.clone();
+    let _a = fleet.start("a", NativePlugin::echo(1));
+    fleet.put(0..20);
+    fleet.stream.split(&parent, u128::MAX / 2);
+    fleet.put(20..60);
+    until("all is read", || fleet.is_all_checkpointed()).await;
+    // It has listed the row as finished.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    fleet.suspended_seconds.fetch_add(3_600, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(
+        fleet.row(&parent).is_some(),
+        "an hour passed for clocks only"
+    );
+    until("the parent's row is gone", || fleet.row(&parent).is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]

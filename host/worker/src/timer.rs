@@ -1,5 +1,6 @@
 //! The runtime's clock: for timers, and for how long something takes. Nothing is decided about
-//! leases or records by it: that is what [`Clock`](shardmill_core::ports::Clock) is for.
+//! leases or records by it: that is what [`Clock`](shardmill_core::ports::Clock) is for. Only how
+//! long a finished row stays is measured by both: requests on their way wait while machines do.
 
 use std::time::Duration;
 

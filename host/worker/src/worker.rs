@@ -23,6 +23,7 @@ mod act;
 mod audit;
 mod errands;
 mod error;
+mod finished;
 mod gauges;
 mod heed;
 mod holdings;

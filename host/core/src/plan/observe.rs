@@ -20,7 +20,9 @@ const KEPT_FOR_CLAIMANT: u32 = 4;
 /// share (KCL rule).
 pub const OVERDUE_LEASES: u32 = 3;
 /// A finished row stays for this many lease durations. No request is that old: none is sent for a
-/// plan that is older than one, and a call has given up, its retries included, within another.
+/// plan that is older than one, and a call has given up, its retries included, within another. A
+/// worker counts only the time that it was awake: what was on its way before a suspension of all
+/// machines arrives after it.
 pub const FINISHED_ROWS_STAY_LEASES: u32 = 2;
 
 /// What one host knows when it looks at the rows.

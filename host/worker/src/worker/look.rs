@@ -14,6 +14,7 @@ use shardmill_core::stream::{InitialPosition, LeaseKey, ShardId};
 use shardmill_core::time::Moment;
 
 use super::PassError;
+use super::finished::FinishedRows;
 use super::holdings::Holdings;
 use super::kcl::KclSharing;
 use super::next_look::NextLook;
@@ -26,6 +27,7 @@ use super::sync::Sync;
 pub(super) struct Lookout {
     run: Arc<Run>,
     observer: LeaseObserver,
+    finished: FinishedRows,
     /// The small rows, as of the last look.
     fleet: FleetRows,
     alive: BTreeSet<WorkerId>,
@@ -48,6 +50,7 @@ impl Lookout {
     pub(super) fn new(run: Arc<Run>) -> Self {
         Self {
             observer: LeaseObserver::default(),
+            finished: FinishedRows::default(),
             fleet: FleetRows::default(),
             alive: BTreeSet::new(),
             listed: None,
@@ -168,6 +171,7 @@ impl Lookout {
             );
         }
         self.observer.observe(&rows.leases, self.run.now());
+        self.finished.observe(&rows.leases);
         let foreign = self.outlook().foreign(&rows.leases, &self.fleet.workers);
         let foreign = foreign.and_then(|lease| lease.owner.clone());
         self.kcl.judge(foreign.as_ref(), office);
@@ -209,6 +213,7 @@ impl Lookout {
                 .extend(store.get(&LeaseKey::of_shard(&parent)).await?);
         }
         self.observer.observe(&rows.leases, self.run.now());
+        self.finished.observe(&rows.leases);
         self.listed = Some(Listed {
             awaits_lease: self
                 .listed
@@ -282,9 +287,16 @@ impl Lookout {
     /// Every row of the last listing, with what may be assumed of it.
     pub(super) fn leases(&self, holdings: &Holdings) -> Vec<ObservedLease> {
         let outlook = self.outlook();
-        let rows = self.rows().iter();
-        rows.map(|row| outlook.lease(row, holdings.has(&row.key), holdings.avoids(row)))
-            .collect()
+        let observe = |row: &Lease| {
+            let seen = outlook.lease(row, holdings.has(&row.key), holdings.avoids(row));
+            // The clock goes on while machines are suspended; a request on its way does not.
+            let finished_for = seen.finished_for.min(self.finished.awake_for(&row.key));
+            ObservedLease {
+                finished_for,
+                ..seen
+            }
+        };
+        self.rows().iter().map(observe).collect()
     }
 
     /// Every registered worker, with what may be assumed of it.
