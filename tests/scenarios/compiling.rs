@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harness::corpus::bombs::{compile_bomb, many_functions};
 use harness::flights::{self, Output};
-use harness::guests::{guest, versioned};
+use harness::guests::{guest, marked, versioned};
 use harness::process::{binary, eventually, filters_of, shardmill};
 use harness::setting::Setting;
 use serde_json::json;
@@ -61,6 +61,91 @@ async fn the_host_finds_the_code_that_another_process_compiled_and_compiles_noth
                 .unwrap();
             assert_eq!(runtime.cache_hits_and_misses(), (2, 0), "{cache:?}");
         }
+    }
+}
+
+/// Bytes of all functions that are kept below this cache.
+fn bytes_of_functions(cache: &Path) -> u64 {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries(&cache.join("functions"))
+        .flat_map(|folder| entries(&folder.path()))
+        .map(|pack| pack.metadata().unwrap().len())
+        .sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_walled_compiler_of_a_changed_plugin_finds_most_functions_of_the_version_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let (first, code) = (guest("flights"), cache.join("modules"));
+    let runtime_of_host = runtime(CompileLimits::default(), Some(&cache));
+    let plugin = runtime_of_host.load(name(), first.clone().into()).await;
+    drop(plugin.unwrap());
+    let kept = bytes_of_functions(&cache);
+    assert!(kept > 0, "nothing is kept of each function");
+    std::fs::remove_dir_all(code).unwrap();
+    for version in 1..4 {
+        let changed = marked(&first, version);
+        let plugin = runtime_of_host.load(name(), changed.into()).await;
+        drop(plugin.unwrap());
+    }
+    let added = bytes_of_functions(&cache) - kept;
+    assert!(added < kept / 2, "{added} bytes added to {kept}");
+    assert_eq!(runtime_of_host.cache_hits_and_misses(), (4, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_keep_code_by_default_and_run_the_same_on_what_they_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let records = ["{}", "none", "[1]"].join("\n");
+    std::fs::write(here.join("in.ndjson"), records).unwrap();
+    let echo = guest("echo");
+    let cache = here.join("state/shardmill/commands/cache");
+    let mut output = Vec::new();
+    for version in 0..3 {
+        std::fs::write(here.join("echo.wasm"), marked(&echo, version)).unwrap();
+        let before = bytes_of_functions(&cache);
+        let tested = shardmill(&["test", "echo.wasm", "--input", "in.ndjson"], here).await;
+        let said = String::from_utf8_lossy(&tested.stderr);
+        assert!(tested.status.success(), "{said}");
+        output.push(tested.stdout);
+        let added = bytes_of_functions(&cache) - before;
+        assert_eq!(version == 0, added > before, "{added} added to {before}");
+    }
+    assert!(!output[0].is_empty() && output[1] == output[0] && output[2] == output[0]);
+    let around = std::fs::read_dir(cache.parent().unwrap()).unwrap();
+    assert_eq!(around.count(), 1, "something was learned from a test");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_keep_nothing_where_the_cache_is_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    std::fs::write(here.join("echo.wasm"), guest("echo")).unwrap();
+    std::fs::write(here.join("in.ndjson"), "{}").unwrap();
+    let config = "stream = \"s\"\n[host]\ncache = \"off\"\n";
+    std::fs::write(here.join("host.toml"), config).unwrap();
+    let commands: [&[&str]; 3] = [
+        &["check", "echo.wasm"],
+        &["test", "echo.wasm", "--input", "in.ndjson"],
+        &["bench", "echo.wasm", "--records", "10", "--rounds", "1"],
+    ];
+    let state = here.join("state");
+    for command in commands {
+        let off = [command, &["--config", "host.toml"]].concat();
+        let done = shardmill(&off, here).await;
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && !state.exists(), "{off:?}: {said}");
+    }
+    for command in commands {
+        let done = shardmill(command, here).await;
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            done.status.success() && state.exists(),
+            "{command:?}: {said}"
+        );
+        std::fs::remove_dir_all(&state).unwrap();
     }
 }
 
@@ -201,6 +286,7 @@ async fn check_refuses_a_bomb_as_the_host_does_and_leaves_nothing_behind() {
         .args(["check", "bomb.wasm"])
         .current_dir(folder.path())
         .env("TMPDIR", &temporary)
+        .env("XDG_STATE_HOME", folder.path().join("state"))
         .output();
     let checked = checked.await.unwrap();
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();

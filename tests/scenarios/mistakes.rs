@@ -383,7 +383,7 @@ const COMPONENTS: &[Mistake] = &[
     Mistake {
         what: "No folder for compiled code",
         files: &[("alerts.wasm", "")],
-        typed: "TMPDIR=nowhere check alerts.wasm",
+        typed: "HOME= TMPDIR=nowhere check alerts.wasm",
     },
 ];
 

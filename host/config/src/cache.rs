@@ -15,7 +15,8 @@ const NAME_CHARS_MAX: usize = 40;
 /// Where compiled plugins are kept and, beside them, what a host learned about its plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CachePlace {
-    /// Not set: a host asks [`crate::Config::cache_of_host`], other commands keep nothing.
+    /// Not set: a host asks [`crate::Config::cache_of_host`], other commands
+    /// [`crate::Config::cache_of_commands`].
     Unset,
     /// Nowhere, and why.
     Nowhere(String),
@@ -43,13 +44,25 @@ impl CachePlace {
     }
 }
 
-/// The default place for what outlives a host: below `$STATE_DIRECTORY`, which systemd sets, or
-/// where the XDG Base Directory Specification says. It demands that relative paths are ignored.
+/// The default place for what outlives a host.
 pub(super) fn of_system(
     file: &Path,
     plugins: &Path,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<PathBuf, String> {
+    let state = state_folder(variable)?;
+    Ok(state.join(own_name(file, plugins)).join("cache"))
+}
+
+/// The default place for code that commands compile. Of all commands of a user: it is found by what
+/// it was compiled from, and nothing is learned from it. No host has that name.
+pub(super) fn of_commands(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
+    Ok(state_folder(variable)?.join("commands").join("cache"))
+}
+
+/// Below `$STATE_DIRECTORY`, which systemd sets, or where the XDG Base Directory Specification says.
+/// It demands that relative paths are ignored.
+fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     let folder = |name: &str| {
         let value = variable(name)?;
         // A service may have several; the first one counts.
@@ -58,10 +71,9 @@ pub(super) fn of_system(
     };
     let of_home = || Some(folder("HOME")?.join(".local/state"));
     let of_user = || Some(folder("XDG_STATE_HOME").or_else(of_home)?.join("shardmill"));
-    let state = folder("STATE_DIRECTORY")
-        .or_else(of_user)
-        .ok_or("host.cache is not set, and neither is STATE_DIRECTORY, XDG_STATE_HOME or HOME")?;
-    Ok(state.join(own_name(file, plugins)).join("cache"))
+    let unset =
+        "host.cache is not set, and neither is STATE_DIRECTORY, XDG_STATE_HOME or HOME".to_owned();
+    folder("STATE_DIRECTORY").or_else(of_user).ok_or(unset)
 }
 
 /// Distinguishes two hosts of one user by what they are started with, since a version that worked
@@ -114,6 +126,19 @@ mod tests {
             let why = found("/etc/one.toml", "/plugins", none).unwrap_err();
             assert!(why.contains("XDG_STATE_HOME or HOME"), "{why}");
         }
+    }
+
+    #[test]
+    fn commands_of_one_user_share_a_folder_that_is_no_hosts() {
+        let home = |name: &str| (name == "HOME").then(|| OsString::from("/home/me"));
+        let cache = of_commands(home).unwrap();
+        assert_eq!(
+            cache,
+            Path::new("/home/me/.local/state/shardmill/commands/cache")
+        );
+        let host = of_system(Path::new("/commands"), Path::new("/plugins"), home).unwrap();
+        assert_ne!(host, cache);
+        assert!(of_commands(|_| None).is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use shardmill_sinks::SinkOptions;
 use shardmill_wasm::{CompileLimits, Integrity, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
-use super::cache::{CachePlace, of_system};
+use super::cache::{CachePlace, of_commands, of_system};
 use super::ceilings::Ceilings;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
 use super::sections::Sections;
@@ -106,6 +106,15 @@ impl Config {
             CachePlace::Unset => of_system(file, &self.plugins, |name| std::env::var_os(name)),
             said => said.folder().map(Path::to_owned).map_err(str::to_owned),
         }
+    }
+
+    /// Where commands that are no host keep the code that they compile, unless the configuration
+    /// names a folder. Creates nothing.
+    ///
+    /// # Errors
+    /// There is no such folder; the text says why.
+    pub fn cache_of_commands() -> Result<PathBuf, String> {
+        of_commands(|name| std::env::var_os(name))
     }
 
     /// Makes `plugin` read `stream`, unless its section names a stream.

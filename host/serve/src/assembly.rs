@@ -2,6 +2,7 @@
 //! together.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use shardmill_config::{CachePlace, Config};
 use shardmill_core::ports::StreamReader;
 use shardmill_sinks::open_sinks;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
-use shardmill_wasm::{Marks, Metering, Runtime};
+use shardmill_wasm::{Marks, Metering, Runtime, RuntimeOptions};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,8 @@ pub struct Substitutes {
     pub reader: Option<Arc<dyn StreamReader>>,
     /// How long a call may take, and how that is measured.
     pub metering: Metering,
+    /// Where compiled code is kept, if that is not where the host keeps all that outlives it.
+    pub code: Option<PathBuf>,
 }
 
 /// A host, built and not yet running.
@@ -65,6 +68,7 @@ impl Host {
                 outputs,
                 reader: None,
                 metering: Metering::default(),
+                code: None,
             },
         )
     }
@@ -94,7 +98,9 @@ impl Host {
             .speaking(clients.wire.clone());
         let admin = bind_admin(&mut config, &status, metrics)?;
         let parts = Parts::new(config, clients, substitutes.outputs, substitutes.reader)?;
-        let runtime = start_engine(&parts.config, substitutes.metering, &marks)?;
+        let mut options = engine_options(&parts.config, substitutes.metering, &marks)?;
+        options.cache_dir = substitutes.code.or(options.cache_dir);
+        let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options(&parts.config));
         Ok(Self {
             supervisor: Supervisor::new(parts, status.clone(), &runtime, marks),
@@ -158,11 +164,17 @@ fn bind_admin(
     Ok(Some(admin))
 }
 
-fn start_engine(config: &Config, metering: Metering, marks: &Marks) -> anyhow::Result<Runtime> {
-    let mut options = runtime_options(config, metering).context("cannot find the compiler")?;
-    options.marks = marks.clone();
-    options.code_memory_bytes = config.host.code_memory_bytes;
-    Runtime::new(options).context("cannot start the Wasm engine")
+fn engine_options(
+    config: &Config,
+    metering: Metering,
+    marks: &Marks,
+) -> anyhow::Result<RuntimeOptions> {
+    let options = runtime_options(config, metering).context("cannot find the compiler")?;
+    Ok(RuntimeOptions {
+        marks: marks.clone(),
+        code_memory_bytes: config.host.code_memory_bytes,
+        ..options
+    })
 }
 
 fn folder_options(config: &Config) -> FolderOptions {

@@ -7,6 +7,7 @@ use shardmill_config::Config;
 use shardmill_wasm::{Compiler, CompilerProgram, Endpoint, HttpOptions, Metering, RuntimeOptions};
 
 use crate::hardening;
+use crate::own_cache::cache_of_command;
 
 /// The subcommand that compiles, as the command line has it.
 pub const COMPILE_COMMAND: &str = "compile-component";
@@ -28,6 +29,14 @@ pub fn runtime_options(config: &Config, metering: Metering) -> std::io::Result<R
         http: http_options(config),
         metering,
         ..RuntimeOptions::default()
+    })
+}
+
+/// What the engine of a command is started with that is no host: it has a cache by default, too.
+pub fn command_options(config: &Config) -> std::io::Result<RuntimeOptions> {
+    Ok(RuntimeOptions {
+        cache_dir: cache_of_command(&config.host.cache),
+        ..runtime_options(config, Metering::Deadline)?
     })
 }
 

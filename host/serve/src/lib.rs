@@ -27,7 +27,7 @@ pub use host_status::{HostSnapshot, HostStatus, PluginSnapshot};
 pub use measurements::Measurements;
 pub use memory_sum::MemorySum;
 pub use metrics::COMMIT;
-pub use own_cache::own_cache;
+pub use own_cache::{cache_of_command, own_cache};
 pub use parts::{Outputs, Sinks};
 pub use shutdown::Signals;
 pub use supervisor::NothingLeft;

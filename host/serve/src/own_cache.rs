@@ -1,7 +1,7 @@
 //! Where a host keeps what outlives it unless the operator says so: in its own folder, as long as
-//! that can be used.
+//! that can be used. And where other commands keep the code that they compile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use shardmill_config::{CachePlace, Config};
 use shardmill_wasm::try_cache;
@@ -38,6 +38,20 @@ pub fn own_cache(config: &Config, file: &Path) -> CachePlace {
     }
 }
 
+/// Where a command that is no host keeps the code that it compiles: only that, so that nothing is
+/// learned about plugins from it. A default folder that cannot be used costs time, and is no reason
+/// to fail or to warn.
+pub fn cache_of_command(place: &CachePlace) -> Option<PathBuf> {
+    match place {
+        CachePlace::At(folder) => Some(folder.clone()),
+        CachePlace::Nowhere(_) => None,
+        CachePlace::Unset => {
+            let own = Config::cache_of_commands().ok();
+            own.filter(|cache| try_cache(cache).is_ok())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +71,7 @@ mod tests {
         assert_eq!(named, CachePlace::At("/dev/null/cache".into()));
         let off = own_cache(&config("cache = \"off\""), file);
         assert!(off.folder().unwrap_err().contains("off"));
+        assert_eq!(cache_of_command(&off), None);
+        assert_eq!(cache_of_command(&named), Some("/dev/null/cache".into()));
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 
 mod child;
+mod functions;
 mod parent;
 
 use std::ffi::OsString;

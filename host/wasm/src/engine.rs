@@ -5,10 +5,12 @@ mod metering;
 pub(crate) mod wording;
 
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use wasmtime::{Cache, Config, Engine, EngineWeak, Strategy, WasmBacktraceDetails, WasmFeatures};
+use wasmtime::{
+    Cache, CacheStore, Config, Engine, EngineWeak, Strategy, WasmBacktraceDetails, WasmFeatures,
+};
 
 pub use metering::Metering;
 
@@ -68,6 +70,27 @@ fn tick(engine: &EngineWeak, stopped: &mpsc::Receiver<()>) {
 /// the key under which the cache keeps compiled code: were they not the same in both, the host
 /// would compile again.
 pub(crate) fn new_engine(cache: Option<Cache>, metering: Metering) -> Result<Engine, EngineError> {
+    started(&settings(cache, metering))
+}
+
+/// The compiler's engine, which takes the code of functions from `functions` where that has it. The
+/// code is the same, and so is the key.
+pub(crate) fn new_compiler(
+    cache: Option<Cache>,
+    functions: Arc<dyn CacheStore>,
+) -> Result<Engine, EngineError> {
+    let mut config = settings(cache, Metering::Deadline);
+    config
+        .enable_incremental_compilation(functions)
+        .map_err(|error| EngineError::Engine(format!("{error:#}")))?;
+    started(&config)
+}
+
+fn started(config: &Config) -> Result<Engine, EngineError> {
+    Engine::new(config).map_err(|error| EngineError::Engine(format!("{error:#}")))
+}
+
+fn settings(cache: Option<Cache>, metering: Metering) -> Config {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
@@ -91,7 +114,7 @@ pub(crate) fn new_engine(cache: Option<Cache>, metering: Metering) -> Result<Eng
         config.wasm_features(feature, false);
     }
     config.cache(cache);
-    Engine::new(&config).map_err(|error| EngineError::Engine(format!("{error:#}")))
+    config
 }
 
 /// Proposals that no toolchain we name needs; each is code that untrusted bytes could reach.

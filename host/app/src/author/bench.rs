@@ -23,9 +23,9 @@ use shardmill_core::ports::{InstanceContext, ProcessorFactory};
 use shardmill_core::stream::{ShardId, StreamName};
 use shardmill_serve::Signals;
 use shardmill_serve::component;
-use shardmill_serve::engine::runtime_options;
+use shardmill_serve::engine::command_options;
 use shardmill_sinks::STDOUT;
-use shardmill_wasm::{EMPTY_COMPONENT, Metering, Plugin, Runtime};
+use shardmill_wasm::{EMPTY_COMPONENT, Plugin, Runtime};
 
 use self::batches::{BenchInput, batches};
 use self::measure::{Bench, BenchError};
@@ -82,8 +82,7 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
 }
 
 fn runtime(config: &Config) -> anyhow::Result<Runtime> {
-    let options =
-        runtime_options(config, Metering::Deadline).context("cannot find the compiler")?;
+    let options = command_options(config).context("cannot find the compiler")?;
     Runtime::new(options).context("cannot start the Wasm engine")
 }
 

@@ -7,7 +7,8 @@ mod settings;
 
 use anyhow::{Context, bail};
 use indicatif::HumanBytes;
-use shardmill_config::Config;
+use shardmill_config::{CachePlace, Config};
+use shardmill_serve::cache_of_command;
 use shardmill_serve::component::Found;
 use shardmill_serve::engine::runtime_options;
 use shardmill_wasm::{Inspection, Metering, Runtime, RuntimeOptions};
@@ -112,13 +113,16 @@ impl Examined {
     }
 }
 
-/// The host's engine, without its cache: what the host keeps is left alone, and the time that is
-/// shown is that of compiling.
+/// The host's engine, without its cache, so that what the host keeps is left alone: the cache is that
+/// of commands.
 fn runtime(host: &Config) -> anyhow::Result<Runtime> {
-    let options = runtime_options(host, Metering::Deadline).context("cannot find the compiler")?;
+    let place = match &host.host.cache {
+        CachePlace::At(_) => &CachePlace::Unset,
+        said => said,
+    };
     let options = RuntimeOptions {
-        cache_dir: None,
-        ..options
+        cache_dir: cache_of_command(place),
+        ..runtime_options(host, Metering::Deadline).context("cannot find the compiler")?
     };
     Runtime::new(options).context("cannot start the Wasm engine")
 }

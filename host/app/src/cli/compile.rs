@@ -27,6 +27,9 @@ pub(crate) struct CompileArgs {
     /// Do without the wall that denies it files, addresses and most system calls.
     #[arg(long)]
     pub(crate) no_wall: bool,
+    /// Keep the code of each function in the cache, for the next version.
+    #[arg(long)]
+    pub(crate) keep_functions: bool,
 }
 
 impl CompileArgs {
@@ -43,6 +46,7 @@ impl CompileArgs {
             component_bytes: self.component_bytes,
             limits,
             is_walled: !self.no_wall,
+            keeps_functions: self.keep_functions,
         }
     }
 }

@@ -3,15 +3,18 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit, umask};
+use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use super::CompileLimits;
+use super::functions::FunctionStore;
 use crate::Metering;
 use crate::engine::code_cache::CodeCache;
-use crate::engine::new_engine;
+use crate::engine::{EngineError, new_compiler, new_engine};
 use crate::text::{SAID_BYTES_MAX, shown};
 use crate::wall;
 
@@ -33,6 +36,9 @@ pub struct CompileJob {
     pub limits: CompileLimits,
     /// Whether it raises its [wall](crate::wall).
     pub is_walled: bool,
+    /// Whether it keeps the code of each function there too, for the next version. A cache that is
+    /// emptied after each compilation has no use for it.
+    pub keeps_functions: bool,
 }
 
 /// Why nothing was compiled.
@@ -73,9 +79,11 @@ impl CompileJob {
             .into_iter()
             .flat_map(|(name, value)| [name.into(), value.to_string().into()]);
         let wall = (!self.is_walled).then(|| "--no-wall".into());
+        let functions = self.keeps_functions.then(|| "--keep-functions".into());
         numbers
             .chain(["--cache".into(), self.cache_dir.clone().into()])
             .chain(wall)
+            .chain(functions)
             .collect()
     }
 
@@ -106,14 +114,17 @@ impl CompileJob {
     /// Only a hit proves that the code is in the cache: wasmtime does not report a failed write as
     /// an error.
     fn compile(&self, bytes: &[u8]) -> Result<(), CompileFailure> {
-        let host = |error: crate::EngineError| CompileFailure::Host(error.to_string());
+        let host = |error: EngineError| CompileFailure::Host(error.to_string());
         let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
-        let engine = new_engine(Some(cache.cache().clone()), Metering::Deadline).map_err(host)?;
+        let functions = self.functions();
+        let engine = engine(&cache, functions.as_ref()).map_err(host)?;
         for _ in 0..2 {
             let component = Component::new(&engine, bytes)
                 .map_err(|error| CompileFailure::Refused(shown(error, SAID_BYTES_MAX)))?;
             check_code(&component, self.limits.code_bytes)?;
             if cache.cache().cache_hits() > 0 {
+                // What is not kept is compiled again: that costs time, and nothing else.
+                let _ = functions.map(|functions| functions.save());
                 return Ok(());
             }
         }
@@ -121,6 +132,11 @@ impl CompileJob {
         Err(CompileFailure::Host(format!(
             "cannot keep compiled code in {place}: is there room, and may it be written to?"
         )))
+    }
+
+    fn functions(&self) -> Option<Arc<FunctionStore>> {
+        self.keeps_functions
+            .then(|| Arc::new(FunctionStore::new(&self.cache_dir)))
     }
 
     fn confine(&self) -> std::io::Result<()> {
@@ -141,6 +157,19 @@ impl CompileJob {
         umask(Mode::RWXG | Mode::RWXO);
         Ok(())
     }
+}
+
+fn engine(
+    cache: &CodeCache,
+    functions: Option<&Arc<FunctionStore>>,
+) -> Result<Engine, EngineError> {
+    let cache = Some(cache.cache().clone());
+    let Some(functions) = functions else {
+        return new_engine(cache, Metering::Deadline);
+    };
+    let engine = new_compiler(cache, functions.clone())?;
+    functions.serve(&engine);
+    Ok(engine)
 }
 
 /// Sets a limit, unless there is a lower one already.

@@ -2,7 +2,6 @@
 //! it.
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Once;
 
@@ -13,6 +12,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use super::{CompileFailure, CompileJob, CompileLimits, CompilerProgram};
 use crate::LoadError;
+use crate::engine::code_cache::CodeCache;
 use crate::engine::wording;
 use crate::text::clean;
 use crate::wall;
@@ -24,11 +24,12 @@ const SAID_BYTES_MAX: usize = 4 << 10;
 pub(crate) async fn compile_in_child(
     program: &CompilerProgram,
     limits: CompileLimits,
-    cache_dir: &Path,
+    cache: &CodeCache,
     bytes: &Bytes,
 ) -> Result<(), LoadError> {
     let job = CompileJob {
-        cache_dir: cache_dir.to_owned(),
+        cache_dir: cache.directory().to_owned(),
+        keeps_functions: cache.lasts(),
         component_bytes: bytes.len() as u64,
         limits,
         is_walled: true,
@@ -240,7 +241,8 @@ mod tests {
             ..CompileLimits::default()
         };
         let bytes = Bytes::from(vec![0; 1 << 20]);
-        let error = compile_in_child(&program, limits, Path::new("/"), &bytes)
+        let cache = CodeCache::temporary().unwrap();
+        let error = compile_in_child(&program, limits, &cache, &bytes)
             .await
             .unwrap_err();
         assert!(
@@ -264,7 +266,8 @@ mod tests {
             args: vec!["-c".into(), script.into()],
         };
         let (limits, nothing) = (CompileLimits::default(), Bytes::new());
-        let told = compile_in_child(&program, limits, Path::new("/"), &nothing)
+        let cache = CodeCache::temporary().unwrap();
+        let told = compile_in_child(&program, limits, &cache, &nothing)
             .await
             .unwrap_err()
             .to_string();

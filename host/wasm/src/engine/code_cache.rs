@@ -81,6 +81,11 @@ impl CodeCache {
         self.cache.directory()
     }
 
+    /// Whether code is kept for the next compilation, and for the next process.
+    pub(crate) fn lasts(&self) -> bool {
+        self.temporary.is_none()
+    }
+
     /// Creates the directory again if it was removed, as cleaners of temporary folders do with
     /// files that are not used for days.
     pub(crate) fn restore(&self) -> Result<(), EngineError> {

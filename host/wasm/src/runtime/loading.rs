@@ -118,7 +118,7 @@ impl Runtime {
             message: error.to_string(),
         })?;
         let limits = self.shared.compile_limits;
-        let compiled = compile_in_child(program, limits, code.directory(), bytes).await;
+        let compiled = compile_in_child(program, limits, code, bytes).await;
         compiled.inspect_err(|_| code.sweep())
     }
 

@@ -11,7 +11,7 @@ use shardmill_aws::StreamAdmin;
 use shardmill_config::Config;
 use shardmill_core::stream::{SequenceNumber, ShardId};
 use shardmill_local::{LocalOptions, LocalStack};
-use shardmill_serve::{Host, HostStatus, Outputs, Sinks, Substitutes};
+use shardmill_serve::{Host, HostStatus, Outputs, Sinks, Substitutes, cache_of_command};
 use shardmill_sinks::STDOUT;
 use shardmill_wasm::Metering;
 use shardmill_worker::ShardStatus;
@@ -143,6 +143,7 @@ impl DryRun {
             outputs: self.outputs(&collector),
             reader: scene.input.reader(),
             metering: self.metering,
+            code: cache_of_command(&self.config.host.cache),
         };
         let host = Host::on_trial(self.config.clone(), &scene.clients, substitutes)?;
         let (status, runtime) = (host.status(), host.runtime());

@@ -17,10 +17,10 @@ use shardmill_config::Config;
 use shardmill_core::lease::LeaseCounter;
 use shardmill_core::plugin::PluginName;
 use shardmill_serve::BootClock;
-use shardmill_serve::engine::runtime_options;
+use shardmill_serve::engine::command_options;
 use shardmill_sinks::letters::LetterInput;
 use shardmill_sinks::{SinkOptions, open_sinks};
-use shardmill_wasm::{Metering, Runtime};
+use shardmill_wasm::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use self::component_files::ComponentFiles;
@@ -49,8 +49,7 @@ impl ThroughPlugin<'_> {
         let clients = self.clients().await?;
         let config = &self.config;
         let sinks = open_sinks(&config.sinks, &config.aws.options(), clients.as_ref()).await?;
-        let runtime_options =
-            runtime_options(config, Metering::Deadline).context("cannot find the compiler")?;
+        let runtime_options = command_options(config).context("cannot find the compiler")?;
         let runtime = Runtime::new(runtime_options).context("cannot start the Wasm engine")?;
         let options = self.options(sinks.names())?;
         let given = self.args.plugin.clone();
