@@ -17,7 +17,7 @@ use super::writers::{Me, others};
 /// every scan.
 const NAMES_MAX: usize = 10_000;
 const SUFFIX: &str = ".wasm";
-const MANIFEST_SUFFIX: &str = ".toml";
+pub(super) const MANIFEST_SUFFIX: &str = ".toml";
 const SIGNATURE_SUFFIX: &str = ".wasm.sig";
 
 /// Tells two versions of a file apart without reading it.

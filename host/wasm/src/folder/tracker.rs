@@ -2,9 +2,9 @@
 //! gone. Pure: time and listings are arguments, and reading and compiling are someone else's.
 //!
 //! ```text
-//!   appears or changes ──> settling ──(unchanged for `settle`)──> loading ──> known: loaded, or refused
-//!                             ^                                      │
-//!                             └──────────(moved while read)──────────┘
+//!   appears or changes ──> settling ──(whole, or unchanged for `settle`)──> loading ──> known: loaded, or refused
+//!                             ^                                                │
+//!                             └───────────────(moved while read)───────────────┘
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -38,6 +38,8 @@ pub(crate) struct Tracker {
     /// Plugins for which places are kept while their files are here.
     first: BTreeSet<PluginName>,
     files: BTreeMap<String, Tracked>,
+    /// Files that need not settle as the next listing has them.
+    whole: BTreeSet<String>,
 }
 
 /// What to do.
@@ -91,6 +93,8 @@ pub(crate) enum News {
 struct Tracked {
     seen: Option<Seen>,
     since: Instant,
+    /// Whether its writer was done with what was seen.
+    is_whole: bool,
     is_loading: bool,
     /// The stamp or refusal that has been dealt with.
     dealt_with: Option<Seen>,
@@ -132,7 +136,14 @@ impl Tracker {
             plugins_max,
             first,
             files: BTreeMap::new(),
+            whole: BTreeSet::new(),
         }
+    }
+
+    /// Their writers have closed these files since the last listing. One that was opened again since
+    /// is read while it is written, and is then read once more.
+    pub(crate) fn note_whole(&mut self, files: &BTreeSet<String>) {
+        self.whole.clone_from(files);
     }
 
     /// Takes in a listing of the folder.
@@ -163,6 +174,11 @@ impl Tracker {
         for (file, tracked) in &mut self.files {
             if !listing.contains_key(file) {
                 tracked.see(now, None);
+            }
+        }
+        for file in std::mem::take(&mut self.whole) {
+            if let Some(tracked) = self.files.get_mut(&file) {
+                tracked.is_whole = tracked.seen.is_some();
             }
         }
     }
@@ -248,6 +264,7 @@ impl Tracker {
             Ended::Moved => {
                 tracked.dealt_with = None;
                 tracked.since = now;
+                tracked.is_whole = false;
                 News::Nothing
             }
             Ended::Loaded(digest) => tracked.load(name, digest),
@@ -265,6 +282,7 @@ impl Tracked {
         Self {
             seen: None,
             since: now,
+            is_whole: false,
             is_loading: false,
             dealt_with: None,
             loaded: None,
@@ -278,6 +296,7 @@ impl Tracked {
         if self.seen.as_ref() != seen {
             self.seen = seen.cloned();
             self.since = now;
+            self.is_whole = false;
             self.retries = Retries::default();
         }
     }
@@ -299,7 +318,7 @@ impl Tracked {
     }
 
     fn is_due(&self, now: Instant, settle: Duration) -> bool {
-        let has_settled = now.saturating_duration_since(self.since) >= settle;
+        let has_settled = self.is_whole || now.saturating_duration_since(self.since) >= settle;
         let is_retry_due = self.retries.next_at().is_some_and(|at| now >= at);
         !self.is_loading && has_settled && (self.is_pending() || is_retry_due)
     }
@@ -308,7 +327,11 @@ impl Tracked {
         if self.is_loading {
             return None;
         }
-        let settled_at = self.since + settle;
+        let settled_at = if self.is_whole {
+            self.since
+        } else {
+            self.since + settle
+        };
         match self.retries.next_at() {
             Some(at) => Some(at.max(settled_at)),
             None => self.is_pending().then_some(settled_at),

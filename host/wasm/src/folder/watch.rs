@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::plugin::PluginName;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ use super::loading::{Load, Loading, Turns};
 use super::manifests::Manifests;
 use super::scan::{Listing, scan};
 use super::tracker::{Action, News, Tracker};
-use super::watched::Watched;
+use super::watched::{Changes, Watched};
 use crate::blocking::blocking;
 use crate::{Integrity, Runtime};
 
@@ -34,8 +34,8 @@ pub struct FolderOptions {
     pub first: BTreeSet<PluginName>,
     /// Whether all others are refused. No.
     pub only_first: bool,
-    /// How long a file must be unchanged before it is read. 40 ms: tools that write in place pause
-    /// less.
+    /// How long a file must be unchanged before it is read, unless the system says that its writer
+    /// has closed it. 40 ms: tools that write in place pause less.
     pub settle: Duration,
     /// How long file events are gathered. 10 ms, so that a thousand small writes are some looks,
     /// not a thousand.
@@ -80,7 +80,7 @@ pub struct PluginFolder {
     integrity: Arc<Integrity>,
     loads: JoinSet<Load>,
     turns: Arc<Turns>,
-    changed: Arc<Notify>,
+    changes: Arc<Changes>,
     watched: Option<(Watched, (u64, u64))>,
     /// The last problem, so that one that lasts is logged once.
     trouble: Option<String>,
@@ -113,7 +113,7 @@ impl PluginFolder {
             events,
             loads: JoinSet::new(),
             turns: Arc::new(Turns::new()),
-            changed: Arc::new(Notify::new()),
+            changes: Arc::default(),
             watched: None,
             trouble: None,
             writers: None,
@@ -137,7 +137,7 @@ impl PluginFolder {
             }
             let next = self.next_look();
             tokio::select! {
-                () = self.changed.notified() => {}
+                () = self.changes.reason(self.options.debounce) => {}
                 () = tokio::time::sleep_until(next) => {}
                 Some(load) = self.loads.join_next() => {
                     if let Err(nobody) = self.finish(load).await {
@@ -167,6 +167,8 @@ impl PluginFolder {
         if self.watched.is_none() {
             self.start_watching();
         }
+        // Before the look, which then sees them as they were left, or as they are written again.
+        let whole = self.changes.take_whole();
         let Some(mut listing) = self.scan().await else {
             return Ok(());
         };
@@ -180,6 +182,8 @@ impl PluginFolder {
             self.send(FolderEvent::Writers { told }).await?;
         }
         let now = std::time::Instant::now();
+        self.tracker.note_whole(&whole);
+        self.manifests.note_whole(&whole);
         for action in self.tracker.observe(now, &listing.seen) {
             self.act(action).await?;
         }
@@ -215,11 +219,7 @@ impl PluginFolder {
 
     fn start_watching(&mut self) {
         let directory = rustix::fs::stat(&self.options.path).map(|stat| (stat.st_dev, stat.st_ino));
-        let watched = Watched::start(
-            &self.options.path,
-            self.options.debounce,
-            Arc::clone(&self.changed),
-        );
+        let watched = Watched::start(&self.options.path, Arc::clone(&self.changes));
         match (watched, directory) {
             (Ok(watched), Ok(directory)) => self.watched = Some((watched, directory)),
             (Err(error), _) => self.report_trouble(&format!(
@@ -238,7 +238,7 @@ impl PluginFolder {
             .is_some_and(|(_, directory)| *directory != listing.directory)
         {
             self.watched = None;
-            self.changed.notify_one();
+            self.changes.look_again();
         }
     }
 

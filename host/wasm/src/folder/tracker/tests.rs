@@ -565,3 +565,31 @@ fn a_version_that_the_host_died_of_is_looked_at_every_few_seconds_and_told_of_on
     assert_eq!(news, News::First);
     assert!(tracker.next_look().is_none());
 }
+
+#[test]
+fn a_file_that_its_writer_closed_is_loaded_at_once() {
+    let (mut tracker, mut clock) = fixture();
+    let closed = BTreeSet::from(["orders.wasm".to_owned(), "unknown.wasm".to_owned()]);
+    assert_eq!(tracker.observe(clock.0, &file(1)), []);
+    // It is written on, and closed.
+    tracker.note_whole(&closed);
+    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(2)), load(2));
+    let news = tracker.ended(
+        clock.0,
+        "orders.wasm",
+        &name(),
+        stamps(2),
+        Ended::Loaded(digest('a')),
+    );
+    assert_eq!(news, News::First);
+    // What was closed says nothing about what is written later.
+    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(3)), []);
+    assert_eq!(tracker.next_look(), Some(clock.0 + SETTLE));
+    // Closed, and opened again before it was read: it settles.
+    tracker.note_whole(&closed);
+    assert_eq!(tracker.observe(clock.0, &file(3)), load(3));
+    let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(3), Ended::Moved);
+    assert_eq!(news, News::Nothing);
+    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(3)), []);
+    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(3)), load(3));
+}
