@@ -46,7 +46,7 @@ struct Bounds {
 }
 
 /// 256 MiB: a JavaScript engine is 38 MB, CPython 28 MB, so it is two or three versions of both and
-/// what was built with them. 16 packs: each is more than all smaller ones together, so that they are
+/// what was built with them. 16 packs: each is more than twice the next one, so that they are
 /// seldom more; a compiler may have 32 files open. 96 MiB: two engines, and a twentieth of the
 /// compiler's address space.
 const BOUNDS: Bounds = Bounds {
@@ -156,16 +156,16 @@ impl FunctionStore {
         }
     }
 
-    /// Moves the functions of packs that are no larger than what is written anyway into it, so that
-    /// many small changes do not become many files: each byte is written again at most once for
-    /// each doubling.
+    /// Moves the functions of packs that are at most twice as large as what is written anyway into it,
+    /// so that many small changes do not become many files: those that are left are each more than
+    /// twice the next one, and a byte is written again once each time that its pack grows by half.
     fn absorb(&self, functions: &mut BTreeMap<Key, Vec<u8>>) -> Vec<PathBuf> {
         let mut bytes: u64 = functions.values().map(|code| code.len() as u64).sum();
         let mut packs: Vec<&Pack> = self.packs().iter().collect();
         packs.sort_by_key(|pack| pack.bytes());
         let mut absorbed = Vec::new();
         for pack in packs {
-            if pack.bytes() > bytes || bytes + pack.bytes() > self.bounds.added as u64 {
+            if pack.bytes() > 2 * bytes || bytes + pack.bytes() > self.bounds.added as u64 {
                 break;
             }
             bytes += pack.bytes();
@@ -277,11 +277,11 @@ fn packs_in(folder: &Path) -> Vec<KeptPack> {
 }
 
 fn remove_cut_off(folder: &Path) {
-    let long_ago = SystemTime::now() - CUT_OFF_AFTER;
     for path in folders_in(folder) {
         let is_cut_off = path.extension().is_some_and(|ending| ending == CUT_OFF);
         let written_at = path.symlink_metadata().and_then(|found| found.modified());
-        if is_cut_off && written_at.is_ok_and(|at| at < long_ago) {
+        let age = written_at.ok().and_then(|at| at.elapsed().ok());
+        if is_cut_off && age.is_some_and(|age| age > CUT_OFF_AFTER) {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -15,9 +15,8 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
 use sha2::{Digest, Sha256};
 
 use crate::engine::code_cache::refuse_others_file;
@@ -101,8 +100,13 @@ impl Pack {
     /// For [`super::FunctionStore::forget`], by the time of the file.
     pub(super) fn note_use(&self) {
         if self.was_used.load(Ordering::Relaxed) {
+            let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+            let times = Timestamps {
+                last_access: time(UTIME_OMIT),
+                last_modification: time(UTIME_NOW),
+            };
             // Without it, it is forgotten earlier.
-            let _ = self.file.set_modified(SystemTime::now());
+            let _ = futimens(&self.file, &times);
         }
     }
 

