@@ -9,6 +9,7 @@ mod legal;
 mod liveness;
 mod outputs;
 mod pace;
+mod parents;
 mod policy;
 mod releasing;
 mod safety;

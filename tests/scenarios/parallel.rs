@@ -21,6 +21,10 @@ async fn a_swap_of_a_plugin_with_parallel_keys_repeats_nothing_and_a_kill_loses_
     let output = setting.output_of("a");
     // While nobody dies, each record comes out once, in order by key, also through a swap.
     let first = setting.put(&input).await;
+    eventually("the first version is at work", || {
+        Output::read(&[&output]).lines > 0
+    })
+    .await;
     setting.drop_plugin("versioned", &versioned(1));
     let mut last: BTreeMap<_, _> = first.into_iter().collect();
     last.extend(setting.put(&input).await);

@@ -123,7 +123,7 @@ const FOUND_SOON: [(&str, &str, &str); 74] = [
     ("DeadlineFromReply", "S10", "147..148"),
     ("NoHolderDeadline", "S10", "0..12"),
     ("UnknownCountsAsApplied", "S11", "0..24"),
-    ("DeliversAfterLoss", "S10", "10..11"),
+    ("DeliversAfterLoss", "S10", "33..34"),
     ("DeliversSettledAgain", "S8", "0..12"),
     ("SkipsFailedBatch", "S4", "0..12"),
     ("EndsWithoutChildren", "S5", "0..12"),
