@@ -513,7 +513,10 @@ fn core_module_for_wasi_0_1() -> Vec<u8> {
 }
 
 fn cut_off_gzip() -> Vec<u8> {
-    let lines: String = (0..500).map(|id| format!("{{\"id\":{id}}}\n")).collect();
+    let mut lines = String::new();
+    for id in 0..500 {
+        writeln!(lines, "{{\"id\":{id}}}").unwrap();
+    }
     let mut bytes = gzip(lines.as_bytes());
     bytes.truncate(bytes.len() / 2);
     bytes
