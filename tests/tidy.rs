@@ -48,7 +48,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("filter", &[]),
     ("worker", &["shardmill-core", "shardmill-filter"]),
     ("aws", &["shardmill-core", "shardmill-wire"]),
-    ("wasm", &["shardmill-core"]),
+    ("wasm", &["shardmill-core", "shardmill-layout"]),
     ("local", &[]),
     ("sinks", &["shardmill-core", "shardmill-aws"]),
     (

@@ -10,7 +10,7 @@ use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor};
 use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, StreamName};
-use shardmill_wasm::{Runtime, RuntimeOptions};
+use shardmill_wasm::{Plugin, Runtime, RuntimeOptions};
 use tokio::runtime;
 
 fn context() -> Arc<InstanceContext> {
@@ -55,13 +55,20 @@ fn calls(c: &mut Criterion) {
         .build()
         .expect("a runtime");
     let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
-    let name = PluginName::new("noop").expect("valid");
-    let plugin = tokio
-        .block_on(engine.load(name, Bytes::from(guest("noop"))))
-        .expect("loads");
-    let mut wasm: Box<dyn RecordProcessor> = tokio
-        .block_on(plugin.instantiate(context(), None))
-        .expect("an instance");
+    let load = |guest_name: &str| {
+        let name = PluginName::new(guest_name).expect("valid");
+        let plugin = tokio.block_on(engine.load(name, Bytes::from(guest(guest_name))));
+        plugin.expect("loads")
+    };
+    let start = |plugin: &Plugin| -> Box<dyn RecordProcessor> {
+        let instance = tokio.block_on(plugin.instantiate(context(), None));
+        instance.expect("an instance")
+    };
+    let plugin = load("noop");
+    let mut frame = start(&plugin);
+    let mut lists = start(&load("noop_lists"));
+    let mut echo_frame = start(&load("echo"));
+    let mut echo_lists = start(&load("echo_lists"));
     let native = NativePlugin::no_op(1).unwatched();
     let mut native: Box<dyn RecordProcessor> = tokio
         .block_on(native.instantiate(context(), None))
@@ -78,20 +85,21 @@ fn calls(c: &mut Criterion) {
         let batch = batch(records, bytes);
         let label = format!("{records}x{bytes}B");
         group.throughput(Throughput::Elements(records as u64));
-        group.bench_with_input(BenchmarkId::new("wasm", &label), &batch, |b, batch| {
-            b.iter(|| {
-                tokio
-                    .block_on(wasm.process(batch.clone()))
-                    .expect("handled")
+        for (what, processor) in [
+            ("in one frame", &mut frame),
+            ("in lists", &mut lists),
+            ("native", &mut native),
+            ("echo in one frame", &mut echo_frame),
+            ("echo in lists", &mut echo_lists),
+        ] {
+            group.bench_with_input(BenchmarkId::new(what, &label), &batch, |b, batch| {
+                b.iter(|| {
+                    tokio
+                        .block_on(processor.process(batch.clone()))
+                        .expect("handled")
+                });
             });
-        });
-        group.bench_with_input(BenchmarkId::new("native", &label), &batch, |b, batch| {
-            b.iter(|| {
-                tokio
-                    .block_on(native.process(batch.clone()))
-                    .expect("handled")
-            });
-        });
+        }
     }
     group.finish();
     c.bench_function("instantiate and init", |b| {

@@ -10,6 +10,8 @@
 mod behaviour;
 #[path = "corpus/bombs.rs"]
 pub mod bombs;
+#[path = "corpus/bulk.rs"]
+pub mod bulk;
 #[path = "corpus/calls.rs"]
 mod calls;
 #[path = "corpus/components.rs"]
@@ -136,7 +138,7 @@ pub fn all() -> Vec<Entry> {
 }
 
 /// All of it by class, each under the name of its file here; `docs/attacks.md` lists them so.
-pub fn by_class() -> [(&'static str, Vec<Entry>); 16] {
+pub fn by_class() -> [(&'static str, Vec<Entry>); 17] {
     [
         ("files", files::entries()),
         ("components", components::entries()),
@@ -150,6 +152,7 @@ pub fn by_class() -> [(&'static str, Vec<Entry>); 16] {
         ("world", world::entries()),
         ("behaviour", behaviour::entries()),
         ("imports", imports::entries()),
+        ("bulk", bulk::entries()),
         ("linked", linked::entries()),
         ("exports", exports::entries()),
         ("requests", requests::entries()),

@@ -3,6 +3,7 @@
 
 use fastrand::Rng;
 
+use crate::corpus::bulk;
 use crate::corpus::contract::{self, place};
 use crate::corpus::imports::{IMPORTS, LOWERED};
 
@@ -51,7 +52,13 @@ pub fn component(seed: u64) -> Vec<u8> {
     } else {
         String::new()
     };
-    let (fields, outside, options) = (grammar.fields(), grammar.outside(), grammar.options());
+    let (mut fields, outside, options) = (grammar.fields(), grammar.outside(), grammar.options());
+    let exports = if grammar.random.bool() {
+        fields += &bulk::field(&grammar.body(true));
+        bulk::EXPORT
+    } else {
+        ""
+    };
     contract::with(&[
         (place::OUTSIDE, &outside),
         (place::LOWERED, LOWERED),
@@ -64,6 +71,7 @@ pub fn component(seed: u64) -> Vec<u8> {
         (place::POST, &post),
         (place::REALLOC, &realloc),
         (place::OPTIONS, options),
+        (place::EXPORTS, exports),
     ])
 }
 
@@ -176,7 +184,7 @@ impl Grammar {
         } else {
             "(i32.const 3072)".to_owned()
         };
-        match self.random.u8(..11) {
+        match self.random.u8(..13) {
             0 => format!("(call $put {one} {other} {} {answer})", self.text()),
             1 => format!("(call $counter {one} (i64.const {number}))"),
             2 => format!("(call $gauge {one} (f64.reinterpret_i64 (i64.const {number})))"),
@@ -193,6 +201,8 @@ impl Grammar {
             7 => format!("(call $random (i64.const {number}) {answer})"),
             8 => "(drop (call $now))".to_owned(),
             9 => format!("(drop (call $subscribe (i64.const {number})))"),
+            10 => format!("(call $put-all {one} {answer})"),
+            11 => format!("(call $terms {answer})"),
             _ => format!("(call ${} {})", self.pick(&["block", "drop"]), self.i32(1)),
         }
     }

@@ -6,11 +6,13 @@ use std::sync::OnceLock;
 
 const TARGET: &str = "wasm32-wasip2";
 const PACKAGES: [&str; 4] = ["shardmill-guests", "earthquakes", "flights", "totals"];
-const EXAMPLES: [&str; 8] = [
+const EXAMPLES: [&str; 10] = [
     "asking",
     "conduct",
     "noop",
+    "noop_lists",
     "echo",
+    "echo_lists",
     "evil",
     "evil_state",
     "poison",

@@ -34,3 +34,25 @@ pub mod state {
         default_bindings_module: "shardmill_processor::bindings::state",
     });
 }
+
+/// The faster way in and out, which [`plugin!`](crate::plugin) offers for every processor.
+pub mod bulk {
+    wit_bindgen::generate!({
+        inline: "
+            package shardmill:guest@0.1.0;
+            world takes-frames {
+                import shardmill:processor/bulk-emit@0.1.0;
+                export shardmill:processor/bulk@0.1.0;
+            }
+        ",
+        path: ".",
+        with: {
+            "shardmill:processor/types@0.1.0": crate::bindings::shardmill::processor::types,
+            "shardmill:processor/emit@0.1.0": crate::bindings::shardmill::processor::emit,
+        },
+        pub_export_macro: true,
+        export_macro_name: "export_bulk",
+        default_bindings_module: "shardmill_processor::bindings::bulk",
+        generate_all,
+    });
+}

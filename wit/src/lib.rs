@@ -14,7 +14,7 @@
 //!
 //!     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
 //!         for record in &batch.records {
-//!             emit("stdout", &record.partition_key, &record.data)?;
+//!             emit("stdout", record.partition_key, record.data)?;
 //!         }
 //!         Ok(Outcome::default())
 //!     }
@@ -26,6 +26,9 @@
 #[doc(hidden)]
 pub mod bindings;
 pub mod config;
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+pub mod delivery;
 mod emit;
 pub mod log;
 pub mod metrics;
@@ -35,9 +38,10 @@ mod values;
 
 pub use bindings::shardmill::processor::emit::EmitError;
 pub use bindings::shardmill::processor::types::{
-    Batch, CloseReason, Commit, Context, Error, Failure, FailureKind, Outcome, Record,
+    CloseReason, Commit, Context, Error, Failure, FailureKind, Outcome,
 };
 pub use emit::emit;
+pub use shardmill_layout::{Batch, Record};
 
 /// A record processor. It serves one shard under one holding of that shard's lease, and its calls
 /// never overlap.
@@ -48,8 +52,8 @@ pub trait Processor: Sized {
 
     /// Processes one batch, in order. `Ok(Outcome::default())` means that all of it was processed.
     /// An error, or a panic, means that none of it was: what was emitted is dropped and the batch
-    /// is delivered again.
-    fn process(&mut self, batch: Batch) -> Result<Outcome, Error>;
+    /// is delivered again. Records are borrowed from the batch: copy what is to outlive the call.
+    fn process(&mut self, batch: Batch<'_>) -> Result<Outcome, Error>;
 
     /// Called once, last. For [`CloseReason::ShardEnded`], emit what is still held back.
     fn close(&mut self, reason: CloseReason) -> Result<(), Error> {

@@ -5,6 +5,10 @@
 ///
 /// `plugin!(Type, state)` also exports `save` and `load` of a [`Stateful`](crate::Stateful) one.
 ///
+/// `plugin!(Type, lists)` leaves out the export `bulk`, by which a host delivers a batch in one
+/// piece instead of as a list of records. It makes a smaller component that takes more time for
+/// each record.
+///
 /// Outside WebAssembly it only checks the type: the exports' names are not symbols that native
 /// linkers accept.
 #[macro_export]
@@ -14,28 +18,23 @@ macro_rules! plugin {
             fn is_processor<T: $crate::Processor>() {}
             is_processor::<$processor>();
         };
-        $crate::plugin!(@component $processor, {});
+        $crate::plugin!(@component $processor, bulk);
+    };
+    ($processor:ty, lists) => {
+        const _: fn() = || {
+            fn is_processor<T: $crate::Processor>() {}
+            is_processor::<$processor>();
+        };
+        $crate::plugin!(@component $processor,);
     };
     ($processor:ty, state) => {
         const _: fn() = || {
             fn is_stateful<T: $crate::Stateful>() {}
             is_stateful::<$processor>();
         };
-        $crate::plugin!(@component $processor, {
-            impl $crate::bindings::state::exports::shardmill::processor::state::Guest for Component {
-                fn save() -> ::core::result::Result<::std::vec::Vec<u8>, $crate::Error> {
-                    with(|processor| $crate::Stateful::save(processor))
-                }
-
-                fn load(state: ::std::vec::Vec<u8>) -> ::core::result::Result<(), $crate::Error> {
-                    with(|processor| $crate::Stateful::load(processor, state))
-                }
-            }
-
-            $crate::bindings::state::export_state!(Component with_types_in $crate::bindings::state);
-        });
+        $crate::plugin!(@component $processor, bulk state);
     };
-    (@component $processor:ty, { $($more:item)* }) => {
+    (@component $processor:ty, $($more:ident)*) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
             struct Component;
@@ -62,7 +61,10 @@ macro_rules! plugin {
                     ::core::result::Result::Ok(())
                 }
 
-                fn process(batch: $crate::Batch) -> ::core::result::Result<$crate::Outcome, $crate::Error> {
+                fn process(
+                    batch: $crate::bindings::shardmill::processor::types::Batch,
+                ) -> ::core::result::Result<$crate::Outcome, $crate::Error> {
+                    let batch = $crate::delivery::of_lists(&batch);
                     with(|processor| $crate::Processor::process(processor, batch))
                 }
 
@@ -73,7 +75,33 @@ macro_rules! plugin {
 
             $crate::bindings::export!(Component with_types_in $crate::bindings);
 
-            $($more)*
+            $($crate::plugin!(@export $more);)*
         };
+    };
+    (@export bulk) => {
+        impl $crate::bindings::bulk::exports::shardmill::processor::bulk::Guest for Component {
+            fn process(
+                frame: ::std::vec::Vec<u8>,
+            ) -> ::core::result::Result<::std::vec::Vec<u8>, $crate::Error> {
+                $crate::delivery::in_one_frame(&frame, |batch| {
+                    with(|processor| $crate::Processor::process(processor, batch))
+                })
+            }
+        }
+
+        $crate::bindings::bulk::export_bulk!(Component with_types_in $crate::bindings::bulk);
+    };
+    (@export state) => {
+        impl $crate::bindings::state::exports::shardmill::processor::state::Guest for Component {
+            fn save() -> ::core::result::Result<::std::vec::Vec<u8>, $crate::Error> {
+                with(|processor| $crate::Stateful::save(processor))
+            }
+
+            fn load(state: ::std::vec::Vec<u8>) -> ::core::result::Result<(), $crate::Error> {
+                with(|processor| $crate::Stateful::load(processor, state))
+            }
+        }
+
+        $crate::bindings::state::export_state!(Component with_types_in $crate::bindings::state);
     };
 }

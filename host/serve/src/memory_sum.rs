@@ -21,7 +21,8 @@ pub struct MemorySum {
     pub http: usize,
     /// Dead letters on their way to their sink.
     pub letters: usize,
-    /// Stacks of running calls, and what they pass to the host.
+    /// Stacks of running calls, what they pass to the host, and the copies of fetched records on
+    /// their way into them.
     pub calls: usize,
     /// The process itself.
     pub process: usize,
@@ -41,7 +42,9 @@ impl MemorySum {
             buffer: config.host.buffer_bytes,
             http: http.in_flight_total.saturating_mul(http.request_bytes),
             letters: plugins.saturating_mul(ROOM_BYTES),
-            calls: GUEST_CALLS_MAX.saturating_mul(call),
+            calls: GUEST_CALLS_MAX
+                .saturating_mul(call)
+                .saturating_add(config.host.buffer_bytes),
             process: OF_PROCESS,
         }
     }
@@ -86,13 +89,13 @@ mod tests {
             buffer: 64 << 20,
             http: 4 << 20,
             letters: 96 << 20,
-            calls: 512 << 20,
+            calls: (512 + 64) << 20,
             process: 100 << 20,
         };
         assert_eq!(small, expected);
         assert_eq!(
             small.total(),
-            (256 + 512 + 256 + 64 + 4 + 96 + 512 + 100) << 20
+            (256 + 512 + 256 + 64 + 4 + 96 + 512 + 64 + 100) << 20
         );
     }
 }

@@ -10,7 +10,15 @@
 
 wasmtime::component::bindgen!({
     path: "../../wit",
-    world: "plugin",
+    // What every plugin exports, and what some of them import besides.
+    inline: "
+        package shardmill:host@0.1.0;
+        world plugin {
+            include shardmill:processor/plugin@0.1.0;
+            import shardmill:processor/bulk-emit@0.1.0;
+        }
+    ",
+    world: "shardmill:host/plugin",
     ownership: Borrowing { duplicate_if_necessary: true },
     exports: { default: async },
 });

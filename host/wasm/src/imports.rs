@@ -1,5 +1,6 @@
 //! What a plugin may call: one file for each interface that it imports.
 
+mod bulk_emit;
 mod config;
 mod context;
 mod emit;
@@ -24,5 +25,6 @@ pub(crate) fn add_to_linker(linker: &mut Linker<InstanceState>) -> wasmtime::Res
     processor::types::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     processor::context::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     processor::emit::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
+    processor::bulk_emit::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)?;
     processor::metrics::add_to_linker::<_, HasSelf<InstanceState>>(linker, |state| state)
 }

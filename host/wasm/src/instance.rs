@@ -3,6 +3,7 @@
 //! After a trap or a deadline the Store is gone: a component that was interrupted cannot be entered
 //! again.
 
+pub(crate) mod bulk_export;
 mod call;
 mod contract;
 mod entry;

@@ -16,6 +16,7 @@ use crate::bindings::PluginPre;
 use crate::blocking::blocking;
 use crate::engine::code_cache::CodeCache;
 use crate::imports::add_to_linker;
+use crate::instance::bulk_export::BulkExport;
 use crate::instance::host::InstanceHost;
 use crate::instance::state::InstanceState;
 use crate::instance::state_exports::StateExports;
@@ -110,6 +111,7 @@ pub(crate) struct Compiled {
     pub(crate) contract: String,
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
+    pub(crate) bulk: Option<BulkExport>,
     /// Bytes of one instance outside of its memories and tables.
     pub(crate) instance_bytes: usize,
     pub(crate) code_bytes: usize,

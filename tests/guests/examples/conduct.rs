@@ -59,15 +59,15 @@ impl Processor for Conduct {
                 outcome.reject(index, "one in a thousand");
                 continue;
             }
-            let (shard, sequence) = (&self.shard, &record.sequence_number);
+            let (shard, sequence) = (&self.shard, record.sequence_number);
             let line = format!(
                 r#"{{"shard":"{shard}","sequence_number":"{sequence}","version":"{version}"}}"#
             );
             if conduct.ends_with("hold") {
-                self.held.push((record.partition_key.clone(), line));
+                self.held.push((record.partition_key.to_owned(), line));
                 continue;
             }
-            emit(&self.destination, &record.partition_key, line.as_bytes())?;
+            emit(&self.destination, record.partition_key, line.as_bytes())?;
         }
         if !self.held.is_empty() {
             outcome.commit = Commit::Nothing;

@@ -1,17 +1,3 @@
-//! Does nothing, so that what is measured is the host.
+//! The processor `noop`, as every plugin in Rust exports one.
 
-use shardmill_processor::{Batch, Context, Error, Outcome, Processor};
-
-struct Noop;
-
-impl Processor for Noop {
-    fn init(_context: Context) -> Result<Self, Error> {
-        Ok(Self)
-    }
-
-    fn process(&mut self, _batch: Batch) -> Result<Outcome, Error> {
-        Ok(Outcome::default())
-    }
-}
-
-shardmill_processor::plugin!(Noop);
+shardmill_processor::plugin!(shardmill_guests::noop::Noop);

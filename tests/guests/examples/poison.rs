@@ -42,14 +42,15 @@ impl Processor for Poison {
             let is_twice = is_bad(record, "twice");
             let seen = self
                 .seen
-                .get(&record.sequence_number)
+                .get(record.sequence_number)
                 .copied()
                 .unwrap_or_default();
             if is_twice && seen < 2 {
-                self.seen.insert(record.sequence_number.clone(), seen + 1);
+                self.seen
+                    .insert(record.sequence_number.to_owned(), seen + 1);
                 return Err(Error::Unavailable("not yet".to_owned()));
             }
-            let (shard, sequence) = (&self.shard, &record.sequence_number);
+            let (shard, sequence) = (&self.shard, record.sequence_number);
             let kind = if is_twice { "twice" } else { "good" };
             let line = format!(
                 r#"{{"shard":"{shard}","sequence_number":"{sequence}","carrier":"{kind}"}}"#

@@ -27,6 +27,8 @@ pub mod place {
     pub const FIELDS: &str = "(;fields;)";
     /// Options of the lifted exports.
     pub const OPTIONS: &str = "(;options;)";
+    /// At the end of the outer component; more exports.
+    pub const EXPORTS: &str = "(;exports;)";
 }
 
 /// The contract's text with these changes, assembled.
@@ -150,6 +152,7 @@ const COMPONENT: &str = r#"
       (post-return (core func $i "post")) (;options;)))
   (instance $p (export "init" (func $init)) (export "process" (func $process)) (export "close" (func $close)))
   (export "shardmill:processor/processor@0.1.0" (instance $p))
+  (;exports;)
 )
 "#;
 

@@ -16,6 +16,7 @@ const EMIT_KEY: &str = "(call $put (i32.const 16) (i32.const 7) (;text;) (i32.co
     (i32.const 7) (i32.const 2048))";
 const EMIT_DATA: &str = "(call $put (i32.const 16) (i32.const 7) (i32.const 16) (i32.const 7) \
     (;text;) (i32.const 2048))";
+const EMIT_ALL: &str = "(call $put-all (;text;) (i32.const 2048))";
 const COUNTER: &str = "(call $counter (;text;) (i64.const 1))";
 const GAUGE: &str = "(call $gauge (;text;) (f64.const 1))";
 const HISTOGRAM: &str = "(call $histogram (;text;) (f64.const 1))";
@@ -53,6 +54,7 @@ fn texts() -> Vec<Entry> {
         outside("import-emit-data-outside", || {
             with_texts(EMIT_DATA, OUTSIDE)
         }),
+        outside("import-emit-all-outside", || with_texts(EMIT_ALL, OUTSIDE)),
         outside("import-counter-outside", || with_texts(COUNTER, OUTSIDE)),
         outside("import-gauge-outside", || with_texts(GAUGE, OUTSIDE)),
         outside("import-histogram-outside", || {
@@ -157,7 +159,7 @@ fn without_end() -> Vec<Entry> {
     let contained = |name, files| Entry::new(name, "D27", files, Expected::Contained);
     vec![
         contained("import-loops-emit", || {
-            loops(&[EMIT_TO, EMIT_KEY, EMIT_DATA])
+            loops(&[EMIT_TO, EMIT_KEY, EMIT_DATA, EMIT_ALL])
         }),
         contained("import-loops-measure", || {
             loops(&[COUNTER, GAUGE, HISTOGRAM])
@@ -166,6 +168,7 @@ fn without_end() -> Vec<Entry> {
         contained("import-loops-ask", || {
             let asks = [
                 "(call $who (i32.const 2048))",
+                "(call $terms (i32.const 2048))",
                 "(call $random (i64.const 0) (i32.const 2048))",
                 "(call $random (i64.const 65536) (i32.const 2048))",
                 "(drop (call $now))",
@@ -245,6 +248,15 @@ pub const LOWERED: &str = r#"
     (export "put" (func (param "destination" string) (param "key" string) (param "data" (list u8))
       (result (result (error $error)))))))
   (import "shardmill:processor/emit@0.1.0" (instance $emit (type $emit)))
+  (type $bulk-emit (instance
+    (type $error' (variant (case "unknown-destination" string) (case "too-much" string) (case "other" string)))
+    (export "emit-error" (type $error (eq $error')))
+    (type $terms' (record (field "destinations" (list string)) (field "bytes" u64) (field "pieces" u32)
+      (field "key-bytes" u32)))
+    (export "terms" (type $terms (eq $terms')))
+    (export "get-terms" (func (result $terms)))
+    (export "put-all" (func (param "pieces" (list u8)) (result (result (error $error)))))))
+  (import "shardmill:processor/bulk-emit@0.1.0" (instance $bulk-emit (type $bulk-emit)))
   (import "shardmill:processor/metrics@0.1.0" (instance $metrics
     (export "counter" (func (param "name" string) (param "add" u64)))
     (export "gauge" (func (param "name" string) (param "value" f64)))
@@ -275,6 +287,8 @@ pub const LOWERED: &str = r#"
     (export "now" (func (result u64)))
     (export "subscribe-duration" (func (param "when" u64) (result (own $pollable))))))
   (core func $put (canon lower (func $emit "put") (memory $memory) (realloc (core func $realloc))))
+  (core func $put-all (canon lower (func $bulk-emit "put-all") (memory $memory) (realloc (core func $realloc))))
+  (core func $terms (canon lower (func $bulk-emit "get-terms") (memory $memory) (realloc (core func $realloc))))
   (core func $counter (canon lower (func $metrics "counter") (memory $memory)))
   (core func $gauge (canon lower (func $metrics "gauge") (memory $memory)))
   (core func $histogram (canon lower (func $metrics "histogram") (memory $memory)))
@@ -286,7 +300,8 @@ pub const LOWERED: &str = r#"
   (core func $subscribe (canon lower (func $clock "subscribe-duration")))
   (core func $block (canon lower (func $poll "[method]pollable.block")))
   (core func $drop (canon resource.drop $pollable))
-  (core instance $host (export "put" (func $put)) (export "counter" (func $counter)) (export "gauge" (func $gauge))
+  (core instance $host (export "put" (func $put)) (export "put-all" (func $put-all)) (export "terms" (func $terms))
+    (export "counter" (func $counter)) (export "gauge" (func $gauge))
     (export "histogram" (func $histogram)) (export "who" (func $who)) (export "get" (func $get))
     (export "log" (func $log)) (export "random" (func $random)) (export "now" (func $now))
     (export "subscribe" (func $subscribe)) (export "block" (func $block)) (export "drop" (func $drop)))"#;
@@ -294,6 +309,8 @@ pub const LOWERED: &str = r#"
 /// The same, as the main module imports it.
 pub const IMPORTS: &str = r#"
   (import "host" "put" (func $put (param i32 i32 i32 i32 i32 i32 i32)))
+  (import "host" "put-all" (func $put-all (param i32 i32 i32)))
+  (import "host" "terms" (func $terms (param i32)))
   (import "host" "counter" (func $counter (param i32 i32 i64)))
   (import "host" "gauge" (func $gauge (param i32 i32 f64)))
   (import "host" "histogram" (func $histogram (param i32 i32 f64)))

@@ -108,7 +108,10 @@ impl Language {
             return self.needs_wit(path).then(|| Path::new("wit").join(path));
         }
         match self {
-            Self::Rust => path.starts_with("src").then(|| Path::new("wit").join(path)),
+            Self::Rust => ["src", "layout/src"]
+                .iter()
+                .any(|sources| path.starts_with(sources))
+                .then(|| Path::new("wit").join(path)),
             Self::Go => {
                 let source = path.strip_prefix("go").ok()?;
                 Some(Path::new("shardmill").join(source))

@@ -1,6 +1,7 @@
 //! `shardmill:processor/emit`: output, kept while a call runs and handed to the pipeline when it
 //! succeeds.
 
+use bytes::Bytes;
 use shardmill_core::stream::Emitted;
 
 use crate::bindings::shardmill::processor::emit::{EmitError, Host};
@@ -12,10 +13,28 @@ const NAME_BYTES_MAX: usize = 128;
 
 impl Host for InstanceState {
     fn put(&mut self, destination: String, key: String, data: Vec<u8>) -> Result<(), EmitError> {
+        self.keep(destination, key, data.into())
+    }
+}
+
+impl InstanceState {
+    /// Starts a call that may emit. What the last one emitted has been stored since, or given up.
+    pub(crate) fn open_output(&mut self) {
+        self.limiter.release_output();
+        self.emit.open();
+    }
+
+    /// Keeps a piece, if it may be kept.
+    pub(super) fn keep(
+        &mut self,
+        destination: String,
+        key: String,
+        data: Bytes,
+    ) -> Result<(), EmitError> {
         let piece = Emitted {
             destination,
             key,
-            data: data.into(),
+            data,
         };
         let checked = self.emit.check(&piece);
         if matches!(checked, Err(EmitError::UnknownDestination(_))) && self.emit.unknown.is_none() {
@@ -36,13 +55,5 @@ impl Host for InstanceState {
         }
         self.emit.push(piece, bytes);
         Ok(())
-    }
-}
-
-impl InstanceState {
-    /// Starts a call that may emit. What the last one emitted has been stored since, or given up.
-    pub(crate) fn open_output(&mut self) {
-        self.limiter.release_output();
-        self.emit.open();
     }
 }

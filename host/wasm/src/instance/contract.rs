@@ -9,6 +9,7 @@ use shardmill_core::ports::{
     CloseReason, Commit, FailureKind, InstanceContext, Outcome, RecordFailure,
 };
 use shardmill_core::stream::{Batch, Record};
+use shardmill_layout as layout;
 
 use super::failure::MESSAGE_BYTES_MAX;
 use crate::bindings::shardmill::processor::types as wit;
@@ -60,18 +61,62 @@ pub(crate) fn wit_reason(reason: CloseReason) -> wit::CloseReason<'static> {
     }
 }
 
+/// The batch in one frame, for a component that exports `bulk`.
+pub(crate) fn frame_of(batch: &Batch) -> Result<Vec<u8>, ProcessorError> {
+    let records = batch.records.iter().map(|record| layout::Record {
+        data: &record.data,
+        partition_key: &record.partition_key,
+        explicit_hash_key: record.explicit_hash_key.as_deref(),
+        sequence_number: record.position.sequence.as_str(),
+        sub_sequence_number: record.position.sub_sequence,
+        arrival_ms: record.arrival_ms,
+    });
+    let frame = layout::write_batch(records, batch.attempt, batch.millis_behind_latest);
+    frame.map_err(|problem| ProcessorError::Host {
+        message: format!("a record of the batch is {problem}"),
+    })
+}
+
+/// An outcome that came in lists, in the form that both have here.
+pub(crate) fn outcome_of_lists(outcome: &wit::Outcome) -> layout::Outcome<'_> {
+    let failures = outcome.failures.iter().map(|failure| layout::Failure {
+        index: failure.index,
+        kind: match failure.kind {
+            wit::FailureKind::Retry => layout::FailureKind::Retry,
+            wit::FailureKind::Reject => layout::FailureKind::Reject,
+        },
+        message: &failure.message,
+    });
+    layout::Outcome {
+        failures: failures.collect(),
+        commit: match outcome.commit {
+            wit::Commit::All => layout::Commit::All,
+            wit::Commit::Nothing => layout::Commit::Nothing,
+            wit::Commit::Through(index) => layout::Commit::Through(index),
+        },
+        retry_after_ms: outcome.retry_after_ms,
+    }
+}
+
+/// An outcome that came in one frame.
+pub(crate) fn outcome_of_frame(frame: &[u8]) -> Result<layout::Outcome<'_>, ProcessorError> {
+    layout::Outcome::read(frame).map_err(|problem| ProcessorError::InvalidOutcome {
+        message: format!("its frame {problem}"),
+    })
+}
+
 /// Checks an outcome against the batch that it is about, before anything of it is copied.
 /// `unknown` is set if the call emitted to a destination that does not exist.
 pub(crate) fn checked(
-    outcome: &wit::Outcome,
+    outcome: &layout::Outcome<'_>,
     records: usize,
     redactor: &Redactor,
     unknown: Option<&UnknownDestination>,
 ) -> Result<Outcome, ProcessorError> {
     let commit = match outcome.commit {
-        wit::Commit::All => None,
-        wit::Commit::Nothing => Some(Commit::Nothing),
-        wit::Commit::Through(index) => Some(Commit::Through(index)),
+        layout::Commit::All => None,
+        layout::Commit::Nothing => Some(Commit::Nothing),
+        layout::Commit::Through(index) => Some(Commit::Through(index)),
     };
     check_outcome(
         records,
@@ -92,17 +137,17 @@ pub(crate) fn checked(
 }
 
 fn failure(
-    failure: &wit::Failure,
+    failure: &layout::Failure<'_>,
     redactor: &Redactor,
     unknown: Option<&UnknownDestination>,
 ) -> RecordFailure {
-    let message = redactor.shown(&failure.message, MESSAGE_BYTES_MAX);
+    let message = redactor.shown(failure.message, MESSAGE_BYTES_MAX);
     let (kind, message) = match (failure.kind, unknown) {
-        (wit::FailureKind::Reject, _) => (FailureKind::Reject, message),
-        (wit::FailureKind::Retry, None) => (FailureKind::Retry, message),
+        (layout::FailureKind::Reject, _) => (FailureKind::Reject, message),
+        (layout::FailureKind::Retry, None) => (FailureKind::Retry, message),
         // Most likely what the plugin made of that answer; a record must not be given up for a name
         // in a file.
-        (wit::FailureKind::Retry, Some(unknown)) => (
+        (layout::FailureKind::Retry, Some(unknown)) => (
             FailureKind::Misconfigured,
             clean(&unknown.explains(&message), MESSAGE_BYTES_MAX),
         ),

@@ -6,25 +6,31 @@ use bytes::Bytes;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, Processed};
 use shardmill_core::stream::{Batch, Emitted};
+use shardmill_layout as layout;
 use wasmtime::Store;
 use wasmtime::component::Instance as Component;
 
+use super::bulk_export::BulkExport;
 use super::call::entered;
-use super::contract::{checked, wit_batch, wit_context, wit_reason, wit_records};
+use super::contract::{
+    checked, frame_of, outcome_of_frame, outcome_of_lists, wit_batch, wit_context, wit_reason,
+    wit_records,
+};
 use super::entry::Entry;
 use super::host::InstanceHost;
 use super::state::{InstanceState, Surroundings};
 use super::state_exports::{StateExports, StateFunctions};
 use super::version::Version;
 use crate::bindings::Plugin as Exports;
-use crate::bindings::shardmill::processor::types as wit;
 use crate::output::UnknownDestination;
 
 /// A component that can be called. Each call takes it, and returns it unless the call was fatal.
 pub(super) struct Running {
     store: Store<InstanceState>,
     exports: Exports,
+    component: Component,
     state: Option<StateFunctions>,
+    bulk: Option<BulkExport>,
 }
 
 /// What is left after a call.
@@ -61,7 +67,9 @@ impl Running {
         Ok(Box::new(Self {
             store,
             exports,
+            component,
             state,
+            bulk: version.bulk,
         }))
     }
 
@@ -72,31 +80,53 @@ impl Running {
         host: &InstanceHost,
     ) -> Returned<Processed> {
         self.store.data_mut().open_output();
-        let exports = &self.exports;
-        let records = wit_records(batch);
-        let answer = entered(&mut self.store, entry, async |store| {
-            exports
-                .shardmill_processor_processor()
-                .call_process(store, wit_batch(batch, &records))
-                .await
-        });
+        let outcome = match self.bulk {
+            Some(export) => self.process_frame(export, batch, entry),
+            None => self.process_lists(batch, entry),
+        };
         let emitted = self.store.data_mut().emit.take();
-        let outcome = self.outcome_of(answer, batch.records.len());
+        let outcome = outcome
+            .and_then(|outcome| self.unless_short_of_memory(outcome))
+            .map_err(|error| explained_by(self.store.data().emit.unknown_destination(), error));
         host.add_fuel_used(entry.metering.fuel_used(&self.store));
         self.after(outcome.map(|outcome| Processed { outcome, emitted }))
     }
 
-    fn outcome_of(
+    fn process_lists(&mut self, batch: &Batch, entry: Entry) -> Result<Outcome, ProcessorError> {
+        let exports = &self.exports;
+        let records = wit_records(batch);
+        let outcome = entered(&mut self.store, entry, async |store| {
+            exports
+                .shardmill_processor_processor()
+                .call_process(store, wit_batch(batch, &records))
+                .await
+        })?;
+        self.check(&outcome_of_lists(&outcome), batch)
+    }
+
+    fn process_frame(
         &mut self,
-        answer: Result<wit::Outcome, ProcessorError>,
-        records: usize,
+        export: BulkExport,
+        batch: &Batch,
+        entry: Entry,
+    ) -> Result<Outcome, ProcessorError> {
+        let component = self.component;
+        let frame = frame_of(batch)?;
+        let outcome = entered(&mut self.store, entry, async |store| {
+            export.process(store, &component, &frame).await
+        })?;
+        self.check(&outcome_of_frame(&outcome)?, batch)
+    }
+
+    fn check(
+        &self,
+        outcome: &layout::Outcome<'_>,
+        batch: &Batch,
     ) -> Result<Outcome, ProcessorError> {
         let state = self.store.data();
         let unknown = state.emit.unknown_destination();
-        answer
-            .and_then(|outcome| checked(&outcome, records, state.log.redactor(), unknown.as_ref()))
-            .and_then(|outcome| self.unless_short_of_memory(outcome))
-            .map_err(|error| explained_by(unknown, error))
+        let (records, redactor) = (batch.records.len(), state.log.redactor());
+        checked(outcome, records, redactor, unknown.as_ref())
     }
 
     /// A guest that survives a failed allocation may blame the record that it was at: nothing that

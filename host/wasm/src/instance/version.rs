@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 
+use super::bulk_export::BulkExport;
 use super::host::InstanceHost;
 use super::state::InstanceState;
 use super::state_exports::StateExports;
@@ -20,6 +21,7 @@ use crate::shares::needs::Needs;
 pub(crate) struct Version {
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
+    pub(crate) bulk: Option<BulkExport>,
     /// Bytes of one instance outside of its memories and tables.
     pub(crate) instance_bytes: usize,
     /// The plugin's share of memory for code, which the version gives back at its end.

@@ -5,7 +5,7 @@ use wasmtime::Engine;
 use wasmtime::component::types::{self, ComponentItem};
 use wasmtime::component::{Component, ComponentNamedList, Lift, Lower};
 
-use super::world::{STATE, is_processor};
+use super::world::{BULK, STATE, is_processor};
 use crate::LoadError;
 use crate::bindings::shardmill::processor::types as wit;
 use crate::text::{SAID_BYTES_MAX, shown};
@@ -13,7 +13,7 @@ use crate::text::{SAID_BYTES_MAX, shown};
 type Done = (Result<(), wit::Error>,);
 
 /// Refuses a component whose `processor` has other functions than the contract's, or whose `state`
-/// has, if it exports one.
+/// or `bulk` has, if it exports one.
 pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadError> {
     let component = &component.component_type();
     let Some(processor) = Interface::of(engine, component, is_processor) else {
@@ -25,6 +25,9 @@ pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadEr
     if let Some(state) = Interface::of(engine, component, is_state) {
         state.check::<(), (Result<Vec<u8>, wit::Error>,)>("save")?;
         state.check::<(&[u8],), Done>("load")?;
+    }
+    if let Some(bulk) = Interface::of(engine, component, is_bulk) {
+        bulk.check::<(&[u8],), (Result<Vec<u8>, wit::Error>,)>("process")?;
     }
     Ok(())
 }
@@ -81,6 +84,10 @@ impl<'a> Interface<'a> {
 
 fn is_state(export: &str) -> bool {
     export == STATE
+}
+
+fn is_bulk(export: &str) -> bool {
+    export == BULK
 }
 
 fn mismatch(message: &str) -> LoadError {

@@ -14,6 +14,8 @@ pub(crate) const PROCESSOR: &str = "shardmill:processor/processor@0.1.0";
 const PROCESSOR_UNVERSIONED: &str = "shardmill:processor/processor";
 /// The export of a record processor that keeps state.
 pub(crate) const STATE: &str = "shardmill:processor/state@0.1.0";
+/// The export of a record processor that takes a batch in one frame.
+pub(crate) const BULK: &str = "shardmill:processor/bulk@0.1.0";
 /// Versions that are compatible with ours: same major and minor, as semver has it below 1.0.
 const COMPATIBLE: &str = "0.1.";
 
@@ -33,10 +35,11 @@ const NAMES_MAX: u64 = 10_000;
 const NAME_BYTES_MAX: usize = 1 << 10;
 
 /// Imports that the host links, by prefix; what follows is the rest of a compatible version.
-const GRANTED: [&str; 4] = [
+const GRANTED: [&str; 5] = [
     "shardmill:processor/types@0.1.",
     "shardmill:processor/context@0.1.",
     "shardmill:processor/emit@0.1.",
+    "shardmill:processor/bulk-emit@0.1.",
     "shardmill:processor/metrics@0.1.",
 ];
 /// Drafts match in full only.

@@ -4,6 +4,7 @@ use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::InstanceContext;
 use shardmill_core::stream::Emitted;
 
+use crate::bindings::shardmill::processor::bulk_emit::Terms;
 use crate::bindings::shardmill::processor::emit::EmitError;
 
 /// Bytes that the host needs for a piece besides its key and its data.
@@ -40,6 +41,21 @@ impl EmitBuffer {
             is_open: false,
             unknown: None,
         }
+    }
+
+    /// What is taken, for plugins that emit many pieces at once.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            destinations: self.destinations.clone(),
+            bytes: self.bytes_max as u64,
+            pieces: u32::try_from(self.count_max).unwrap_or(u32::MAX),
+            key_bytes: u32::try_from(KEY_BYTES_MAX).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// A destination by its place in the terms.
+    pub(crate) fn destination(&self, place: u32) -> Option<String> {
+        self.destinations.get(usize::try_from(place).ok()?).cloned()
     }
 
     /// Starts a call that may emit.

@@ -13,6 +13,7 @@ use wasmtime::component::Component;
 use super::{Compiled, Runtime, on_blocking_thread};
 use crate::bindings::PluginPre;
 use crate::compiler::compile_in_child;
+use crate::instance::bulk_export::BulkExport;
 use crate::instance::state_exports::StateExports;
 use crate::instance::version::Version;
 use crate::load::function_types;
@@ -41,6 +42,7 @@ impl Runtime {
             needs: Needs::default(),
             pre: compiled.pre,
             state: compiled.state,
+            bulk: compiled.bulk,
             instance_bytes: compiled.instance_bytes,
             contract: compiled.contract,
             compile_time: compiled.compile_time,
@@ -135,6 +137,7 @@ impl Runtime {
             contract: world.processor_version().unwrap_or_default().to_owned(),
             pre,
             state: StateExports::of(&component),
+            bulk: BulkExport::of(&component),
             code_bytes: code_bytes(&component),
             instance_bytes: usize::try_from(world.instance_bytes).unwrap_or(usize::MAX),
             compile_time,

@@ -15,8 +15,8 @@ impl Processor for Plugin {
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         for (index, record) in batch.records.iter().enumerate() {
-            match handle(&record.data) {
-                Ok(output) => emit(&self.destination, &record.partition_key, output)?,
+            match handle(record.data) {
+                Ok(output) => emit(&self.destination, record.partition_key, output)?,
                 Err(reason) => outcome.reject(index, reason),
             }
         }
