@@ -30,6 +30,8 @@ mod collector {
     /// Bytes that are collected before they are handed over: many pieces a call, no more than every
     /// host takes in one call, and little of the memory that the plugin may have.
     const COLLECTED_BYTES: usize = 32 << 10;
+    /// A larger piece costs more to copy once more than it costs to call the host for it.
+    const SMALL_BYTES: usize = 4 << 10;
     /// Bytes that a piece takes besides its key and its data.
     const PIECE_BYTES: usize = 12;
 
@@ -110,7 +112,7 @@ mod collector {
             let is_taken = key.len() <= terms.key_bytes as usize
                 && self.taken_bytes + bytes as u64 <= terms.bytes
                 && self.taken_pieces < terms.pieces;
-            if !is_taken || bytes >= COLLECTED_BYTES / 2 {
+            if !is_taken || bytes > SMALL_BYTES {
                 return None;
             }
             let names = terms.destinations.iter();

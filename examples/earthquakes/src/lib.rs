@@ -69,7 +69,7 @@ impl Processor for Earthquakes {
         let mut outcome = Outcome::default();
         let mut alerts = 0;
         for (index, record) in batch.records.iter().enumerate() {
-            match serde_json::from_slice::<Feature>(&record.data) {
+            match serde_json::from_slice::<Feature>(record.data) {
                 Ok(feature) => alerts += u64::from(self.judge(&feature)?),
                 Err(error) => outcome.reject(index, format!("not a GeoJSON feature: {error}")),
             }
@@ -125,17 +125,14 @@ mod tests {
         }
     }
 
-    fn batch(lines: &[&str]) -> Batch {
-        let record = |(index, line): (usize, &&str)| Record {
-            data: line.as_bytes().to_vec(),
-            partition_key: "key".to_owned(),
-            explicit_hash_key: None,
-            sequence_number: index.to_string(),
-            sub_sequence_number: 0,
-            arrival_ms: 0,
+    fn batch<'a>(lines: &[&'a str]) -> Batch<'a> {
+        let record = |line: &&'a str| Record {
+            data: line.as_bytes(),
+            partition_key: "key",
+            ..Record::default()
         };
         Batch {
-            records: lines.iter().enumerate().map(record).collect(),
+            records: lines.iter().map(record).collect(),
             attempt: 1,
             millis_behind_latest: 0,
         }

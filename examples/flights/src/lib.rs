@@ -48,7 +48,7 @@ impl Processor for Flights {
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         for (index, record) in batch.records.iter().enumerate() {
-            match serde_json::from_slice::<Departure>(&record.data) {
+            match serde_json::from_slice::<Departure>(record.data) {
                 Ok(departure) => self.put(record, &departure)?,
                 Err(error) => outcome.reject(index, format!("not a departure: {error}")),
             }
@@ -70,11 +70,11 @@ impl Flights {
             dest: departure.dest,
             dep_delay: departure.dep_delay,
             shard: &self.shard,
-            sequence_number: &record.sequence_number,
+            sequence_number: record.sequence_number,
             sub_sequence_number: record.sub_sequence_number,
         };
         let line = serde_json::to_vec(&line).map_err(|error| error.to_string())?;
-        emit(&self.destination, &record.partition_key, &line)?;
+        emit(&self.destination, record.partition_key, &line)?;
         Ok(())
     }
 }
@@ -96,19 +96,16 @@ mod tests {
             shard: "shardId-000000000001".to_owned(),
             destination: "out".to_owned(),
         };
-        let record = |(index, data): (usize, &str)| Record {
-            data: data.into(),
-            partition_key: "UA".to_owned(),
-            explicit_hash_key: None,
-            sequence_number: index.to_string(),
+        let record = |(data, sequence_number): (&'static str, &'static str)| Record {
+            data: data.as_bytes(),
+            partition_key: "UA",
+            sequence_number,
             sub_sequence_number: 7,
-            arrival_ms: 0,
+            ..Record::default()
         };
-        let records = [DEPARTURE, "{}", CANCELLED]
-            .into_iter()
-            .enumerate()
+        let records = [(DEPARTURE, "0"), ("{}", "1"), (CANCELLED, "2")]
             .map(record)
-            .collect();
+            .into();
         let outcome = flights
             .process(Batch {
                 records,

@@ -53,7 +53,7 @@ impl Processor for Totals {
         let mut outcome = Outcome::default();
         let mut changed = BTreeSet::new();
         for (index, record) in batch.records.iter().enumerate() {
-            match serde_json::from_slice::<Flight>(&record.data) {
+            match serde_json::from_slice::<Flight>(record.data) {
                 Ok(flight) => {
                     let sum = self.sums.entry(flight.carrier.clone()).or_default();
                     sum.flights += 1;
@@ -105,14 +105,10 @@ mod tests {
         }
     }
 
-    fn process(totals: &mut Totals, lines: &[&str]) -> Vec<String> {
-        let record = |line: &&str| Record {
-            data: line.as_bytes().into(),
-            partition_key: String::new(),
-            explicit_hash_key: None,
-            sequence_number: "1".to_owned(),
-            sub_sequence_number: 0,
-            arrival_ms: 0,
+    fn process(totals: &mut Totals, lines: &[&'static str]) -> Vec<String> {
+        let record = |line: &&'static str| Record {
+            data: line.as_bytes(),
+            ..Record::default()
         };
         let records = lines.iter().map(record).collect();
         totals

@@ -38,18 +38,27 @@ pub fn own_cache(config: &Config, file: &Path) -> CachePlace {
     }
 }
 
+/// Bytes that a default folder must have room for, or else commands keep nothing: a plugin in
+/// JavaScript with its functions takes 50 MB, and what cannot be kept is refused.
+const ROOM_BYTES: u64 = 256 << 20;
+
 /// Where a command that is no host keeps the code that it compiles: only that, so that nothing is
-/// learned about plugins from it. A default folder that cannot be used costs time, and is no reason
-/// to fail or to warn.
+/// learned about plugins from it. A default folder that cannot be used, or has no room, costs time,
+/// and is no reason to fail or to warn.
 pub fn cache_of_command(place: &CachePlace) -> Option<PathBuf> {
     match place {
         CachePlace::At(folder) => Some(folder.clone()),
         CachePlace::Nowhere(_) => None,
         CachePlace::Unset => {
             let own = Config::cache_of_commands().ok();
-            own.filter(|cache| try_cache(cache).is_ok())
+            own.filter(|cache| try_cache(cache).is_ok() && has_room(cache))
         }
     }
+}
+
+fn has_room(folder: &Path) -> bool {
+    rustix::fs::statvfs(folder)
+        .is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) >= ROOM_BYTES)
 }
 
 #[cfg(test)]

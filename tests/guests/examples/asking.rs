@@ -45,7 +45,7 @@ impl Processor for Asking {
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         for (index, record) in batch.records.iter().enumerate() {
-            let text = String::from_utf8_lossy(&record.data).into_owned();
+            let text = String::from_utf8_lossy(record.data).into_owned();
             let words: Vec<&str> = text.split(' ').collect();
             let answer = match words[..] {
                 ["error", key] => {

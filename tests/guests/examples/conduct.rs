@@ -55,7 +55,7 @@ impl Processor for Conduct {
         let times = if conduct.ends_with("slow") { SLOWER } else { 1 };
         let mut outcome = Outcome::default();
         for (index, record) in batch.records.iter().enumerate() {
-            if conduct.ends_with("rare") && hash(&record.data) % 1_000 == 7 {
+            if conduct.ends_with("rare") && hash(record.data) % 1_000 == 7 {
                 outcome.reject(index, "one in a thousand");
                 continue;
             }

@@ -55,7 +55,7 @@ impl Processor for Poison {
             let line = format!(
                 r#"{{"shard":"{shard}","sequence_number":"{sequence}","carrier":"{kind}"}}"#
             );
-            emit(&self.destination, &record.partition_key, line.as_bytes())?;
+            emit(&self.destination, record.partition_key, line.as_bytes())?;
         }
         Ok(Outcome::default())
     }

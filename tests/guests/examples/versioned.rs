@@ -23,11 +23,11 @@ impl Processor for Versioned {
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
         let version = std::hint::black_box(VERSION);
         for record in &batch.records {
-            let (shard, sequence) = (&self.shard, &record.sequence_number);
+            let (shard, sequence) = (&self.shard, record.sequence_number);
             let place = format!(r#""shard":"{shard}","sequence_number":"{sequence}""#);
-            let key = &record.partition_key;
+            let key = record.partition_key;
             let line = format!(r#"{{{place},"key":"{key}","version":"{version}"}}"#);
-            emit(&self.destination, &record.partition_key, line.as_bytes())?;
+            emit(&self.destination, record.partition_key, line.as_bytes())?;
         }
         Ok(Outcome::default())
     }

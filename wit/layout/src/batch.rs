@@ -27,7 +27,7 @@ const RECORD_BYTES: usize = 32;
 const NONE: u32 = u32::MAX;
 
 /// One user record. Records inside a KPL aggregate arrive one by one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The producer's payload: opaque, possibly empty, at most 10 MiB.
     pub data: &'a [u8],

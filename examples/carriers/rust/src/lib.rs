@@ -43,7 +43,7 @@ impl Processor for Carriers {
         let mut outcome = Outcome::default();
         let mut sums = BTreeMap::<String, Sum>::new();
         for (index, record) in batch.records.iter().enumerate() {
-            match read_flight(&record.data) {
+            match read_flight(record.data) {
                 Ok(flight) => {
                     let sum = sums.entry(flight.carrier).or_default();
                     sum.flights += 1;
@@ -84,14 +84,10 @@ mod tests {
         r#"{"carrier":"AA","dep_delay":-5}"#,
     ];
 
-    fn process(lines: &[&str]) -> (Outcome, Vec<(String, String)>) {
-        let record = |line: &&str| Record {
-            data: line.as_bytes().into(),
-            partition_key: String::new(),
-            explicit_hash_key: None,
-            sequence_number: "1".to_owned(),
-            sub_sequence_number: 0,
-            arrival_ms: 0,
+    fn process(lines: &[&'static str]) -> (Outcome, Vec<(String, String)>) {
+        let record = |line: &&'static str| Record {
+            data: line.as_bytes(),
+            ..Record::default()
         };
         let batch = Batch {
             records: lines.iter().map(record).collect(),

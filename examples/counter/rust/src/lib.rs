@@ -15,8 +15,8 @@ impl Processor for Counter {
 
     fn process(&mut self, batch: Batch) -> Result<Outcome, Error> {
         for record in &batch.records {
-            let output = self.handle(&String::from_utf8_lossy(&record.data))?;
-            emit(&self.destination, &record.partition_key, output.as_bytes())?;
+            let output = self.handle(&String::from_utf8_lossy(record.data))?;
+            emit(&self.destination, record.partition_key, output.as_bytes())?;
         }
         Ok(Outcome::default())
     }

@@ -1,7 +1,7 @@
 //! The compiling process: confines itself, then compiles what it is given into the cache.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,6 +24,10 @@ const FILES_MAX: u64 = 32;
 /// core that both want. With 10 it was nine tenths, and a JavaScript plugin took four minutes on a
 /// busy machine for its eleven seconds.
 const NICENESS: i32 = 5;
+
+/// What it says on its standard output, where nothing that a component holds is written, once the
+/// code is in the cache.
+pub(super) const KEPT: &str = "kept\n";
 
 /// One compilation, by a separate process that does nothing else.
 #[derive(Debug, Clone)]
@@ -123,10 +127,16 @@ impl CompileJob {
                 .map_err(|error| CompileFailure::Refused(shown(error, SAID_BYTES_MAX)))?;
             check_code(&component, self.limits.code_bytes)?;
             if cache.cache().cache_hits() > 0 {
+                // From here on the code is there, whatever becomes of this process: saving takes
+                // room, memory and time, and limits of those end it.
+                let _ = std::io::stdout().write_all(KEPT.as_bytes());
+                let _ = std::io::stdout().flush();
                 // What is not kept is compiled again: that costs time, and nothing else.
                 let _ = functions.map(|functions| functions.save());
                 return Ok(());
             }
+            // Whole components matter more than the code of single functions.
+            functions.iter().for_each(|functions| functions.make_room());
         }
         let place = self.cache_dir.display();
         Err(CompileFailure::Host(format!(

@@ -146,8 +146,22 @@ impl FunctionStore {
             let _ = std::fs::remove_file(path);
         }
         self.forget();
-        remove_cut_off(own);
+        for folder in folders_in(&self.all) {
+            remove_cut_off(&folder);
+            // Only if nothing is left in it, which is so for compilers of former versions.
+            let _ = std::fs::remove_dir(folder);
+        }
         Ok(())
+    }
+
+    /// Removes all packs, of any compiler: there is no room for what matters more.
+    pub(super) fn make_room(&self) {
+        for folder in folders_in(&self.all) {
+            for pack in packs_in(&folder) {
+                // What cannot be removed makes no room.
+                let _ = std::fs::remove_file(pack.path);
+            }
+        }
     }
 
     fn note_use(&self) {
@@ -267,6 +281,9 @@ fn packs_in(folder: &Path) -> Vec<KeptPack> {
     packs
         .filter_map(|path| {
             let found = path.symlink_metadata().ok()?;
+            if found.is_dir() {
+                return None;
+            }
             Some(KeptPack {
                 bytes: found.len(),
                 used_at: found.modified().ok()?,

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
+use super::child::KEPT;
 use super::{CompileFailure, CompileJob, CompileLimits, CompilerProgram};
 use crate::LoadError;
 use crate::engine::code_cache::CodeCache;
@@ -38,7 +39,15 @@ pub(crate) async fn compile_in_child(
         .spawn()
         .map_err(|error| not_started(&error))?;
     match tokio::time::timeout(limits.wall, compiled(&mut child, bytes)).await {
-        Ok((said, status)) => judge(status.map_err(|error| not_started(&error))?, &said, &limits),
+        Ok(compiled) => {
+            let status = compiled.status.map_err(|error| not_started(&error))?;
+            // How it ended after that is no fault of the component's.
+            if compiled.is_kept {
+                report_lacks(&compiled.said);
+                return Ok(());
+            }
+            judge(status, &compiled.said, &limits)
+        }
         Err(_elapsed) => {
             // Also reaps it. If it cannot be killed it is dead.
             let _ = child.kill().await;
@@ -47,11 +56,29 @@ pub(crate) async fn compile_in_child(
     }
 }
 
-/// Feeds the process until it ends; returns what it said, and how it ended.
-async fn compiled(child: &mut Child, bytes: &Bytes) -> (String, std::io::Result<ExitStatus>) {
-    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
-    let ((), said, status) = tokio::join!(feed(stdin, bytes), listen(stderr), child.wait());
-    (said, status)
+/// What came of a process.
+struct Compiled {
+    /// That the code is in the cache.
+    is_kept: bool,
+    /// On its standard error.
+    said: String,
+    status: std::io::Result<ExitStatus>,
+}
+
+/// Feeds the process until it ends.
+async fn compiled(child: &mut Child, bytes: &Bytes) -> Compiled {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let ((), told, said, status) = tokio::join!(
+        feed(stdin, bytes),
+        listen(stdout),
+        listen(stderr),
+        child.wait()
+    );
+    Compiled {
+        is_kept: told == KEPT.trim(),
+        said,
+        status,
+    }
 }
 
 async fn feed(pipe: Option<ChildStdin>, bytes: &Bytes) {
@@ -80,7 +107,7 @@ fn command(program: &CompilerProgram, job: &CompileJob) -> Command {
     command.env("MALLOC_ARENA_MAX", "2");
     command
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command
 }

@@ -174,12 +174,27 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
 /// and no other user. Makes the folder.
 pub fn try_cache(cache: &Path) -> Result<(), EngineError> {
     let whole = std::path::absolute(cache).unwrap_or_else(|_| cache.to_owned());
+    refuse_to_make_roots(&whole)?;
     // Of the folder around it, others could rename what is beside the cache.
     let around = private_folder(whole.parent().unwrap_or(&whole))?;
     private_folder(&whole)?;
     // A full disk may give a file a name and no bytes.
     let tried = tempfile::tempfile_in(&around).and_then(|mut file| file.write_all(&[0; 4_096]));
     tried.map_err(|error| refused(&around, &error.to_string()))
+}
+
+/// Root with the home of a user, as under `sudo -E`, would make folders there that are closed to
+/// that user, who then has no cache.
+fn refuse_to_make_roots(cache: &Path) -> Result<(), EngineError> {
+    let existing = cache.ancestors().find_map(|path| path.metadata().ok());
+    let owner = existing.map_or(ROOT, |found| found.uid());
+    if rustix::process::geteuid().is_root() && owner != ROOT {
+        return Err(refused(
+            cache,
+            "it would be root's, in a folder of another user",
+        ));
+    }
+    Ok(())
 }
 
 /// Makes a folder for the owner only if it is missing; gives its path without links.

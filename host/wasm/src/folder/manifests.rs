@@ -1,21 +1,20 @@
 //! The manifests beside the components: reports that one changed. The host reads what it says.
 //! Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use shardmill_core::plugin::PluginName;
 
-use super::scan::{MANIFEST_SUFFIX, Stamp};
+use super::scan::Stamp;
 
 /// All manifests, as far as they are known.
 #[derive(Debug)]
 pub(crate) struct Manifests {
-    /// How long a file must be unchanged before it is reported: it may be written in pieces.
+    /// How long a file must be unchanged before it is reported, also if its writer has closed it:
+    /// scripts append to files, and the first line alone is a manifest as well.
     settle: Duration,
     files: BTreeMap<PluginName, Watched>,
-    /// Plugins whose manifests need not settle as they are seen next.
-    whole: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -31,17 +30,7 @@ impl Manifests {
         Self {
             settle,
             files: BTreeMap::new(),
-            whole: BTreeSet::new(),
         }
-    }
-
-    /// Their writers have closed these files. Otherwise a component that is put here with its
-    /// manifest would be loaded before that is read.
-    pub(crate) fn note_whole(&mut self, files: &BTreeSet<String>) {
-        let plugins = files
-            .iter()
-            .filter_map(|file| file.strip_suffix(MANIFEST_SUFFIX));
-        self.whole = plugins.map(str::to_owned).collect();
     }
 
     /// Takes in the contents of the folder. Returns the plugins whose manifest was added, changed
@@ -60,10 +49,9 @@ impl Manifests {
             watched.see(now, seen.get(name).copied());
         }
         let mut changed = Vec::new();
-        let whole = std::mem::take(&mut self.whole);
         for (name, watched) in &mut self.files {
             let has_settled = now.saturating_duration_since(watched.since) >= self.settle;
-            if !watched.is_reported && (has_settled || whole.contains(name.as_str())) {
+            if !watched.is_reported && has_settled {
                 watched.is_reported = true;
                 changed.push(name.clone());
             }
@@ -121,17 +109,6 @@ mod tests {
 
     fn names(changed: &[PluginName]) -> Vec<&str> {
         changed.iter().map(PluginName::as_str).collect()
-    }
-
-    #[test]
-    fn a_manifest_that_its_writer_closed_is_reported_at_once() {
-        let start = Instant::now();
-        let mut manifests = Manifests::new(SETTLE);
-        manifests.note_whole(&["orders.toml".to_owned(), "clicks.wasm".to_owned()].into());
-        let both = seen(&[("orders", 1), ("clicks", 1)]);
-        assert_eq!(names(&manifests.observe(start, &both)), ["orders"]);
-        assert_eq!(names(&manifests.observe(start, &both)), [""; 0]);
-        assert_eq!(names(&manifests.observe(start + SETTLE, &both)), ["clicks"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::writers::{Me, others};
 /// Names looked at. A folder with more is not a plugin folder, and each costs a system call at
 /// every scan.
 const NAMES_MAX: usize = 10_000;
-const SUFFIX: &str = ".wasm";
+pub(super) const COMPONENT_SUFFIX: &str = ".wasm";
 pub(super) const MANIFEST_SUFFIX: &str = ".toml";
 const SIGNATURE_SUFFIX: &str = ".wasm.sig";
 
@@ -229,7 +229,7 @@ impl Meant {
         }
         let bytes = name.to_bytes();
         // Editors and copy tools write under dot names first.
-        if bytes.starts_with(b".") || !bytes.ends_with(SUFFIX.as_bytes()) {
+        if bytes.starts_with(b".") || !bytes.ends_with(COMPONENT_SUFFIX.as_bytes()) {
             return None;
         }
         Some(Self::Component {
@@ -246,7 +246,7 @@ fn beside(name: &CStr, suffix: &str) -> Option<PluginName> {
 
 fn plugin_of_component(file: &CStr) -> Result<PluginName, NameFault> {
     let text = file.to_str().ok();
-    let name = text.and_then(|text| text.strip_suffix(SUFFIX));
+    let name = text.and_then(|text| text.strip_suffix(COMPONENT_SUFFIX));
     PluginName::new(name.ok_or(NameFault::Letters)?).map_err(|error| error.why)
 }
 

@@ -2,7 +2,7 @@
 //! gone. Pure: time and listings are arguments, and reading and compiling are someone else's.
 //!
 //! ```text
-//!   appears or changes ──> settling ──(whole, or unchanged for `settle`)──> loading ──> known: loaded, or refused
+//!   appears or changes ──> settling ──(unchanged for `settle`, or a whole change)──> loading ──> known: loaded, or refused
 //!                             ^                                                │
 //!                             └───────────────(moved while read)───────────────┘
 //! ```
@@ -25,6 +25,9 @@ const FAILED_MAX: usize = 32;
 /// seconds.
 const HOST_RETRY_MIN: Duration = Duration::from_secs(10);
 const HOST_RETRY_MAX: Duration = Duration::from_mins(5);
+/// How often a file may be read at once when its writer closes it. Nobody deploys more often; a
+/// writer that closes it after each piece does.
+const HURRIED_EVERY: Duration = Duration::from_millis(500);
 /// How long a version waits that was not even tried: each try costs reading the file.
 const TURN_RETRY: Duration = Duration::from_secs(5);
 
@@ -95,6 +98,8 @@ struct Tracked {
     since: Instant,
     /// Whether its writer was done with what was seen.
     is_whole: bool,
+    /// When it was last read without waiting until it settled.
+    hurried_at: Option<Instant>,
     is_loading: bool,
     /// The stamp or refusal that has been dealt with.
     dealt_with: Option<Seen>,
@@ -206,6 +211,7 @@ impl Tracker {
             };
             let had_place = tracked.has_place();
             let limit = (!had_place && room_for_it == 0).then_some(self.plugins_max);
+            tracked.note_hurry(now, self.settle);
             actions.extend(tracked.act(file, limit));
             let is_placed = !had_place && tracked.has_place();
             room -= usize::from(is_placed);
@@ -283,6 +289,7 @@ impl Tracked {
             seen: None,
             since: now,
             is_whole: false,
+            hurried_at: None,
             is_loading: false,
             dealt_with: None,
             loaded: None,
@@ -318,23 +325,40 @@ impl Tracked {
     }
 
     fn is_due(&self, now: Instant, settle: Duration) -> bool {
-        let has_settled = self.is_whole || now.saturating_duration_since(self.since) >= settle;
+        let has_settled = now >= self.settled_at(settle);
         let is_retry_due = self.retries.next_at().is_some_and(|at| now >= at);
         !self.is_loading && has_settled && (self.is_pending() || is_retry_due)
+    }
+
+    /// A whole file is read at once if it changes a plugin that was loaded before. The first version
+    /// settles: it writes down for good where it starts, as its manifest says, which may come a
+    /// moment later. So does a file that changes again and again.
+    fn settled_at(&self, settle: Duration) -> Instant {
+        let is_new = self.loaded.is_none();
+        let rested = self
+            .hurried_at
+            .is_none_or(|at| self.since >= at + HURRIED_EVERY);
+        if self.is_whole && !is_new && rested {
+            self.since
+        } else {
+            self.since + settle
+        }
     }
 
     fn next_look(&self, settle: Duration) -> Option<Instant> {
         if self.is_loading {
             return None;
         }
-        let settled_at = if self.is_whole {
-            self.since
-        } else {
-            self.since + settle
-        };
+        let settled_at = self.settled_at(settle);
         match self.retries.next_at() {
             Some(at) => Some(at.max(settled_at)),
             None => self.is_pending().then_some(settled_at),
+        }
+    }
+
+    fn note_hurry(&mut self, now: Instant, settle: Duration) {
+        if now < self.since + settle {
+            self.hurried_at = Some(now);
         }
     }
 

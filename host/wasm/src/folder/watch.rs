@@ -34,11 +34,12 @@ pub struct FolderOptions {
     pub first: BTreeSet<PluginName>,
     /// Whether all others are refused. No.
     pub only_first: bool,
-    /// How long a file must be unchanged before it is read, unless the system says that its writer
-    /// has closed it. 40 ms: tools that write in place pause less.
+    /// How long a file must be unchanged before it is read, unless it is another version of a plugin
+    /// and the system says that its writer has closed it. 40 ms: tools that write in place pause
+    /// less.
     pub settle: Duration,
-    /// How long file events are gathered. 10 ms, so that a thousand small writes are some looks,
-    /// not a thousand.
+    /// How long file events are gathered, and how long the folder rests after a look. 10 ms, so that
+    /// a thousand small writes are some looks, not a thousand.
     pub debounce: Duration,
     /// How long a file that looks cut off may take to be completed before it is refused. 1 s.
     pub incomplete_grace: Duration,
@@ -135,9 +136,12 @@ impl PluginFolder {
             if let Err(nobody) = self.look().await {
                 return nobody;
             }
+            let rested_at = Instant::now() + self.options.debounce;
             let next = self.next_look();
             tokio::select! {
-                () = self.changes.reason(self.options.debounce) => {}
+                () = self.changes.reason(self.options.debounce) => {
+                    tokio::time::sleep_until(rested_at).await;
+                }
                 () = tokio::time::sleep_until(next) => {}
                 Some(load) = self.loads.join_next() => {
                     if let Err(nobody) = self.finish(load).await {
@@ -183,7 +187,6 @@ impl PluginFolder {
         }
         let now = std::time::Instant::now();
         self.tracker.note_whole(&whole);
-        self.manifests.note_whole(&whole);
         for action in self.tracker.observe(now, &listing.seen) {
             self.act(action).await?;
         }

@@ -10,6 +10,8 @@ use notify::event::{AccessKind, AccessMode, Event, EventKind, ModifyKind, Rename
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 
+use super::scan::COMPONENT_SUFFIX;
+
 /// Names of whole files that wait for the next look. More plugins than a host is good for are
 /// seldom written within milliseconds; what is not noted settles like any other file.
 const WHOLE_MAX: usize = 1_000;
@@ -77,7 +79,7 @@ impl Changes {
             .and_then(|path| path.file_name()?.to_str());
         let mut whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
         match name {
-            Some(name) if whole.len() < WHOLE_MAX => {
+            Some(name) if name.ends_with(COMPONENT_SUFFIX) && whole.len() < WHOLE_MAX => {
                 whole.insert(name.to_owned());
                 self.at_once.notify_one();
             }

@@ -31,6 +31,9 @@ pub(super) const CUT_OFF: &str = "part";
 
 /// Changes with the format.
 const MAGIC: &[u8; 8] = b"smfuncs1";
+/// Bytes of a pack: more than twice what one compilation adds. Its index is held in memory, and a
+/// file may claim to be of any size.
+const BYTES_MAX: u64 = 256 << 20;
 const HEAD_BYTES: usize = 8 + 4 + 32;
 const ENTRY_BYTES: usize = 32 + 8 + 4 + 32;
 
@@ -53,12 +56,15 @@ struct Entry {
 }
 
 impl Pack {
-    /// Fails if it is not whole, or if others could have written it.
+    /// Fails if it is not whole, if others could have written it, or if it is larger than any is.
     pub(super) fn open(path: &Path, owner: u32) -> io::Result<Self> {
         refuse_others_file(path, owner)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
         let bytes = file.metadata()?.len();
+        if bytes > BYTES_MAX {
+            return Err(damaged());
+        }
         let index = read_index(&file, bytes)?;
         Ok(Self {
             path: path.to_owned(),

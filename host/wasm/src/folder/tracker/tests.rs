@@ -566,30 +566,63 @@ fn a_version_that_the_host_died_of_is_looked_at_every_few_seconds_and_told_of_on
     assert!(tracker.next_look().is_none());
 }
 
+fn loaded(tracker: &mut Tracker, clock: &Clock, version: u64, with: char) -> News {
+    let ended = Ended::Loaded(digest(with));
+    tracker.ended(clock.0, "orders.wasm", &name(), stamps(version), ended)
+}
+
+fn closed() -> BTreeSet<String> {
+    BTreeSet::from(["orders.wasm".to_owned(), "unknown.wasm".to_owned()])
+}
+
 #[test]
-fn a_file_that_its_writer_closed_is_loaded_at_once() {
+fn a_change_that_its_writer_closed_is_loaded_at_once() {
     let (mut tracker, mut clock) = fixture();
-    let closed = BTreeSet::from(["orders.wasm".to_owned(), "unknown.wasm".to_owned()]);
-    assert_eq!(tracker.observe(clock.0, &file(1)), []);
-    // It is written on, and closed.
-    tracker.note_whole(&closed);
+    settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
+    tracker.note_whole(&closed());
     assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(2)), load(2));
-    let news = tracker.ended(
-        clock.0,
-        "orders.wasm",
-        &name(),
-        stamps(2),
-        Ended::Loaded(digest('a')),
-    );
-    assert_eq!(news, News::First);
+    assert!(matches!(
+        loaded(&mut tracker, &clock, 2, 'b'),
+        News::Changed { .. }
+    ));
     // What was closed says nothing about what is written later.
-    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(3)), []);
+    clock.after(HURRIED_EVERY);
+    assert_eq!(tracker.observe(clock.0, &file(3)), []);
     assert_eq!(tracker.next_look(), Some(clock.0 + SETTLE));
     // Closed, and opened again before it was read: it settles.
-    tracker.note_whole(&closed);
+    tracker.note_whole(&closed());
     assert_eq!(tracker.observe(clock.0, &file(3)), load(3));
     let news = tracker.ended(clock.0, "orders.wasm", &name(), stamps(3), Ended::Moved);
     assert_eq!(news, News::Nothing);
     assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(3)), []);
     assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(3)), load(3));
+}
+
+/// What it starts with is written down for good, and its manifest may come a moment later.
+#[test]
+fn the_first_version_of_a_plugin_settles_although_its_writer_closed_it() {
+    let (mut tracker, mut clock) = fixture();
+    tracker.note_whole(&closed());
+    assert_eq!(tracker.observe(clock.0, &file(1)), []);
+    assert_eq!(tracker.next_look(), Some(clock.0 + SETTLE));
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), load(1));
+}
+
+#[test]
+fn a_file_that_is_closed_after_each_piece_is_loaded_at_once_only_now_and_then() {
+    let (mut tracker, mut clock) = fixture();
+    settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
+    clock.after(HURRIED_EVERY);
+    tracker.note_whole(&closed());
+    assert_eq!(tracker.observe(clock.0, &file(2)), load(2));
+    loaded(&mut tracker, &clock, 2, 'b');
+    for version in 3..50 {
+        tracker.note_whole(&closed());
+        assert_eq!(tracker.observe(clock.after(SETTLE / 4), &file(version)), []);
+    }
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(49)), load(49));
+    loaded(&mut tracker, &clock, 49, 'c');
+    clock.after(HURRIED_EVERY);
+    tracker.note_whole(&closed());
+    assert_eq!(tracker.observe(clock.0, &file(50)), load(50));
 }
