@@ -26,7 +26,7 @@ use shardmill_worker::Retrieval;
 use tokio::time::Instant;
 
 const SHARDS: u32 = 4;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 7;
 
 fn main() {
     let records: u64 = std::env::var("SHARDMILL_RECORDS")
@@ -72,16 +72,10 @@ async fn run(records: u64) {
     reason = "the report is what this command is for"
 )]
 async fn throughput(rig: &Rig, stream: &StreamName, (records, bytes, per_call): (u64, usize, u32)) {
-    let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
-    let name = PluginName::new("noop").expect("valid");
-    let wasm: Arc<dyn ProcessorFactory> = Arc::new(
-        engine
-            .load(name, Bytes::from(guest("noop")))
-            .await
-            .expect("loads"),
-    );
+    let in_frames = component("noop").await;
+    let in_lists = component("noop_lists").await;
     let native: Arc<dyn ProcessorFactory> = Arc::new(NativePlugin::no_op(1).unwatched());
-    let (mut of_read, mut of_native, mut of_wasm) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut of_read, mut of_native, mut of_frames, mut of_lists] = [const { Vec::new() }; 4];
     for round in 0..ROUNDS {
         let run = |what: &str| {
             let application = format!("{what}-{bytes}-{per_call}-{round}");
@@ -94,7 +88,8 @@ async fn throughput(rig: &Rig, stream: &StreamName, (records, bytes, per_call): 
         };
         of_read.push(rig.read_only(stream, records, per_call).await);
         of_native.push(rig.work_off(run("native"), &native, records).await);
-        of_wasm.push(rig.work_off(run("wasm"), &wasm, records).await);
+        of_frames.push(rig.work_off(run("frames"), &in_frames, records).await);
+        of_lists.push(rig.work_off(run("lists"), &in_lists, records).await);
     }
     println!(
         "{records} records of {bytes} B, up to {per_call} a reply, {SHARDS} shards, median of \
@@ -106,16 +101,24 @@ async fn throughput(rig: &Rig, stream: &StreamName, (records, bytes, per_call): 
         [
             ("read only", of_read),
             ("native", of_native),
-            ("wasm", of_wasm),
+            ("frames", of_frames),
+            ("lists", of_lists),
         ],
     );
+}
+
+async fn component(guest_name: &str) -> Arc<dyn ProcessorFactory> {
+    let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
+    let name = PluginName::new("noop").expect("valid");
+    let loaded = engine.load(name, Bytes::from(guest(guest_name))).await;
+    Arc::new(loaded.expect("loads"))
 }
 
 #[expect(
     clippy::print_stdout,
     reason = "the report is what this command is for"
 )]
-fn report(records: u64, bytes: usize, runs: [(&str, Vec<Measure>); 3]) {
+fn report(records: u64, bytes: usize, runs: [(&str, Vec<Measure>); 4]) {
     let mut cpu = Vec::new();
     for (what, mut runs) in runs {
         runs.sort_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds));
@@ -131,10 +134,10 @@ fn report(records: u64, bytes: usize, runs: [(&str, Vec<Measure>); 3]) {
         cpu.push((cpu_us, rate));
     }
     println!(
-        "  wasm/native: CPU {:.3}, rate {:.3}; read only is {:.0} % of the native pipeline's CPU",
+        "  of the native pipeline's CPU: read only {:.2}, a component in frames {:.2}, in lists {:.2}",
+        cpu[0].0 / cpu[1].0,
         cpu[2].0 / cpu[1].0,
-        cpu[2].1 / cpu[1].1,
-        100.0 * cpu[0].0 / cpu[1].0
+        cpu[3].0 / cpu[1].0
     );
 }
 

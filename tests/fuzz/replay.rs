@@ -6,6 +6,8 @@
 
 #[path = "checks/config.rs"]
 mod config_check;
+#[path = "checks/frame.rs"]
+mod frame_check;
 #[path = "checks/kpl.rs"]
 mod kpl_check;
 #[path = "checks/wire.rs"]
@@ -39,6 +41,11 @@ fn no_aggregate_that_fuzzing_found_is_lost_or_costs_too_much() {
 #[test]
 fn no_configuration_that_fuzzing_found_is_refused_without_words() {
     replay("config", config_check::check);
+}
+
+#[test]
+fn no_frame_that_fuzzing_found_means_two_things() {
+    replay("frame", frame_check::check);
 }
 
 #[test]

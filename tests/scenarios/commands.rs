@@ -593,7 +593,7 @@ async fn check_refuses_what_the_host_would_refuse() {
 #[tokio::test(flavor = "multi_thread")]
 async fn check_tells_what_would_change_against_the_version_that_runs() {
     let setting = Setting::new(1).await;
-    setting.drop_plugin("flights", &guest("noop"));
+    setting.drop_plugin("flights", &guest("noop_lists"));
     let last = setting.put(&harness::flights::input()).await;
     let host = setting.host("a");
     setting.until_checkpointed("flights", &last).await;

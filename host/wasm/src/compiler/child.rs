@@ -122,7 +122,8 @@ impl CompileJob {
         let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
         let functions = self.functions();
         let engine = engine(&cache, functions.as_ref()).map_err(host)?;
-        for _ in 0..2 {
+        // Each second time finds what the one before has kept.
+        for tries in 1..=4 {
             let component = Component::new(&engine, bytes)
                 .map_err(|error| CompileFailure::Refused(shown(error, SAID_BYTES_MAX)))?;
             check_code(&component, self.limits.code_bytes)?;
@@ -135,8 +136,10 @@ impl CompileJob {
                 let _ = functions.map(|functions| functions.save());
                 return Ok(());
             }
-            // Whole components matter more than the code of single functions.
-            functions.iter().for_each(|functions| functions.make_room());
+            if tries == 2 {
+                // Whole components matter more than the code of single functions.
+                functions.iter().for_each(|functions| functions.make_room());
+            }
         }
         let place = self.cache_dir.display();
         Err(CompileFailure::Host(format!(

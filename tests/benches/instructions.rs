@@ -1,0 +1,145 @@
+//! Work that `tests/benches/instructions.py` counts the instructions of, under valgrind: unlike
+//! times, they do not depend on what else a machine does.
+//! `instructions WORK ROUNDS` does the work that often and prints nothing.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use harness::guests::guest;
+use serde_json::json;
+use shardmill_core::lease::{LeaseCounter, WorkerId};
+use shardmill_core::pipeline::Ledger;
+use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor};
+use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, StreamName};
+use shardmill_wasm::{Runtime, RuntimeOptions};
+use shardmill_wire::{CborWriter, read_reply};
+
+/// Records of each reply and of each batch; the script divides by it.
+const RECORDS: usize = 1_000;
+const RECORD_BYTES: usize = 100;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).filter(|word| word != "--bench");
+    let work = arguments.next().unwrap_or_default();
+    let rounds = arguments.next().and_then(|text| text.parse().ok());
+    let rounds: usize = rounds.unwrap_or(1);
+    match work.as_str() {
+        "json" => decode(&in_json().into(), rounds),
+        "cbor" => decode(&in_cbor().into(), rounds),
+        "settled" => settle(&[], rounds),
+        "failing" => settle(&[100, 500, 900], rounds),
+        "frame" => call("noop", rounds),
+        "lists" => call("noop_lists", rounds),
+        // What `cargo bench` calls it with: there is nothing to show without the script.
+        _ => {}
+    }
+}
+
+fn sequence(n: usize) -> String {
+    format!("4954498593665654000000000000000000000000000000000{n:07}")
+}
+
+fn in_json() -> Vec<u8> {
+    let records: Vec<_> = (0..RECORDS)
+        .map(|n| {
+            json!({
+                "SequenceNumber": sequence(n),
+                "ApproximateArrivalTimestamp": 1_441_215_410.867,
+                "Data": "QUJD".repeat(RECORD_BYTES / 3),
+                "PartitionKey": format!("partition-key-{n}"),
+            })
+        })
+        .collect();
+    serde_json::to_vec(&json!({"Records": records, "NextShardIterator": "next"})).expect("JSON")
+}
+
+fn in_cbor() -> Vec<u8> {
+    let mut body = CborWriter::default();
+    body.open_map();
+    body.text("Records");
+    body.open_list();
+    for n in 0..RECORDS {
+        body.open_map();
+        body.text("SequenceNumber");
+        body.text(&sequence(n));
+        body.text("ApproximateArrivalTimestamp");
+        body.time_ms(1_441_215_410_867);
+        body.text("Data");
+        body.bytes(&[7; RECORD_BYTES]);
+        body.text("PartitionKey");
+        body.text(&format!("partition-key-{n}"));
+        body.end();
+    }
+    body.end();
+    body.end();
+    body.finish()
+}
+
+fn decode(body: &Bytes, rounds: usize) {
+    for _ in 0..rounds {
+        black_box(read_reply(black_box(body)).expect("a reply"));
+    }
+}
+
+/// The decisions about each record of a batch of which some failed.
+fn settle(failed: &[usize], rounds: usize) {
+    let records = batch().records;
+    for _ in 0..rounds {
+        let mut ledger = Ledger::default();
+        for record in records.iter() {
+            ledger.hand_out(&record.position);
+        }
+        ledger.report(&records, failed, None);
+        black_box(ledger.settled());
+    }
+}
+
+fn batch() -> Batch {
+    let record = |n: usize| Record {
+        data: Bytes::from(vec![b'x'; RECORD_BYTES]),
+        partition_key: format!("partition-key-{n}"),
+        explicit_hash_key: None,
+        position: Position::plain(SequenceNumber::parse(&sequence(n)).expect("digits")),
+        arrival_ms: 1,
+    };
+    Batch {
+        records: Arc::new((0..RECORDS).map(record).collect()),
+        attempt: 1,
+        millis_behind_latest: 0,
+    }
+}
+
+/// Calls into a component, with all that is around them.
+fn call(guest_name: &str, rounds: usize) {
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
+    let name = PluginName::new("noop").expect("valid");
+    let loaded = tokio.block_on(engine.load(name, Bytes::from(guest(guest_name))));
+    let started = tokio.block_on(loaded.expect("loads").instantiate(context(), None));
+    let mut instance: Box<dyn RecordProcessor> = started.expect("an instance");
+    let batch = batch();
+    for _ in 0..rounds {
+        let processed = tokio.block_on(instance.process(batch.clone()));
+        black_box(processed.expect("handled"));
+    }
+}
+
+fn context() -> Arc<InstanceContext> {
+    Arc::new(InstanceContext {
+        plugin: PluginName::new("noop").expect("valid"),
+        application: "noop".to_owned(),
+        stream: StreamName::new("stream").expect("valid"),
+        shard: ShardId::new("shardId-000000000000").expect("valid"),
+        worker: WorkerId::new("worker").expect("not empty"),
+        epoch: LeaseCounter(1),
+        destinations: vec!["stdout".to_owned()],
+        limits: None,
+        permissions: Arc::default(),
+        config: Vec::new(),
+    })
+}
