@@ -26,15 +26,16 @@ import software.amazon.kinesis.retrieval.polling.PollingConfig;
  * the leases are left to expire, since the KCL releases nothing.
  *
  * <p>Required: application, stream, worker, output, kinesis, dynamodb. The waits are settings because the KCL's own
- * (a failover of 10 s, a parent poll of 10 s, ...) would make a test take minutes; nothing else is unusual.
+ * (a failover of 10 s, a parent poll of 10 s, ...) would make a test take minutes; nothing else is unusual. With {@code output-of=count} the
+ * output is only how many records came, as benches want it.
  */
 public final class Consumer {
     private Consumer() {}
 
     public static void main(String[] args) throws Exception {
-        // The embedded Kinesis speaks JSON.
-        System.setProperty("aws.cborEnabled", "false");
         Settings settings = new Settings(args);
+        // The SDK's own choice is CBOR; it reads this once.
+        System.setProperty("aws.cborEnabled", String.valueOf(settings.text("wire", "json").equals("cbor")));
         Scheduler scheduler = scheduler(settings);
         long limitMillis = settings.number("stop-ms", 10_000);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(scheduler, limitMillis), "stop"));
@@ -61,7 +62,10 @@ public final class Consumer {
         DynamoDbAsyncClient dynamodb = client(DynamoDbAsyncClient.builder(), settings.text("dynamodb"));
         // The KCL wants one; without metrics it is never called.
         CloudWatchAsyncClient cloudwatch = client(CloudWatchAsyncClient.builder(), settings.text("dynamodb"));
-        RecordFile out = new RecordFile(Path.of(settings.text("output")), worker);
+        Path path = Path.of(settings.text("output"));
+        Output out = settings.text("output-of", "records").equals("count")
+                ? new RecordCount(path)
+                : new RecordFile(path, worker);
         long checkpointBatches = settings.number("checkpoint-batches", 1);
         ConfigsBuilder configs = new ConfigsBuilder(
                 stream,

@@ -13,19 +13,19 @@ import software.amazon.kinesis.processor.ShardRecordProcessor;
 import software.amazon.kinesis.retrieval.KinesisClientRecord;
 
 /**
- * Writes each record down and checkpoints every few batches, as the KCL's own examples do: at the last record, or at the
+ * Gives each record to the output and checkpoints every few batches, as the KCL's own examples do: at the last record, or at the
  * last but one, which inside an aggregate leaves the rest of it to whoever comes next.
  */
 final class Processor implements ShardRecordProcessor {
     private static final Logger LOG = LoggerFactory.getLogger(Processor.class);
 
-    private final RecordFile out;
+    private final Output out;
     private final long checkpointBatches;
     private final boolean atLastButOne;
     private String shard;
     private long batches;
 
-    Processor(RecordFile out, long checkpointBatches, String checkpointAt) {
+    Processor(Output out, long checkpointBatches, String checkpointAt) {
         this.out = out;
         this.checkpointBatches = checkpointBatches;
         this.atLastButOne = checkpointAt.equals("last-but-one");

@@ -9,7 +9,7 @@ import java.util.List;
 import software.amazon.kinesis.retrieval.KinesisClientRecord;
 
 /** One JSON line for each record, in one write for each batch: a killed process leaves whole lines. */
-final class RecordFile {
+final class RecordFile implements Output {
     private final FileChannel channel;
     private final String worker;
 
@@ -19,7 +19,8 @@ final class RecordFile {
         this.worker = worker;
     }
 
-    synchronized void append(String shard, List<KinesisClientRecord> records) throws IOException {
+    @Override
+    public synchronized void append(String shard, List<KinesisClientRecord> records) throws IOException {
         StringBuilder lines = new StringBuilder();
         for (KinesisClientRecord record : records) {
             byte[] data = new byte[record.data().remaining()];
