@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shardmill beside its peers: what each spends on a record. docs/benchmarks.md has a table of it.
 
-    tests/benches/peers/run.py [--rounds 3] [--records 100=2500000,1024=800000] [--only raw,kcl-cbor]
+    tests/benches/peers/run.py [--rounds 3] [--records 100=4000000,1024=1000000] [--only raw,kcl-cbor]
 
 Builds everything in release mode, starts the embedded stack as a process of its own, and lets each consumer in turn read
 the same stream of four shards from its beginning. The processor time is that of a consumer's processes alone. What a
@@ -142,7 +142,11 @@ def measure(peer, builds, stack, records):
     }
 
 
-def table(size, records, rounds, results):
+def table(size, records, results):
+    results = {name: runs for name, runs in results.items() if runs}
+    if not results:
+        return
+    rounds = min(len(runs) for runs in results.values())
     print(f"\n{records:,} records of {size} B, {SHARDS} shards, medians of {rounds} rounds\n")
     print("| Consumer | records/s | CPU a record, from the first seen | of the second half | with the start "
           "| times shardmill's | of the second half |")
@@ -172,10 +176,27 @@ def ready(peers, builds):
     return found
 
 
+def turns(peers, builds, stream, rounds, results):
+    """Fills a stream of so many records of a size, and lets the peers take turns; adds to `results`."""
+    size, records = stream
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(builds.shardmill(), Path(folder))
+        try:
+            stack.fill(records, size)
+            for number in range(rounds):
+                for peer in peers:
+                    run = measure(peer, builds, stack, records)
+                    results[peer.name].append(run)
+                    told = ", ".join(f"{key} {value:.2f}" for key, value in run.items())
+                    print(f"{size} B, round {number + 1}, {peer.name}: {told}", file=sys.stderr, flush=True)
+        finally:
+            stack.stop()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--records", default="100=2500000,1024=800000", help="SIZE=RECORDS,...")
+    parser.add_argument("--records", default="100=4000000,1024=1000000", help="SIZE=RECORDS,...")
     names = [peer.name for peer in PEERS]
     parser.add_argument("--only", default=",".join(names), help="NAME,... of " + ", ".join(names))
     arguments = parser.parse_args()
@@ -185,20 +206,13 @@ def main():
     builds = Builds()
     peers = ready([peer for peer in PEERS if peer.name in wanted], builds)
     for size, records in (map(int, pair.split("=")) for pair in arguments.records.split(",")):
-        with tempfile.TemporaryDirectory() as folder:
-            stack = Stack(builds.shardmill(), Path(folder))
-            try:
-                stack.fill(records, size)
-                results = {peer.name: [] for peer in peers}
-                for number in range(arguments.rounds):
-                    for peer in peers:
-                        run = measure(peer, builds, stack, records)
-                        results[peer.name].append(run)
-                        told = ", ".join(f"{key} {value:.2f}" for key, value in run.items())
-                        print(f"{size} B, round {number + 1}, {peer.name}: {told}", file=sys.stderr, flush=True)
-            finally:
-                stack.stop()
-        table(size, records, arguments.rounds, results)
+        results = {peer.name: [] for peer in peers}
+        try:
+            turns(peers, builds, (size, records), arguments.rounds, results)
+        except KeyboardInterrupt:
+            table(size, records, results)
+            sys.exit("interrupted: the table has the rounds that were done")
+        table(size, records, results)
 
 
 main()
