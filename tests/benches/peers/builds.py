@@ -14,7 +14,7 @@ KCL = "3.5.1"
 KCLPY = "3.2.0"
 NO_MULTILANG = f"""Maven does not find amazon-kinesis-client-multilang {KCL}. If your repository lacks it, install it from its
 source, https://github.com/awslabs/amazon-kinesis-client, at the tag v{KCL}:
-    mvn install -pl amazon-kinesis-client-multilang -Dmaven.test.skip -Dspotless.check.skip -Dcheckstyle.skip \\
+    mvn install -f amazon-kinesis-client-multilang/pom.xml -Dmaven.test.skip -Dspotless.check.skip -Dcheckstyle.skip \\
         -Dmaven.javadoc.skip -Dmaven.source.skip
 What Maven said:
 """

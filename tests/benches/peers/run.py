@@ -205,6 +205,8 @@ def main():
         parser.error(f"no such consumer: {', '.join(unknown)}; there are {', '.join(names)}")
     builds = Builds()
     peers = ready([peer for peer in PEERS if peer.name in wanted], builds)
+    if not peers:
+        sys.exit("none of the consumers can be built")
     for size, records in (map(int, pair.split("=")) for pair in arguments.records.split(",")):
         results = {peer.name: [] for peer in peers}
         try:
