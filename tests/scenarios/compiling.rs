@@ -94,7 +94,7 @@ async fn the_walled_compiler_of_a_changed_plugin_finds_most_functions_of_the_ver
         let plugin = runtime_of_host.load(name(), changed.into()).await;
         drop(plugin.unwrap());
     }
-    let added = bytes_of_functions(&cache) - kept;
+    let added = bytes_of_functions(&cache).saturating_sub(kept);
     assert!(added < kept / 2, "{added} bytes added to {kept}");
     assert_eq!(runtime_of_host.cache_hits_and_misses(), (4, 0));
 }
@@ -115,7 +115,8 @@ async fn commands_keep_code_by_default_and_run_the_same_on_what_they_kept() {
         let said = String::from_utf8_lossy(&tested.stderr);
         assert!(tested.status.success(), "{said}");
         output.push(tested.stdout);
-        let added = bytes_of_functions(&cache) - before;
+        // A pack that absorbs others may be smaller than they were together.
+        let added = bytes_of_functions(&cache).saturating_sub(before);
         assert_eq!(version == 0, added > before, "{added} added to {before}");
     }
     assert!(!output[0].is_empty() && output[1] == output[0] && output[2] == output[0]);

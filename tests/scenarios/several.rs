@@ -2,6 +2,7 @@
 //! change beside a component.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use harness::flights::{self, Output};
 use harness::guests::guest;
@@ -48,7 +49,7 @@ async fn serving(host: &Host, plugin: &str, shards: usize) {
             "{plugin} serves not: {status:#}\n{}",
             host.log()
         );
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -206,7 +207,7 @@ async fn a_manifest_that_changes_all_the_time_restarts_its_plugin_seldom_and_the
     for _ in 0..15 {
         for sink in ["three", "two"] {
             setting.drop_manifest("flights-two", &to(sink));
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
     setting.drop_manifest("flights-two", &to("three"));
@@ -227,6 +228,33 @@ async fn a_manifest_that_changes_all_the_time_restarts_its_plugin_seldom_and_the
         (1..=3).contains(&restarts),
         "{restarts} restarts in some seconds"
     );
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}
+
+/// The version before would fail under the new settings, or the new one under those before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_comes_with_a_manifest_is_not_tried_with_the_one_before() {
+    let setting = Setting::new(1).await;
+    let misbehaving = |how: &str| format!("[config]\nmisbehave = \"{how}\"\n");
+    setting.drop_manifest("evil", &misbehaving("error-in-init"));
+    setting.drop_plugin("evil", &guest("noop"));
+    let host = setting.host_with("a", "[host]\nadmin = \"127.0.0.1:0\"\n");
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed("evil", &last).await;
+    // Soon after the start the manifest is followed some seconds later, and later at once.
+    for (settings, component) in [("", guest("evil")), ("error-in-init", guest("noop"))] {
+        setting.drop_manifest("evil", &misbehaving(settings));
+        setting.drop_plugin("evil", &component);
+        let digest = shardmill_wasm::digest_of(&component);
+        host.until_status("the version runs with its manifest", |status| {
+            status["plugins"]["evil"]["versions"][0]["digest"] == digest.as_str()
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(6)).await;
+    }
+    let log = host.log();
+    assert!(!log.contains("quarantined"), "{log}");
     assert!(host.terminate().await.success());
     setting.stop().await;
 }

@@ -19,7 +19,7 @@ pub(crate) use collector::{collect, hand_over};
 /// comes from the call of `emit` that it is about.
 #[cfg(target_arch = "wasm32")]
 mod collector {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use shardmill_layout::{Piece, PieceWriter};
 
@@ -37,7 +37,12 @@ mod collector {
 
     thread_local! {
         static COLLECTOR: RefCell<Collector> = RefCell::default();
+        /// Set while pieces are collected. A plugin without the export `bulk` has nothing that sets it,
+        /// so the linker leaves out the collector, and the import with it.
+        static COLLECT: Cell<Option<Emit>> = const { Cell::new(None) };
     }
+
+    type Emit = fn(&str, &str, &[u8]) -> Result<(), EmitError>;
 
     #[derive(Default)]
     struct Collector {
@@ -46,7 +51,6 @@ mod collector {
         /// Of this call, collected or given to the host.
         taken_bytes: u64,
         taken_pieces: u32,
-        is_collecting: bool,
         /// Why what was collected was not taken. The call fails then, whatever it makes of it.
         refused: Option<EmitError>,
     }
@@ -58,26 +62,23 @@ mod collector {
             collector.taken_bytes = 0;
             collector.taken_pieces = 0;
             collector.refused = None;
-            collector.is_collecting = true;
         });
+        COLLECT.set(Some(|destination, key, data| {
+            COLLECTOR.with_borrow_mut(|collector| collector.emit(destination, key, data))
+        }));
     }
 
     /// Gives the host what is collected, and collects no more.
     pub(crate) fn hand_over() -> Result<(), EmitError> {
-        COLLECTOR.with_borrow_mut(|collector| {
-            collector.is_collecting = false;
-            collector.flush()
-        })
+        COLLECT.set(None);
+        COLLECTOR.with_borrow_mut(Collector::flush)
     }
 
     pub(super) fn emit(destination: &str, key: &str, data: &[u8]) -> Result<(), EmitError> {
-        COLLECTOR.with_borrow_mut(|collector| {
-            if collector.is_collecting {
-                collector.emit(destination, key, data)
-            } else {
-                put(destination, key, data)
-            }
-        })
+        match COLLECT.get() {
+            Some(collect) => collect(destination, key, data),
+            None => put(destination, key, data),
+        }
     }
 
     impl Collector {
@@ -86,20 +87,17 @@ mod collector {
             if self.pieces.len() + PIECE_BYTES + bytes > COLLECTED_BYTES {
                 self.flush()?;
             }
-            match self.place_of(destination, key, bytes) {
-                Some(destination) => {
-                    let piece = Piece {
-                        destination,
-                        key,
-                        data,
-                    };
-                    let pushed = self.pieces.push(piece);
-                    pushed.map_err(|problem| EmitError::Other(problem.to_string()))?;
-                }
-                None => {
-                    self.flush()?;
-                    put(destination, key, data)?;
-                }
+            if let Some(destination) = self.place_of(destination, key, bytes) {
+                let piece = Piece {
+                    destination,
+                    key,
+                    data,
+                };
+                let pushed = self.pieces.push(piece);
+                pushed.map_err(|problem| EmitError::Other(problem.to_string()))?;
+            } else {
+                self.flush()?;
+                put(destination, key, data)?;
             }
             self.taken_bytes += bytes as u64;
             self.taken_pieces += 1;

@@ -235,8 +235,10 @@ impl Supervisor {
         if let Some(running) = self.running.get(name) {
             self.set_policy(name, running);
         }
+        // It came with a manifest that is followed in some seconds: it is not tried with the one before.
+        let waits = self.restless.contains(name);
         match self.running.get_mut(name) {
-            Some(running) if running.stop.is_cancelled() => running.next = Some(version),
+            Some(running) if waits || running.stop.is_cancelled() => running.next = Some(version),
             Some(running) => {
                 running.versions.send_replace(version);
             }
@@ -490,11 +492,5 @@ impl Running {
     fn accept(&self, settings: Settings) -> Result<Settings, String> {
         settings.refuse_other_contract(self.versions.borrow().as_ref())?;
         Ok(settings)
-    }
-
-    /// Drains its workers, to start the same version again once they have ended.
-    fn restart(&mut self) {
-        self.next = Some(Arc::clone(&self.versions.borrow()));
-        self.stop.cancel();
     }
 }

@@ -58,7 +58,19 @@ pub(super) fn entries() -> Vec<Entry> {
             "bulk-pieces-malformed",
             "D13",
             pieces_malformed,
-            Expected::Harmless,
+            fails(Call::Process, "invalid_outcome", "put-all had failed"),
+        ),
+        Entry::new(
+            "bulk-pieces-to-nowhere",
+            "D15",
+            pieces_to_nowhere,
+            fails(Call::Process, "misconfigured", "number"),
+        ),
+        Entry::new(
+            "bulk-frames-held-by-one-byte",
+            "D27",
+            frames_held_by_one_byte,
+            fails(Call::Process, "invalid_outcome", "put-all had failed"),
         ),
         Entry::new(
             "bulk-pieces-in-init",
@@ -104,7 +116,8 @@ fn failures(failures: &[(u32, u32, &str)]) -> Vec<u8> {
 }
 
 fn escaped(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("\\{byte:02x}")).collect()
+    let escaped: Vec<_> = bytes.iter().map(|byte| format!("\\{byte:02x}")).collect();
+    escaped.concat()
 }
 
 /// A plugin with this in `bulk`, and these bytes from 8192 on.
@@ -216,8 +229,6 @@ fn pieces_malformed() -> Vec<Vec<u8>> {
         changed(0, 0),
         changed(4, 2),
         changed(7, 0xff),
-        changed(8, 77),
-        changed(11, 0xff),
         changed(12, 0xff),
         changed(16, 0xff),
         changed(20, 0xff),
@@ -227,6 +238,25 @@ fn pieces_malformed() -> Vec<Vec<u8>> {
     frames
         .map(|frame| doing(&frame, &put_all(&frame), &[]))
         .into()
+}
+
+fn pieces_to_nowhere() -> Vec<Vec<u8>> {
+    [1, 77, u32::MAX]
+        .map(|destination| {
+            let frame = pieces(destination, b"key", b"data");
+            doing(&frame, &put_all(&frame), &[])
+        })
+        .into()
+}
+
+/// A good piece of a byte, and after it a megabyte that is none: a thousand times.
+fn frames_held_by_one_byte() -> Vec<Vec<u8>> {
+    let good = pieces(0, b"", b"x");
+    let process = "(drop (memory.grow (i32.const 16))) (local.set $n (i32.const 1000)) (loop $again
+        (call $put-all (i32.const 8192) (i32.const 1000000) (i32.const 2048)) (call $reset)
+        (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+        (br_if $again (local.get $n)))";
+    vec![doing(&good, process, &[])]
 }
 
 fn pieces_in_init() -> Vec<Vec<u8>> {
@@ -257,10 +287,9 @@ fn place_outside() -> Vec<Vec<u8>> {
 
 fn other_types() -> Vec<Vec<u8>> {
     let export = EXPORT.replace("(list u8) (error $error)", "(list s8) (error $error)");
-    let text = [(place::FIELDS, field("")), (place::EXPORTS, export)];
-    let changes: Vec<_> = text
-        .iter()
-        .map(|(place, change)| (*place, change.as_str()))
-        .collect();
-    vec![contract::with(&changes)]
+    // Of a version that is compatible by its number.
+    let later = export.replace("bulk@0.1.0", "bulk@0.1.7");
+    let file =
+        |export: &str| contract::with(&[(place::FIELDS, &field("")), (place::EXPORTS, export)]);
+    vec![file(&export), file(&later)]
 }

@@ -73,11 +73,24 @@ impl<'a> Outcome<'a> {
     ///
     /// If the frame is neither empty nor an outcome in this layout.
     pub fn read(frame: &'a [u8]) -> Result<Self, Malformed> {
+        Self::read_of(frame, usize::MAX)
+    }
+
+    /// Reads an outcome of a batch of so many records.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`], and if it has more failures than that.
+    pub fn read_of(frame: &'a [u8], records: usize) -> Result<Self, Malformed> {
         if frame.is_empty() {
             return Ok(Self::default());
         }
         let mut reading = Reading::new(frame)?;
         let count = reading.count(FAILURE_BYTES)?;
+        if count > records {
+            // Before memory is reserved for them.
+            return Err(Malformed::Meaningless("more failures than records"));
+        }
         let commit = read_commit(&mut reading)?;
         let retry_after_ms = read_retry(&mut reading)?;
         let mut failures = Vec::with_capacity(count);

@@ -224,3 +224,15 @@ fn an_outcome_without_anything_to_say_is_empty() {
     assert_eq!(Outcome::default().write().unwrap(), Vec::<u8>::new());
     assert_eq!(Outcome::read(&[]), Ok(Outcome::default()));
 }
+
+#[test]
+fn an_outcome_with_more_failures_than_records_is_refused_before_it_is_read() {
+    let said = [(0, true, "a".to_owned()), (1, true, "b".to_owned())];
+    let frame = outcome(&said, Commit::All, None).write().unwrap();
+    assert!(Outcome::read_of(&frame, 2).is_ok());
+    let refused = Outcome::read_of(&frame, 1);
+    assert_eq!(
+        refused,
+        Err(Malformed::Meaningless("more failures than records"))
+    );
+}

@@ -1,6 +1,7 @@
 //! Plugins whose manifests change soon after a start, and are followed later.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::plugin::PluginName;
@@ -38,6 +39,23 @@ impl Supervisor {
         let due: HashSet<PluginName> = due;
         for name in due {
             self.manifest_changed(&name);
+            // If the manifest is as it was, or refused, nothing restarts.
+            if let Some(running) = self.running.get_mut(&name)
+                && !running.stop.is_cancelled()
+                && let Some(version) = running.next.take()
+            {
+                running.versions.send_replace(version);
+            }
         }
+    }
+}
+
+impl Running {
+    /// Drains its workers, to start the same version again once they have ended, or a newer one that
+    /// waits for that.
+    pub(super) fn restart(&mut self) {
+        let same = Arc::clone(&self.versions.borrow());
+        self.next.get_or_insert(same);
+        self.stop.cancel();
     }
 }

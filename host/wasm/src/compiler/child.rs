@@ -136,9 +136,11 @@ impl CompileJob {
                 let _ = functions.map(|functions| functions.save());
                 return Ok(());
             }
-            if tries == 2 {
+            if tries == 2
+                && let Some(functions) = &functions
+            {
                 // Whole components matter more than the code of single functions.
-                functions.iter().for_each(|functions| functions.make_room());
+                functions.make_room();
             }
         }
         let place = self.cache_dir.display();

@@ -158,6 +158,10 @@ impl FunctionStore {
     pub(super) fn make_room(&self) {
         for folder in folders_in(&self.all) {
             for pack in packs_in(&folder) {
+                // This process may have it open, and then it makes no room to remove its name. What is
+                // read of it from here on is not whole, and so not used.
+                let emptied = std::fs::OpenOptions::new().write(true).open(&pack.path);
+                let _ = emptied.and_then(|file| file.set_len(0));
                 // What cannot be removed makes no room.
                 let _ = std::fs::remove_file(pack.path);
             }

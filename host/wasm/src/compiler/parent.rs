@@ -4,6 +4,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -38,11 +39,14 @@ pub(crate) async fn compile_in_child(
     let mut child = command(program, &job)
         .spawn()
         .map_err(|error| not_started(&error))?;
-    match tokio::time::timeout(limits.wall, compiled(&mut child, bytes)).await {
+    let is_kept = AtomicBool::new(false);
+    let ended = tokio::time::timeout(limits.wall, compiled(&mut child, bytes, &is_kept)).await;
+    let is_kept = is_kept.into_inner();
+    match ended {
         Ok(compiled) => {
             let status = compiled.status.map_err(|error| not_started(&error))?;
             // How it ended after that is no fault of the component's.
-            if compiled.is_kept {
+            if is_kept {
                 report_lacks(&compiled.said);
                 return Ok(());
             }
@@ -51,6 +55,9 @@ pub(crate) async fn compile_in_child(
         Err(_elapsed) => {
             // Also reaps it. If it cannot be killed it is dead.
             let _ = child.kill().await;
+            if is_kept {
+                return Ok(());
+            }
             Err(beyond(Beyond::Wall, &limits))
         }
     }
@@ -58,26 +65,33 @@ pub(crate) async fn compile_in_child(
 
 /// What came of a process.
 struct Compiled {
-    /// That the code is in the cache.
-    is_kept: bool,
     /// On its standard error.
     said: String,
     status: std::io::Result<ExitStatus>,
 }
 
-/// Feeds the process until it ends.
-async fn compiled(child: &mut Child, bytes: &Bytes) -> Compiled {
+/// Feeds the process until it ends. `is_kept` is set as soon as the code is in the cache.
+async fn compiled(child: &mut Child, bytes: &Bytes, is_kept: &AtomicBool) -> Compiled {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let ((), told, said, status) = tokio::join!(
+    let ((), (), said, status) = tokio::join!(
         feed(stdin, bytes),
-        listen(stdout),
+        hear(stdout, is_kept),
         listen(stderr),
         child.wait()
     );
-    Compiled {
-        is_kept: told == KEPT.trim(),
-        said,
-        status,
+    Compiled { said, status }
+}
+
+/// Whether the process says [`KEPT`], and nothing else.
+async fn hear(from: Option<impl AsyncRead + Unpin>, is_kept: &AtomicBool) {
+    let Some(mut from) = from else {
+        return;
+    };
+    let (mut said, mut piece) = (Vec::new(), [0; 64]);
+    while let Ok(count @ 1..) = from.read(&mut piece).await {
+        let room = (KEPT.len() + 1).saturating_sub(said.len());
+        said.extend_from_slice(&piece[..count.min(room)]);
+        is_kept.store(said == KEPT.as_bytes(), Ordering::Relaxed);
     }
 }
 
@@ -255,6 +269,36 @@ mod tests {
         let flood = vec![b'x'; 1 << 20];
         let said = listen(Some(&flood[..])).await;
         assert!(said.len() <= SAID_BYTES_MAX + '…'.len_utf8() && said.starts_with("xxx"));
+    }
+
+    #[tokio::test]
+    async fn only_the_line_that_says_so_alone_means_that_the_code_is_kept() {
+        for (said, expected) in [
+            ("", false),
+            ("kept", false),
+            ("kept\n", true),
+            ("kept\nkept\n", false),
+            ("not kept\n", false),
+        ] {
+            let is_kept = AtomicBool::new(false);
+            hear(Some(said.as_bytes()), &is_kept).await;
+            assert_eq!(is_kept.into_inner(), expected, "{said:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_before_the_wall_limit_is_loaded() {
+        let program = CompilerProgram {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), "echo kept; exec sleep 3600".into()],
+        };
+        let limits = CompileLimits {
+            wall: std::time::Duration::from_secs(2),
+            ..CompileLimits::default()
+        };
+        let cache = CodeCache::temporary().unwrap();
+        let compiled = compile_in_child(&program, limits, &cache, &Bytes::new()).await;
+        assert!(compiled.is_ok(), "{compiled:?}");
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! The manifests beside the components: reports that one changed. The host reads what it says.
 //! Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use shardmill_core::plugin::PluginName;
@@ -59,6 +59,15 @@ impl Manifests {
         self.files
             .retain(|_, watched| watched.stamp.is_some() || !watched.is_reported);
         changed
+    }
+
+    /// Plugins whose manifest is changing, and was not reported yet.
+    pub(crate) fn changing(&self) -> BTreeSet<PluginName> {
+        let changing = self
+            .files
+            .iter()
+            .filter(|(_, watched)| !watched.is_reported);
+        changing.map(|(name, _)| name.clone()).collect()
     }
 
     /// When to look again although nothing has happened.

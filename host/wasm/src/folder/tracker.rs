@@ -7,29 +7,26 @@
 //!                             └───────────────(moved while read)───────────────┘
 //! ```
 
+mod retries;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use shardmill_core::plugin::{PluginDigest, PluginName};
 
+use self::retries::{HostRetry, Retries};
 use super::Refusal;
 use super::scan::{Seen, Stamps};
-use crate::LoadError;
 
 /// Failed versions remembered for one file; more are tried again, which costs a compilation and
 /// nothing else.
 const FAILED_MAX: usize = 32;
 
-/// How long a version waits that could not be loaded because of the host, as with a full disk or
-/// without processor time: first, and at most. Each try may cost a compilation, which takes
-/// seconds.
-const HOST_RETRY_MIN: Duration = Duration::from_secs(10);
-const HOST_RETRY_MAX: Duration = Duration::from_mins(5);
 /// How often a file may be read at once when its writer closes it. Nobody deploys more often; a
 /// writer that closes it after each piece does.
 const HURRIED_EVERY: Duration = Duration::from_millis(500);
-/// How long a version waits that was not even tried: each try costs reading the file.
-const TURN_RETRY: Duration = Duration::from_secs(5);
+/// How long a host that starts waits for a new file that changes all the time.
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// All files, as far as they are known.
 #[derive(Debug)]
@@ -43,6 +40,9 @@ pub(crate) struct Tracker {
     files: BTreeMap<String, Tracked>,
     /// Files that need not settle as the next listing has them.
     whole: BTreeSet<String>,
+    /// Plugins whose manifests are changing: a version that comes with one is not to start with the
+    /// one before.
+    held: BTreeSet<PluginName>,
 }
 
 /// What to do.
@@ -96,6 +96,7 @@ pub(crate) enum News {
 struct Tracked {
     seen: Option<Seen>,
     since: Instant,
+    known_since: Instant,
     /// Whether its writer was done with what was seen.
     is_whole: bool,
     /// When it was last read without waiting until it settled.
@@ -108,24 +109,6 @@ struct Tracked {
     /// Whether it was refused, and nothing was loaded since.
     is_refused: bool,
     retries: Retries,
-}
-
-/// Why a file is tried again though it has not changed.
-#[derive(Debug, Default)]
-struct Retries {
-    /// When a file that looked cut off is tried for the last time.
-    last_try_at: Option<Instant>,
-    /// When what the host could not load is tried again.
-    host: Option<HostRetry>,
-    /// Why it was not even tried: reported once, however often that is found again.
-    turned_away: Option<LoadError>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct HostRetry {
-    at: Instant,
-    /// How long that was from the last try.
-    wait: Duration,
 }
 
 impl Tracker {
@@ -142,6 +125,7 @@ impl Tracker {
             first,
             files: BTreeMap::new(),
             whole: BTreeSet::new(),
+            held: BTreeSet::new(),
         }
     }
 
@@ -149,6 +133,11 @@ impl Tracker {
     /// is read while it is written, and is then read once more.
     pub(crate) fn note_whole(&mut self, files: &BTreeSet<String>) {
         self.whole.clone_from(files);
+    }
+
+    /// The manifests of these plugins are changing: their files wait for them, but not for ever.
+    pub(crate) fn hold(&mut self, plugins: BTreeSet<PluginName>) {
+        self.held = plugins;
     }
 
     /// Takes in a listing of the folder.
@@ -200,7 +189,9 @@ impl Tracker {
         let mut kept = to_come.count();
         let mut actions = Vec::new();
         for (file, tracked) in in_turn {
-            if !tracked.is_due(now, self.settle) {
+            let is_held =
+                tracked.is_one_of(&self.held) && now < tracked.since + self.incomplete_grace;
+            if is_held || !tracked.is_due(now, self.settle) {
                 continue;
             }
             let is_first = tracked.is_one_of(&self.first);
@@ -224,15 +215,25 @@ impl Tracker {
     pub(crate) fn next_look(&self) -> Option<Instant> {
         let looks = self.files.values();
         looks
-            .filter_map(|tracked| tracked.next_look(self.settle))
+            .filter_map(|tracked| {
+                let at = tracked.next_look(self.settle)?;
+                if tracked.is_one_of(&self.held) {
+                    // Until then, its manifest is the reason to look.
+                    return Some(at.max(tracked.since + self.incomplete_grace));
+                }
+                Some(at)
+            })
             .min()
     }
 
     /// Whether everything seen has been dealt with. What the host could not load for reasons of its
     /// own has been, too.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self, now: Instant) -> bool {
         self.files.values().all(|tracked| {
-            !tracked.is_loading && !tracked.is_pending() && tracked.retries.last_try_at.is_none()
+            tracked.never_settles(now)
+                || !tracked.is_loading
+                    && !tracked.is_pending()
+                    && tracked.retries.last_try_at.is_none()
         })
     }
 
@@ -288,6 +289,7 @@ impl Tracked {
         Self {
             seen: None,
             since: now,
+            known_since: now,
             is_whole: false,
             hurried_at: None,
             is_loading: false,
@@ -313,6 +315,11 @@ impl Tracked {
             Some(_) => self.seen != self.dealt_with,
             None => self.loaded.is_some() || self.is_refused,
         }
+    }
+
+    /// Whether somebody writes to it all the time, and it was nothing before: then nobody waits for it.
+    fn never_settles(&self, now: Instant) -> bool {
+        self.loaded.is_none() && !self.is_loading && now >= self.known_since + SETTLED_WITHIN
     }
 
     fn is_one_of(&self, plugins: &BTreeSet<PluginName>) -> bool {
@@ -433,29 +440,6 @@ impl Tracked {
 
     fn kept(&self) -> Option<PluginDigest> {
         self.loaded.as_ref().map(|(_, digest)| digest.clone())
-    }
-}
-
-impl Retries {
-    fn next_at(&self) -> Option<Instant> {
-        self.last_try_at.or(self.host.map(|retry| retry.at))
-    }
-}
-
-impl HostRetry {
-    fn at_next_turn(now: Instant) -> Self {
-        Self {
-            at: now + TURN_RETRY,
-            wait: TURN_RETRY,
-        }
-    }
-
-    fn after(last: Option<Self>, now: Instant) -> Self {
-        let wait = last.map_or(HOST_RETRY_MIN, |last| HOST_RETRY_MAX.min(last.wait * 2));
-        Self {
-            at: now + wait,
-            wait,
-        }
     }
 }
 

@@ -186,15 +186,17 @@ impl PluginFolder {
             self.send(FolderEvent::Writers { told }).await?;
         }
         let now = std::time::Instant::now();
+        // First: who changes both puts the manifest there before the component.
+        for name in self.manifests.observe(now, &listing.manifests) {
+            self.send(FolderEvent::ManifestChanged { name }).await?;
+        }
+        let now = std::time::Instant::now();
+        self.tracker.hold(self.manifests.changing());
         self.tracker.note_whole(&whole);
         for action in self.tracker.observe(now, &listing.seen) {
             self.act(action).await?;
         }
-        let now = std::time::Instant::now();
-        for name in self.manifests.observe(now, &listing.manifests) {
-            self.send(FolderEvent::ManifestChanged { name }).await?;
-        }
-        if !self.is_first_scan_done && self.tracker.is_settled() {
+        if !self.is_first_scan_done && self.tracker.is_settled(now) {
             self.is_first_scan_done = true;
             self.send(FolderEvent::FirstScanDone).await?;
         }

@@ -13,27 +13,37 @@ impl Host for InstanceState {
     }
 
     fn put_all(&mut self, pieces: Vec<u8>) -> Result<(), EmitError> {
-        let frame = Bytes::from(pieces);
-        let mut pieces = Pieces::read(&frame).map_err(malformed)?;
-        while let Some(piece) = pieces.next_piece().map_err(malformed)? {
-            self.put_piece(&frame, &piece)?;
+        if let Some(refused) = self.emit.refused() {
+            return Err(EmitError::Other(refused.to_owned()));
         }
-        Ok(())
+        let put = self.put_pieces(&Bytes::from(pieces));
+        put.inspect_err(|error| self.emit.refuse_all(&error.to_string()))
     }
 }
 
 impl InstanceState {
+    fn put_pieces(&mut self, frame: &Bytes) -> Result<(), EmitError> {
+        let mut pieces = Pieces::read(frame).map_err(malformed)?;
+        while let Some(piece) = pieces.next_piece().map_err(malformed)? {
+            self.put_piece(frame, &piece)?;
+        }
+        Ok(())
+    }
+
     /// A piece of the frame, which is not copied.
     fn put_piece(&mut self, frame: &Bytes, piece: &Piece<'_>) -> Result<(), EmitError> {
         let Some(destination) = self.emit.destination(piece.destination) else {
-            let message = format!("there is no destination {}", piece.destination);
-            return Err(EmitError::Other(message));
+            let name = format!("number {}", piece.destination);
+            return self.keep(name, piece.key.to_owned(), Bytes::new());
         };
-        self.keep(
-            destination,
-            piece.key.to_owned(),
-            frame.slice_ref(piece.data),
-        )
+        // A slice keeps the key in the frame alive too: what is shorter than its key is copied, so that
+        // keys alone never keep a frame.
+        let data = if piece.data.len() < piece.key.len() {
+            Bytes::copy_from_slice(piece.data)
+        } else {
+            frame.slice_ref(piece.data)
+        };
+        self.keep(destination, piece.key.to_owned(), data)
     }
 }
 

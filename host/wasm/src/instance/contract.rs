@@ -99,8 +99,11 @@ pub(crate) fn outcome_of_lists(outcome: &wit::Outcome) -> layout::Outcome<'_> {
 }
 
 /// An outcome that came in one frame.
-pub(crate) fn outcome_of_frame(frame: &[u8]) -> Result<layout::Outcome<'_>, ProcessorError> {
-    layout::Outcome::read(frame).map_err(|problem| ProcessorError::InvalidOutcome {
+pub(crate) fn outcome_of_frame(
+    frame: &[u8],
+    records: usize,
+) -> Result<layout::Outcome<'_>, ProcessorError> {
+    layout::Outcome::read_of(frame, records).map_err(|problem| ProcessorError::InvalidOutcome {
         message: format!("its frame {problem}"),
     })
 }

@@ -84,12 +84,24 @@ impl Running {
             Some(export) if is_faster_in_a_frame(batch) => self.process_frame(export, batch, entry),
             Some(_) | None => self.process_lists(batch, entry),
         };
+        let refused = self.unless_refused();
         let emitted = self.store.data_mut().emit.take();
         let outcome = outcome
+            .and_then(|outcome| refused.map(|()| outcome))
             .and_then(|outcome| self.unless_short_of_memory(outcome))
             .map_err(|error| explained_by(self.store.data().emit.unknown_destination(), error));
         host.add_fuel_used(entry.metering.fuel_used(&self.store));
         self.after(outcome.map(|outcome| Processed { outcome, emitted }))
+    }
+
+    /// A plugin that goes on after a frame of output was refused would lose what was in it.
+    fn unless_refused(&self) -> Result<(), ProcessorError> {
+        match self.store.data().emit.refused() {
+            None => Ok(()),
+            Some(why) => Err(ProcessorError::InvalidOutcome {
+                message: format!("it went on after put-all had failed: {why}"),
+            }),
+        }
     }
 
     fn process_lists(&mut self, batch: &Batch, entry: Entry) -> Result<Outcome, ProcessorError> {
@@ -115,7 +127,7 @@ impl Running {
         let outcome = entered(&mut self.store, entry, async |store| {
             export.process(store, &component, &frame).await
         })?;
-        self.check(&outcome_of_frame(&outcome)?, batch)
+        self.check(&outcome_of_frame(&outcome, batch.records.len())?, batch)
     }
 
     fn check(
@@ -169,6 +181,7 @@ impl Running {
                 .call_close(store, reason)
                 .await
         });
+        let closed = closed.and_then(|()| self.unless_refused());
         let emit = &mut self.store.data_mut().emit;
         match closed {
             Ok(()) => Ok(emit.take()),

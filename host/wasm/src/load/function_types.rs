@@ -15,18 +15,18 @@ type Done = (Result<(), wit::Error>,);
 /// Refuses a component whose `processor` has other functions than the contract's, or whose `state`
 /// or `bulk` has, if it exports one.
 pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadError> {
-    let component = &component.component_type();
+    let (whole, component) = (component, &component.component_type());
     let Some(processor) = Interface::of(engine, component, is_processor) else {
         return Err(mismatch("the export processor is not an interface"));
     };
     processor.check::<(wit::ContextParam<'_>,), Done>("init")?;
     processor.check::<(wit::Batch<'_>,), (Result<wit::Outcome, wit::Error>,)>("process")?;
     processor.check::<(wit::CloseReason<'_>,), Done>("close")?;
-    if let Some(state) = Interface::of(engine, component, is_state) {
+    if let Some(state) = Interface::found(engine, component, whole, STATE) {
         state.check::<(), (Result<Vec<u8>, wit::Error>,)>("save")?;
         state.check::<(&[u8],), Done>("load")?;
     }
-    if let Some(bulk) = Interface::of(engine, component, is_bulk) {
+    if let Some(bulk) = Interface::found(engine, component, whole, BULK) {
         bulk.check::<(&[u8],), (Result<Vec<u8>, wit::Error>,)>("process")?;
     }
     Ok(())
@@ -59,6 +59,24 @@ impl<'a> Interface<'a> {
         })
     }
 
+    /// The export that is called by this name, if it is an interface: of another version, as long as
+    /// wasmtime takes that for compatible.
+    fn found(
+        engine: &'a Engine,
+        component: &'a types::Component,
+        whole: &Component,
+        name: &str,
+    ) -> Option<Self> {
+        match whole.get_export(None, name)? {
+            (ComponentItem::ComponentInstance(functions), _) => Some(Self {
+                engine,
+                component,
+                functions,
+            }),
+            _ => None,
+        }
+    }
+
     fn check<Params, Return>(&self, function: &str) -> Result<(), LoadError>
     where
         Params: ComponentNamedList + Lower,
@@ -80,14 +98,6 @@ impl<'a> Interface<'a> {
             None => Err(mismatch(&format!("the function {function} is missing"))),
         }
     }
-}
-
-fn is_state(export: &str) -> bool {
-    export == STATE
-}
-
-fn is_bulk(export: &str) -> bool {
-    export == BULK
 }
 
 fn mismatch(message: &str) -> LoadError {

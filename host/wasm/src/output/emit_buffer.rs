@@ -22,6 +22,8 @@ pub(crate) struct EmitBuffer {
     is_open: bool,
     /// The first destination that the call emitted to and that does not exist.
     pub(crate) unknown: Option<String>,
+    /// Why not all pieces of a frame were taken: the call has to fail.
+    refused: Option<String>,
 }
 
 /// A destination that a call emitted to, and that does not exist.
@@ -40,6 +42,7 @@ impl EmitBuffer {
             count_max: limits.emit_count,
             is_open: false,
             unknown: None,
+            refused: None,
         }
     }
 
@@ -62,7 +65,20 @@ impl EmitBuffer {
     pub(crate) fn open(&mut self) {
         self.take();
         self.unknown = None;
+        self.refused = None;
         self.is_open = true;
+    }
+
+    /// Drops what the call has emitted: a piece of a frame was refused, and those before it would keep
+    /// all of it, though only they are charged for.
+    pub(crate) fn refuse_all(&mut self, why: &str) {
+        self.pieces.clear();
+        self.refused = Some(why.to_owned());
+    }
+
+    /// Why the call has to fail, if it has to.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
     }
 
     /// Whether the call emitted to a destination that does not exist.

@@ -21,7 +21,7 @@ fn mixed() -> Batch {
     };
     let mut again = record(3, vec![0_u8, 255, 10, 13]);
     again.position.sub_sequence = u64::MAX;
-    again.partition_key = "ключ 🔑".to_owned();
+    "ключ 🔑".clone_into(&mut again.partition_key);
     let large = record(4, vec![7_u8; 100_000]);
     let records = [plain, in_aggregate, without_a_key, again, large];
     // More than the guest collects before it calls the host.

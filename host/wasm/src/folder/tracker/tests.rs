@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 
+use super::retries::TURN_RETRY;
 use super::*;
 use crate::folder::scan::Stamp;
 use crate::{BytesKind, IntegrityError, LoadError};
@@ -112,7 +113,7 @@ fn a_file_that_keeps_changing_is_loaded_once_when_it_stops() {
     );
     assert_eq!(news, News::First);
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1_000)), []);
-    assert!(tracker.is_settled() && tracker.next_look().is_none());
+    assert!(tracker.is_settled(clock.0) && tracker.next_look().is_none());
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn a_file_that_looks_cut_off_gets_time_before_it_is_refused() {
         settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(cut_off('a'))),
         News::Nothing
     );
-    assert!(!tracker.is_settled());
+    assert!(!tracker.is_settled(clock.0));
     assert_eq!(tracker.observe(clock.after(SETTLE), &file(1)), []);
     assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), load(1));
     let news = tracker.ended(
@@ -167,7 +168,7 @@ fn a_file_that_looks_cut_off_gets_time_before_it_is_refused() {
         }
     );
     assert_eq!(tracker.observe(clock.after(GRACE), &file(1)), []);
-    assert!(tracker.is_settled());
+    assert!(tracker.is_settled(clock.0));
 }
 
 #[test]
@@ -350,7 +351,10 @@ fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replac
             ended,
         );
     }
-    assert!(tracker.is_settled(), "the refused one was told of, once");
+    assert!(
+        tracker.is_settled(clock.0),
+        "the refused one was told of, once"
+    );
     tracker.observe(clock.0, &folder("abc", 2));
     let replaced = acts(&tracker.observe(clock.after(SETTLE), &folder("ab", 2)));
     assert_eq!(replaced, ["load plugin-a.wasm", "load plugin-b.wasm"]);
@@ -459,7 +463,7 @@ fn what_the_host_could_not_load_is_tried_again_later_and_later_until_it_can() {
         settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(full_disk())),
         refused
     );
-    assert!(tracker.is_settled(), "nobody waits for it");
+    assert!(tracker.is_settled(clock.0), "nobody waits for it");
     let mut waits = Vec::new();
     for _ in 0..8 {
         let next = tracker.next_look().unwrap();
@@ -502,7 +506,7 @@ fn a_refused_file_that_goes_is_told_once_and_forgotten() {
     };
     assert_eq!(tracker.observe(clock.after(SETTLE), &gone), [forget]);
     assert_eq!(tracker.observe(clock.after(SETTLE), &gone), []);
-    assert!(tracker.files.is_empty() && tracker.is_settled());
+    assert!(tracker.files.is_empty() && tracker.is_settled(clock.0));
 }
 
 #[test]
@@ -527,7 +531,7 @@ fn a_version_that_the_host_died_of_is_looked_at_every_few_seconds_and_told_of_on
         settle_and_end(&mut tracker, &mut clock, 1, Ended::Failed(deadly("twice"))),
         refused
     );
-    assert!(tracker.is_settled(), "nobody waits for it");
+    assert!(tracker.is_settled(clock.0), "nobody waits for it");
     for _ in 0..3 {
         assert_eq!(tracker.next_look().unwrap() - clock.0, TURN_RETRY);
         assert_eq!(tracker.observe(clock.after(TURN_RETRY), &file(1)), load(1));
@@ -625,4 +629,42 @@ fn a_file_that_is_closed_after_each_piece_is_loaded_at_once_only_now_and_then() 
     clock.after(HURRIED_EVERY);
     tracker.note_whole(&closed());
     assert_eq!(tracker.observe(clock.0, &file(50)), load(50));
+}
+
+#[test]
+fn a_change_waits_for_the_manifest_that_it_came_with_and_not_for_ever() {
+    let (mut tracker, mut clock) = fixture();
+    settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
+    let changing = BTreeSet::from([name()]);
+    tracker.hold(changing.clone());
+    tracker.note_whole(&closed());
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(2)), []);
+    assert_eq!(tracker.next_look(), Some(clock.0 + GRACE));
+    // The manifest was reported.
+    tracker.hold(BTreeSet::new());
+    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(2)), load(2));
+    loaded(&mut tracker, &clock, 2, 'b');
+    // One that is written all the time.
+    tracker.hold(changing);
+    assert_eq!(tracker.observe(clock.after(SETTLE), &file(3)), []);
+    assert_eq!(tracker.observe(clock.after(GRACE), &file(3)), load(3));
+}
+
+#[test]
+fn nobody_waits_for_a_new_file_that_changes_all_the_time() {
+    let (mut tracker, mut clock) = fixture();
+    let mut version = 0;
+    let started_at = clock.0;
+    while clock.0 < started_at + SETTLED_WITHIN {
+        assert!(clock.0 == started_at || !tracker.is_settled(clock.0));
+        version += 1;
+        assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(version)), []);
+    }
+    version += 1;
+    assert_eq!(tracker.observe(clock.after(SETTLE / 2), &file(version)), []);
+    assert!(tracker.is_settled(clock.0));
+    assert_eq!(
+        tracker.observe(clock.after(SETTLE), &file(version)),
+        load(version)
+    );
 }
