@@ -34,16 +34,12 @@ impl InstanceState {
     fn put_piece(&mut self, frame: &Bytes, piece: &Piece<'_>) -> Result<(), EmitError> {
         let Some(destination) = self.emit.destination(piece.destination) else {
             let name = format!("number {}", piece.destination);
-            return self.keep(name, piece.key.to_owned(), Bytes::new());
+            return self.keep(name, piece.key.to_owned(), Bytes::new(), 0);
         };
-        // A slice keeps the key in the frame alive too: what is shorter than its key is copied, so that
-        // keys alone never keep a frame.
-        let data = if piece.data.len() < piece.key.len() {
-            Bytes::copy_from_slice(piece.data)
-        } else {
-            frame.slice_ref(piece.data)
-        };
-        self.keep(destination, piece.key.to_owned(), data)
+        // A slice keeps its key alive too, in the frame.
+        let key = piece.key.to_owned();
+        let besides = key.len();
+        self.keep(destination, key, frame.slice_ref(piece.data), besides)
     }
 }
 

@@ -13,7 +13,7 @@ const NAME_BYTES_MAX: usize = 128;
 
 impl Host for InstanceState {
     fn put(&mut self, destination: String, key: String, data: Vec<u8>) -> Result<(), EmitError> {
-        self.keep(destination, key, data.into())
+        self.keep(destination, key, data.into(), 0)
     }
 }
 
@@ -24,12 +24,13 @@ impl InstanceState {
         self.emit.open();
     }
 
-    /// Keeps a piece, if it may be kept.
+    /// Keeps a piece, if it may be kept, which takes so many bytes `besides` its key and its data.
     pub(super) fn keep(
         &mut self,
         destination: String,
         key: String,
         data: Bytes,
+        besides: usize,
     ) -> Result<(), EmitError> {
         let piece = Emitted {
             destination,
@@ -47,7 +48,7 @@ impl InstanceState {
         let bytes = checked?;
         if !self
             .limiter
-            .hold_output(piece.key.len() + piece.data.len() + PIECE_BYTES)
+            .hold_output(piece.key.len() + piece.data.len() + besides + PIECE_BYTES)
         {
             return Err(EmitError::Other(
                 "the host's memory is used up; this call will be repeated".to_owned(),
