@@ -5,28 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use harness::guests::guest;
+use harness::instance::instance_context;
 use harness::native::NativePlugin;
-use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor};
-use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, StreamName};
+use shardmill_core::ports::{ProcessorFactory, RecordProcessor};
+use shardmill_core::stream::{Batch, Position, Record, SequenceNumber};
 use shardmill_wasm::{Plugin, Runtime, RuntimeOptions};
 use tokio::runtime;
-
-fn context() -> Arc<InstanceContext> {
-    Arc::new(InstanceContext {
-        plugin: PluginName::new("noop").expect("valid"),
-        application: "noop".to_owned(),
-        stream: StreamName::new("stream").expect("valid"),
-        shard: ShardId::new("shardId-000000000000").expect("valid"),
-        worker: WorkerId::new("worker").expect("not empty"),
-        epoch: LeaseCounter(1),
-        destinations: vec!["stdout".to_owned()],
-        limits: None,
-        permissions: Arc::default(),
-        config: Vec::new(),
-    })
-}
 
 fn batch(records: usize, bytes: usize) -> Batch {
     let record = |n: usize| Record {
@@ -61,11 +46,11 @@ fn calls(c: &mut Criterion) {
         plugin.expect("loads")
     };
     let start = |plugin: &Plugin| -> Box<dyn RecordProcessor> {
-        let instance = tokio.block_on(plugin.instantiate(context(), None));
+        let instance = tokio.block_on(plugin.instantiate(instance_context(), None));
         instance.expect("an instance")
     };
-    // As in a host: otherwise the memory of each batch is returned to the system, and comes back with
-    // page faults. glibc keeps blocks that are smaller than the largest that was freed.
+    // As in a host: otherwise the memory of each batch is returned to the system, and comes back
+    // with page faults. glibc keeps blocks that are smaller than the largest that was freed.
     drop(std::hint::black_box(Vec::<u8>::with_capacity(31 << 20)));
     let plugin = load("noop");
     let mut frame = start(&plugin);
@@ -74,7 +59,7 @@ fn calls(c: &mut Criterion) {
     let mut echo_lists = start(&load("echo_lists"));
     let native = NativePlugin::no_op(1).unwatched();
     let mut native: Box<dyn RecordProcessor> = tokio
-        .block_on(native.instantiate(context(), None))
+        .block_on(native.instantiate(instance_context(), None))
         .expect("an instance");
 
     let mut group = c.benchmark_group("process");
@@ -108,7 +93,7 @@ fn calls(c: &mut Criterion) {
     c.bench_function("instantiate and init", |b| {
         b.iter(|| {
             tokio
-                .block_on(plugin.instantiate(context(), None))
+                .block_on(plugin.instantiate(instance_context(), None))
                 .expect("an instance")
         });
     });

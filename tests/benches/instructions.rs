@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use harness::guests::guest;
+use harness::instance::instance_context;
 use serde_json::json;
-use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::pipeline::Ledger;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor};
-use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, StreamName};
+use shardmill_core::ports::{ProcessorFactory, RecordProcessor};
+use shardmill_core::stream::{Batch, Position, Record, SequenceNumber};
 use shardmill_wasm::{Runtime, RuntimeOptions};
 use shardmill_wire::{CborWriter, read_reply};
 
@@ -120,26 +120,11 @@ fn call(guest_name: &str, rounds: usize) {
     let engine = Runtime::new(RuntimeOptions::default()).expect("an engine");
     let name = PluginName::new("noop").expect("valid");
     let loaded = tokio.block_on(engine.load(name, Bytes::from(guest(guest_name))));
-    let started = tokio.block_on(loaded.expect("loads").instantiate(context(), None));
+    let started = tokio.block_on(loaded.expect("loads").instantiate(instance_context(), None));
     let mut instance: Box<dyn RecordProcessor> = started.expect("an instance");
     let batch = batch();
     for _ in 0..rounds {
         let processed = tokio.block_on(instance.process(batch.clone()));
         black_box(processed.expect("handled"));
     }
-}
-
-fn context() -> Arc<InstanceContext> {
-    Arc::new(InstanceContext {
-        plugin: PluginName::new("noop").expect("valid"),
-        application: "noop".to_owned(),
-        stream: StreamName::new("stream").expect("valid"),
-        shard: ShardId::new("shardId-000000000000").expect("valid"),
-        worker: WorkerId::new("worker").expect("not empty"),
-        epoch: LeaseCounter(1),
-        destinations: vec!["stdout".to_owned()],
-        limits: None,
-        permissions: Arc::default(),
-        config: Vec::new(),
-    })
 }

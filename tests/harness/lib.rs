@@ -18,6 +18,7 @@ pub mod flights;
 pub mod gate;
 pub mod grammar;
 pub mod guests;
+pub mod instance;
 pub mod kcl_peer;
 pub mod native;
 pub mod process;

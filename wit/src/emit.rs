@@ -37,8 +37,8 @@ mod collector {
 
     thread_local! {
         static COLLECTOR: RefCell<Collector> = RefCell::default();
-        /// Set while pieces are collected. A plugin without the export `bulk` has nothing that sets it,
-        /// so the linker leaves out the collector, and the import with it.
+        /// Set while pieces are collected. A plugin without the export `bulk` has nothing that sets
+        /// it, so the linker leaves out the collector, and the import with it.
         static COLLECT: Cell<Option<Emit>> = const { Cell::new(None) };
     }
 
@@ -104,7 +104,8 @@ mod collector {
             Ok(())
         }
 
-        /// The destination's place, if the piece can be collected and the host would surely take it.
+        /// The destination's place, if the piece can be collected and the host would surely take
+        /// it.
         fn place_of(&mut self, destination: &str, key: &str, bytes: usize) -> Option<u32> {
             let terms = self.terms.get_or_insert_with(bulk_emit::get_terms);
             let is_taken = key.len() <= terms.key_bytes as usize

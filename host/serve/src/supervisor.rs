@@ -235,7 +235,8 @@ impl Supervisor {
         if let Some(running) = self.running.get(name) {
             self.set_policy(name, running);
         }
-        // It came with a manifest that is followed in some seconds: it is not tried with the one before.
+        // It came with a manifest that is followed in some seconds: it is not tried with the one
+        // before.
         let waits = self.restless.contains(name);
         match self.running.get_mut(name) {
             Some(running) if waits || running.stop.is_cancelled() => running.next = Some(version),

@@ -51,8 +51,8 @@ impl Supervisor {
 }
 
 impl Running {
-    /// Drains its workers, to start the same version again once they have ended, or a newer one that
-    /// waits for that.
+    /// Drains its workers, to start the same version again once they have ended, or a newer one
+    /// that waits for that.
     pub(super) fn restart(&mut self) {
         let same = Arc::clone(&self.versions.borrow());
         self.next.get_or_insert(same);

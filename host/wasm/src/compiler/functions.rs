@@ -158,8 +158,8 @@ impl FunctionStore {
     pub(super) fn make_room(&self) {
         for folder in folders_in(&self.all) {
             for pack in packs_in(&folder) {
-                // This process may have it open, and then it makes no room to remove its name. What is
-                // read of it from here on is not whole, and so not used.
+                // This process may have it open, and then it makes no room to remove its name. What
+                // is read of it from here on is not whole, and so not used.
                 let emptied = std::fs::OpenOptions::new().write(true).open(&pack.path);
                 let _ = emptied.and_then(|file| file.set_len(0));
                 // What cannot be removed makes no room.
@@ -174,9 +174,10 @@ impl FunctionStore {
         }
     }
 
-    /// Moves the functions of packs that are at most twice as large as what is written anyway into it,
-    /// so that many small changes do not become many files: those that are left are each more than
-    /// twice the next one, and a byte is written again once each time that its pack grows by half.
+    /// Moves the functions of packs that are at most twice as large as what is written anyway into
+    /// it, so that many small changes do not become many files: those that are left are each more
+    /// than twice the next one, and a byte is written again once each time that its pack grows by
+    /// half.
     fn absorb(&self, functions: &mut BTreeMap<Key, Vec<u8>>) -> Vec<PathBuf> {
         let mut bytes: u64 = functions.values().map(|code| code.len() as u64).sum();
         let mut packs: Vec<&Pack> = self.packs().iter().collect();

@@ -129,8 +129,8 @@ impl Tracker {
         }
     }
 
-    /// Their writers have closed these files since the last listing. One that was opened again since
-    /// is read while it is written, and is then read once more.
+    /// Their writers have closed these files since the last listing. One that was opened again
+    /// since is read while it is written, and is then read once more.
     pub(crate) fn note_whole(&mut self, files: &BTreeSet<String>) {
         self.whole.clone_from(files);
     }
@@ -317,7 +317,8 @@ impl Tracked {
         }
     }
 
-    /// Whether somebody writes to it all the time, and it was nothing before: then nobody waits for it.
+    /// Whether somebody writes to it all the time, and it was nothing before: then nobody waits for
+    /// it.
     fn never_settles(&self, now: Instant) -> bool {
         self.loaded.is_none() && !self.is_loading && now >= self.known_since + SETTLED_WITHIN
     }
@@ -337,9 +338,9 @@ impl Tracked {
         !self.is_loading && has_settled && (self.is_pending() || is_retry_due)
     }
 
-    /// A whole file is read at once if it changes a plugin that was loaded before. The first version
-    /// settles: it writes down for good where it starts, as its manifest says, which may come a
-    /// moment later. So does a file that changes again and again.
+    /// A whole file is read at once if it changes a plugin that was loaded before. The first
+    /// version settles: it writes down for good where it starts, as its manifest says, which may
+    /// come a moment later. So does a file that changes again and again.
     fn settled_at(&self, settle: Duration) -> Instant {
         let is_new = self.loaded.is_none();
         let rested = self

@@ -34,12 +34,12 @@ pub struct FolderOptions {
     pub first: BTreeSet<PluginName>,
     /// Whether all others are refused. No.
     pub only_first: bool,
-    /// How long a file must be unchanged before it is read, unless it is another version of a plugin
-    /// and the system says that its writer has closed it. 40 ms: tools that write in place pause
-    /// less.
+    /// How long a file must be unchanged before it is read, unless it is another version of a
+    /// plugin and the system says that its writer has closed it. 40 ms: tools that write in place
+    /// pause less.
     pub settle: Duration,
-    /// How long file events are gathered, and how long the folder rests after a look. 10 ms, so that
-    /// a thousand small writes are some looks, not a thousand.
+    /// How long file events are gathered, and how long the folder rests after a look. 10 ms, so
+    /// that a thousand small writes are some looks, not a thousand.
     pub debounce: Duration,
     /// How long a file that looks cut off may take to be completed before it is refused. 1 s.
     pub incomplete_grace: Duration,

@@ -1,5 +1,5 @@
-//! File events: "look again", and which files are whole. What changed is found by looking, so a lost
-//! or late event costs time only.
+//! File events: "look again", and which files are whole. What changed is found by looking, so a
+//! lost or late event costs time only.
 
 use std::collections::BTreeSet;
 use std::path::Path;

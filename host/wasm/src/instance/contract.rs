@@ -1,5 +1,6 @@
 //! Between core's values and the contract's. What goes in is borrowed: a record's bytes are copied
-//! once, into the guest. What comes out is from untrusted code, and is checked here and nowhere else.
+//! once, into the guest. What comes out is from untrusted code, and is checked here and nowhere
+//! else.
 
 use std::time::Duration;
 

@@ -59,8 +59,8 @@ impl<'a> Interface<'a> {
         })
     }
 
-    /// The export that is called by this name, if it is an interface: of another version, as long as
-    /// wasmtime takes that for compatible.
+    /// The export that is called by this name, if it is an interface: of another version, as long
+    /// as wasmtime takes that for compatible.
     fn found(
         engine: &'a Engine,
         component: &'a types::Component,

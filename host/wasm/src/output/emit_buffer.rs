@@ -69,8 +69,8 @@ impl EmitBuffer {
         self.is_open = true;
     }
 
-    /// Drops what the call has emitted: a piece of a frame was refused, and those before it would keep
-    /// all of it, though only they are charged for.
+    /// Drops what the call has emitted: a piece of a frame was refused, and those before it would
+    /// keep all of it, though only they are charged for.
     pub(crate) fn refuse_all(&mut self, why: &str) {
         self.pieces.clear();
         self.refused = Some(why.to_owned());

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::native::NativeNoOp;
 use super::report::{BenchReport, Failed, Spread, Timing};
 
-/// How long a round takes unless its number of records is given: long compared with what a scheduler
-/// takes away.
+/// How long a round takes unless its number of records is given: long compared with what a
+/// scheduler takes away.
 const ROUND: Duration = Duration::from_millis(500);
 /// How long an instance is warmed up: pages touched, tables filled, branches learned.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -105,9 +105,9 @@ impl Tally {
     }
 }
 
-/// Has the allocator keep what batches take, as it does in a host, where replies of Kinesis are larger
-/// than they are. Otherwise glibc would return that memory after each batch, and what is measured
-/// would be page faults. It raises its bounds when a large block is freed, up to 32 MiB.
+/// Has the allocator keep what batches take, as it does in a host, where replies of Kinesis are
+/// larger than they are. Otherwise glibc would return that memory after each batch, and what is
+/// measured would be page faults. It raises its bounds when a large block is freed, up to 32 MiB.
 fn keep_the_heap() {
     const BLOCK_BYTES: usize = 31 << 20;
     drop(std::hint::black_box(Vec::<u8>::with_capacity(BLOCK_BYTES)));

@@ -1,5 +1,5 @@
-//! The least that a consumer in Rust does: a task for each shard calls `GetRecords` with the SDK and drops what comes.
-//! No leases, no checkpoints, no retries but the SDK's.
+//! The least that a consumer in Rust does: a task for each shard calls `GetRecords` with the SDK
+//! and drops what comes. No leases, no checkpoints, no retries but the SDK's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

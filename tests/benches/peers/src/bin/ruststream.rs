@@ -1,5 +1,6 @@
-//! `ruststream-kinesis` at its cheapest: its subscription without the handlers and codecs above it, batches of 10,000,
-//! and leases in memory, because with its DynamoDB store each record that is acknowledged is a write to the table.
+//! `ruststream-kinesis` at its cheapest: its subscription without the handlers and codecs above it,
+//! batches of 10,000, and leases in memory, because with its DynamoDB store each record that is
+//! acknowledged is a write to the table.
 
 use std::num::NonZeroUsize;
 use std::pin::pin;
