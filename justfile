@@ -20,6 +20,10 @@ test-core:
 scenarios NAME="":
     cargo test --workspace --test scenarios -- {{NAME}}
 
+# Tests the console's pages in Chromium, on the binary that is built. Needs Node.
+console:
+    tests/console/run
+
 # Runs seeds of the simulator, such as `just simulate 0..1000`, or `just simulate 43`.
 simulate SEEDS="0..200":
     cargo run --bin simulate -- --seeds {{SEEDS}}

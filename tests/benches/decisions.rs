@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use shardmill_core::lease::{Checkpoint, Lease, Standing, WorkerId};
+use shardmill_core::lease::{Availability, Checkpoint, Lease, WorkerId};
 use shardmill_core::plan::{
     Balance, FleetView, GoneShards, ObservedLease, ObservedWorker, PlanLimits, ShardList, plan,
 };
@@ -51,10 +51,10 @@ fn leases(shards: &[Shard], owner_of: impl Fn(usize) -> Option<usize>) -> Vec<Ob
         let mut lease = Lease::fresh(shard, Checkpoint::TrimHorizon);
         lease.owner = owner_of(n).map(worker);
         ObservedLease {
-            standing: if lease.owner.is_some() {
-                Standing::Held
+            availability: if lease.owner.is_some() {
+                Availability::Held
             } else {
-                Standing::Free
+                Availability::Free
             },
             lease,
             idle_for: Duration::ZERO,

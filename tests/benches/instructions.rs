@@ -12,6 +12,7 @@ use serde_json::json;
 use shardmill_core::pipeline::Ledger;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ProcessorFactory, RecordProcessor};
+use shardmill_core::recording::{RunUp, detached};
 use shardmill_core::stream::{Batch, Position, Record, SequenceNumber};
 use shardmill_wasm::{Runtime, RuntimeOptions};
 use shardmill_wire::{CborWriter, read_reply};
@@ -31,6 +32,8 @@ fn main() {
         "failing" => settle(&[100, 500, 900], rounds),
         "frame" => call("noop", rounds),
         "lists" => call("noop_lists", rounds),
+        "run-up" => keep(|batch| batch, rounds),
+        "run-up-of-filtered" => keep(|batch| detached(&batch), rounds),
         // What `cargo bench` calls it with: there is nothing to show without the script.
         _ => {}
     }
@@ -94,6 +97,17 @@ fn settle(failed: &[usize], rounds: usize) {
         ledger.report(&records, failed, None);
         black_box(ledger.settled());
     }
+}
+
+/// What is kept of a batch in case that a later one fails, as long as none does.
+fn keep(as_kept: impl Fn(Batch) -> Batch, rounds: usize) {
+    const BYTES_MAX: usize = 512 << 10;
+    let given = batch();
+    let mut run_up = RunUp::default();
+    for _ in 0..rounds {
+        run_up.push(as_kept(black_box(given.clone())), BYTES_MAX);
+    }
+    black_box(run_up.bytes());
 }
 
 fn batch() -> Batch {

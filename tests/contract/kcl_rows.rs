@@ -11,7 +11,7 @@ use harness::kcl_peer::{Item, KclPeer, fresh_row, item, number, set, text};
 use shardmill_aws::LeaseTable;
 use shardmill_core::fleet::ApplicationStart;
 use shardmill_core::lease::{Checkpoint, ConflictVerdict, Lease, LossReason, WorkerId, kcl_leader};
-use shardmill_core::ports::{Created, LeaseStore, StoreError, Written};
+use shardmill_core::ports::{Created, LeaseStore, StoreError, Took};
 use shardmill_core::stream::{HashKeyRange, InitialPosition, LeaseKey, ReadFrom, Shard, ShardId};
 use shardmill_local::LocalOptions;
 
@@ -523,7 +523,7 @@ async fn of_our_take_and_a_kcls_renewal_at_the_same_time_one_is_applied() {
             table.take(&seen, &me, WALL_MS),
             kcl.renew(KEY, seen.counter.0)
         );
-        let is_ours = matches!(ours.unwrap(), Written::Applied(_));
+        let is_ours = matches!(ours.unwrap(), Took::Applied { .. });
         assert_ne!(is_ours, theirs);
         let now = table.get(&key).await.unwrap().unwrap();
         assert_eq!(

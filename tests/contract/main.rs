@@ -15,7 +15,10 @@ use harness::fake_fan_out::FakeFanOut;
 use harness::fake_lease_store::FakeLeaseStore;
 use harness::fake_stream::FakeStream;
 use harness::shared_stream::SharedControl;
-use harness::{coordinator_contract, fan_out_contract, lease_store_contract, stream_contract};
+use harness::{
+    coordinator_contract, directives_contract, fan_out_contract, lease_store_contract,
+    stream_contract,
+};
 use shardmill_aws::{CoordinatorTable, KinesisFanOut, KinesisReader, Wire, WireSetting};
 use shardmill_core::ports::{Coordinator, LeaseStore};
 use shardmill_core::stream::StreamName;
@@ -24,6 +27,7 @@ use shardmill_local::LocalOptions;
 mod fake_lease_store {
     use super::*;
     lease_store_contract!(async { (FakeLeaseStore::new(), ()) });
+    directives_contract!(async { (FakeLeaseStore::new(), ()) });
 }
 
 mod fake_coordinator {
@@ -44,6 +48,12 @@ mod coordinator_table {
 mod dynamodb {
     use super::*;
     lease_store_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let table = embedded.lease_table("leases");
+        table.ensure_table().await.expect("a table");
+        (table, embedded)
+    });
+    directives_contract!(async {
         let embedded = Embedded::start(LocalOptions::in_memory()).await;
         let table = embedded.lease_table("leases");
         table.ensure_table().await.expect("a table");

@@ -250,7 +250,7 @@ def sinks():
     back = lambda scene: scene.aws.make_stream(scene.out_stream, 1)
     yield Drill("sink-stream-missing", "Kinesis sink: no stream, from the start", nothing, back, "ResourceNotFound|no stream|not found", prepare=lambda scene: kinesis_sink(scene, False), is_at_start=True)
     yield Drill("sink-stream-refused", "Kinesis sink: `PutRecords` refused", refuse_kinesis("PutRecords"), heal_all, "kinesis:PutRecords", prepare=kinesis_sink)
-    yield Drill("sink-stream-throttled", "Kinesis sink: throttled for ever", answer("kinesis", "ProvisionedThroughputExceededException", "Rate exceeded", ["PutRecords"]), heal_all, "ProvisionedThroughput|Rate exceeded", prepare=kinesis_sink)
+    yield Drill("sink-stream-throttled", "Kinesis sink: throttled forever", answer("kinesis", "ProvisionedThroughputExceededException", "Rate exceeded", ["PutRecords"]), heal_all, "ProvisionedThroughput|Rate exceeded", prepare=kinesis_sink)
     if os.geteuid() == 0:
         yield Drill("disk-full", "file sink: disk full", fill_disk, lambda scene: (scene.out.parent / "filler").unlink(), "no space|full", prepare=on_small_disk)
     yield Drill("file-no-folder", "file sink: a folder that cannot be made, from the start", nothing, nothing, "Not a directory|cannot|directory", prepare=lambda scene: scene.write_config('type = "file"\npath = "shardmill.toml/lines.ndjson"'), is_at_start=True, ends=True)
@@ -281,7 +281,7 @@ def tables():
                 settings = more | of_one.get((suffix, operation), {})
                 yield Drill(name, f"{table}: `{operation}` refused, and a shard is split", splits=True, **settings)
     throttled = answer("dynamodb", "ProvisionedThroughputExceededException", THROTTLED)
-    yield Drill("tables-throttled", "all tables throttled for ever", throttled, heal_all, "ProvisionedThroughput|throttle", gauges=NOT_READY, from_afar=UNSEEN)
+    yield Drill("tables-throttled", "all tables throttled forever", throttled, heal_all, "ProvisionedThroughput|throttle", gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("tables-throttled-start", "all tables throttled, from the start", throttled, heal_all, "ProvisionedThroughput|throttle", is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("tables-hang", "DynamoDB does not answer", hang("dynamodb"), heal_all, "no answer", gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("tables-down", "DynamoDB: nothing listens", down("dynamodb"), up("dynamodb"), "cannot be reached|refused", gauges=NOT_READY, from_afar=UNSEEN)
@@ -301,7 +301,7 @@ def streams():
     yield Drill("kinesis-hangs", "Kinesis does not answer", hang("kinesis"), heal_all, "no answer|take[ns]", gauges=READING)
     yield Drill("kinesis-hangs-start", "Kinesis does not answer, from the start", hang("kinesis"), heal_all, "asking kinesis", is_at_start=True, gauges=NOT_READY, from_afar=UNSEEN)
     yield Drill("kinesis-down", "Kinesis: nothing listens", down("kinesis"), up("kinesis"), "cannot be reached|refused", gauges=READING)
-    yield Drill("kinesis-throttled", "Kinesis throttled for ever", answer("kinesis", "ProvisionedThroughputExceededException", "Rate exceeded for shard"), heal_all, "throttle|Rate exceeded|ProvisionedThroughput", gauges=READING)
+    yield Drill("kinesis-throttled", "Kinesis throttled forever", answer("kinesis", "ProvisionedThroughputExceededException", "Rate exceeded for shard"), heal_all, "throttle|Rate exceeded|ProvisionedThroughput", gauges=READING)
     yield Drill("kinesis-500", "Kinesis: 500", answer("kinesis", "InternalFailure", "internal failure"), heal_all, "InternalFailure|internal failure", gauges=READING)
 
 

@@ -5,17 +5,24 @@ TOLD_SECONDS_MAX = 30
 
 HEAD = """# Outage drills
 
-What the real binary shows during an outage, and what happens to the records. Made by `tests/drills/run --write`: each
-drill has its own host, stream of two shards and tables, with the default settings. Records flow, something is taken
-away for 20 to 45 s while every sign is polled, and then it is restored.
+This page shows what the real binary reports during an outage, and what happens to the records. `tests/drills/run
+--write` makes it. Each drill has its own host, a stream of two shards and tables, with the default settings. While
+records flow, the drill breaks something for 20 to 45 s, polls every sign, and then repairs it.
 
-A cell has the seconds until that sign named the cause. For `/metrics` that is `shardmill_shard_blocked` with its `why`,
-or `shardmill_ready` at 0. A host that can write to no table cannot report anything to others: then `explain`, which
-watches for a lease duration, says that the host is silent or absent, and `leases`, which looks once, shows nothing
-(`-`). Every sign also has `-` where the host never asked for what was refused, and `/ready` has it where the host
-stays ready. `/live` answered in all of them. *Back* is the seconds from the end of the outage until every record that
-was put had come out; *repeated*, how many came out twice. *Lost* is how many of the records that were put never came
-out: only a deleted stream takes some with it, those that the host had not read.
+Under each sign is the number of seconds until it named the cause. For `/metrics` that is `shardmill_shard_blocked` with
+its `why`, or `shardmill_ready` at 0. A `-` means one of three things:
+
+- The host never made the request that was refused.
+- Under `/ready`: the host stayed ready.
+- Under `leases`: the host could write to no table, so it could not report anything to others, and `leases` looks only
+  once. `explain` watches for a lease duration, so it shows such a host as silent or absent.
+
+`/live` answered in every drill.
+
+- *Back* is the number of seconds from the end of the outage until every record had come out.
+- *Lost* is the number of records that never came out. Only a deleted stream loses records: those that the host had not
+  read.
+- *Repeated* is the number of records that came out twice.
 
 | Outage | `/ready` | `/status` | `/metrics` | `explain` | `leases` | Back | Lost | Repeated |
 |---|---|---|---|---|---|---|---|---|

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
+use shardmill_core::control::{Control, HistoryEntry};
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, LeaderRow, Mail, Mailbox, StreamRow, WorkerRow,
+};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Raced};
@@ -17,6 +20,10 @@ pub struct CoordinatorRows {
     pub shards: Option<CachedShards>,
     /// What was left for each worker.
     pub mail: HashMap<WorkerId, Mail>,
+    /// The last nudge of each worker.
+    pub nudges: HashMap<WorkerId, u64>,
+    /// What was done, in the order in which it was written down.
+    pub history: Vec<HistoryEntry>,
 }
 
 impl CoordinatorRows {
@@ -33,13 +40,31 @@ impl CoordinatorRows {
         }
     }
 
+    /// As [`Coordinator::mailbox`](shardmill_core::ports::Coordinator::mailbox).
+    pub fn mailbox(&self, id: &WorkerId) -> Mailbox {
+        Mailbox {
+            mail: self.mail.get(id).cloned(),
+            nudge: self.nudges.get(id).copied(),
+        }
+    }
+
+    /// As [`Coordinator::write_control`](shardmill_core::ports::Coordinator::write_control).
+    pub fn write_control(&mut self, seen: &Control, next: &Control) -> Raced {
+        let is_seen = self.fleet.control.version == seen.version;
+        if is_seen {
+            self.fleet.control = next.clone();
+        }
+        raced(is_seen)
+    }
+
     /// As [`Coordinator::leave_mail`](shardmill_core::ports::Coordinator::leave_mail). Gives what
     /// was there.
     pub fn leave_mail(&mut self, id: &WorkerId, mail: Option<&Mail>) -> Option<Mail> {
-        match mail {
-            Some(mail) => self.mail.insert(id.clone(), mail.clone()),
-            None => self.mail.remove(id),
+        if let Some(mail) = mail {
+            return self.mail.insert(id.clone(), mail.clone());
         }
+        self.nudges.remove(id);
+        self.mail.remove(id)
     }
 
     /// As [`Coordinator::register`](shardmill_core::ports::Coordinator::register).

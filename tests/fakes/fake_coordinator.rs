@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_aws::dynamodb::row_size;
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
+use shardmill_core::control::{Control, HistoryEntry};
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, LeaderRow, Mail, Mailbox, StreamRow, WorkerRow,
+};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
@@ -23,10 +26,16 @@ pub enum CoordinatorOp {
     Fleet,
     /// `board`
     Board,
-    /// `mail`
-    Mail,
+    /// `mailbox`
+    Mailbox,
     /// `leave_mail`
     LeaveMail,
+    /// `nudge`
+    Nudge,
+    /// `write_control`
+    WriteControl,
+    /// `record`
+    Record,
     /// `worker`
     Worker,
     /// `register`
@@ -93,6 +102,11 @@ impl FakeCoordinator {
     /// The shard list, without a call.
     pub fn cached(&self) -> Option<CachedShards> {
         self.table().rows.shards.clone()
+    }
+
+    /// What was done, without a call.
+    pub fn history(&self) -> Vec<HistoryEntry> {
+        self.table().rows.history.clone()
     }
 
     /// What was left for a worker, without a call.
@@ -171,12 +185,40 @@ impl Coordinator for FakeCoordinator {
         }))
     }
 
-    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
-        Box::pin(self.call(CoordinatorOp::Mail, |table| {
-            let mail = table.rows.mail.get(id).cloned();
-            let bytes = mail.as_ref().map_or(0, |mail| row_size::mail_row(id, mail));
+    fn mailbox<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Mailbox, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Mailbox, |table| {
+            let mailbox = table.rows.mailbox(id);
+            let mail = mailbox.mail.as_ref();
+            let bytes = mail.map_or(0, |mail| row_size::mail_row(id, mail));
             self.meter.read(&mail_partition(id), bytes, Read::Eventual);
-            mail
+            mailbox
+        }))
+    }
+
+    fn nudge<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        number: u64,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Nudge, move |table| {
+            self.meter.write(&mail_partition(id), SMALL_ROW_BYTES);
+            table.rows.nudges.insert(id.clone(), number);
+        }))
+    }
+
+    fn write_control<'a>(
+        &'a self,
+        seen: &'a Control,
+        next: &'a Control,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        Box::pin(self.call(CoordinatorOp::WriteControl, move |table| {
+            table.rows.write_control(seen, next)
+        }))
+    }
+
+    fn record<'a>(&'a self, entry: &'a HistoryEntry) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.call(CoordinatorOp::Record, |table| {
+            table.rows.history.push(entry.clone());
         }))
     }
 

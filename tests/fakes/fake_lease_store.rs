@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_aws::dynamodb::row_size;
+use shardmill_core::control::Directives;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress,
-    SavedState, ShardEndWrite, StoreError, WriteResult, Written,
+    BadRow, CheckpointWrite, Created, Deleted, Directing, LeaseListing, LeaseStore, ObeyWrite,
+    PortFuture, Progress, SavedState, ShardEndWrite, StoreError, Took, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
@@ -47,6 +48,10 @@ pub enum StoreOp {
     EnsureStateTable,
     /// `state`
     State,
+    /// `direct`
+    Direct,
+    /// `obey`
+    Obey,
 }
 
 /// A write that was applied, for checks on history.
@@ -129,6 +134,11 @@ impl FakeLeaseStore {
         self.table().rows.state(key).cloned()
     }
 
+    /// Leaves a state for a holder that is told to take it over, as a command does.
+    pub fn stage_state(&self, key: &LeaseKey, state: SavedState) {
+        self.table().rows.stage_state(key, state);
+    }
+
     /// Adds a row that cannot be read.
     pub fn add_bad_row(&self, key: &str, problem: &str) {
         self.table().rows.add_bad(BadRow {
@@ -177,11 +187,8 @@ impl FakeLeaseStore {
     ) -> WriteResult {
         self.written(op, key, |table| {
             let written = act(&mut table.rows);
-            if let (Written::Applied(_), Some(row)) = (&written, table.rows.get(key)) {
-                table.history.push(AppliedWrite {
-                    op,
-                    row: row.clone(),
-                });
+            if matches!(written, Written::Applied(_)) {
+                table.remember(op, key);
             }
             written
         })
@@ -217,6 +224,13 @@ impl FakeLeaseStore {
 }
 
 impl Table {
+    /// Adds an applied write to the history.
+    fn remember(&mut self, op: StoreOp, key: &LeaseKey) {
+        if let Some(row) = self.rows.get(key).cloned() {
+            self.history.push(AppliedWrite { op, row });
+        }
+    }
+
     fn row_bytes(&self, key: &LeaseKey) -> usize {
         self.rows.get(key).map_or(0, row_size::lease_row)
     }
@@ -275,9 +289,13 @@ impl LeaseStore for FakeLeaseStore {
         seen: &'a Lease,
         by: &'a WorkerId,
         wall_ms: u64,
-    ) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.write(StoreOp::Take, &seen.key, move |rows| {
-            rows.take(seen, by, wall_ms)
+    ) -> PortFuture<'a, Result<Took, StoreError>> {
+        Box::pin(self.written(StoreOp::Take, &seen.key, move |table| {
+            let took = table.rows.take(seen, by, wall_ms);
+            if matches!(took, Took::Applied { .. }) {
+                table.remember(StoreOp::Take, &seen.key);
+            }
+            took
         }))
     }
 
@@ -335,6 +353,28 @@ impl LeaseStore for FakeLeaseStore {
         Box::pin(self.write(StoreOp::Release, &token.key, |rows| {
             rows.release(token, progress)
         }))
+    }
+
+    fn direct<'a>(
+        &'a self,
+        seen: &'a Lease,
+        next: &'a Directives,
+    ) -> PortFuture<'a, Result<Directing, StoreError>> {
+        Box::pin(self.written(StoreOp::Direct, &seen.key, move |table| {
+            let directing = table.rows.direct(seen, next);
+            if matches!(directing, Directing::Applied(_)) {
+                table.remember(StoreOp::Direct, &seen.key);
+            }
+            directing
+        }))
+    }
+
+    fn obey<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ObeyWrite,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(StoreOp::Obey, &token.key, |rows| rows.obey(token, write)))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use shardmill_core::control::Directives;
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, Progress, SavedState, ShardEndWrite,
-    Written,
+    BadRow, CheckpointWrite, Created, Deleted, Directing, LeaseListing, ObeyState, ObeyWrite,
+    Progress, SavedState, ShardEndWrite, Took, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
@@ -39,6 +40,11 @@ impl LeaseRows {
         self.states.get(key)
     }
 
+    /// Leaves a state for a holder that is told to take it over.
+    pub fn stage_state(&mut self, key: &LeaseKey, state: SavedState) {
+        self.states.insert(key.clone(), state);
+    }
+
     /// Writes a row unconditionally, as an operator might.
     pub fn put(&mut self, lease: Lease) {
         self.rows.insert(lease.key.clone(), lease);
@@ -69,9 +75,9 @@ impl LeaseRows {
     }
 
     /// As [`LeaseStore::take`](shardmill_core::ports::LeaseStore::take).
-    pub fn take(&mut self, seen: &Lease, by: &WorkerId, wall_ms: u64) -> Written {
+    pub fn take(&mut self, seen: &Lease, by: &WorkerId, wall_ms: u64) -> Took {
         let is_as_seen = |row: &Lease| row.counter == seen.counter && row.owner == seen.owner;
-        self.write(&seen.key, by, is_as_seen, |row| {
+        let written = self.write(&seen.key, by, is_as_seen, |row| {
             if row.owner.as_ref().is_some_and(|owner| owner != by) {
                 row.owner_switches += 1;
             }
@@ -79,7 +85,72 @@ impl LeaseRows {
             row.checkpoint_owner = None;
             row.claimant = None;
             row.held_since_ms = Some(wall_ms);
-        })
+        });
+        let row = self.rows.get(&seen.key);
+        match written {
+            Written::Applied(token) => Took::Applied {
+                token,
+                directives: Box::new(row.map(|row| row.directives.clone()).unwrap_or_default()),
+            },
+            Written::Conflict(row) => Took::Conflict(row),
+        }
+    }
+
+    /// As [`LeaseStore::direct`](shardmill_core::ports::LeaseStore::direct).
+    pub fn direct(&mut self, seen: &Lease, next: &Directives) -> Directing {
+        match self.rows.get_mut(&seen.key) {
+            Some(row)
+                if row.directives.version == seen.directives.version
+                    && (seen.is_finished() || !row.is_finished()) =>
+            {
+                row.directives = next.clone();
+                Directing::Applied(Box::new(row.clone()))
+            }
+            Some(row) => Directing::Changed(Some(Box::new(row.clone()))),
+            None => Directing::Changed(None),
+        }
+    }
+
+    /// As [`LeaseStore::obey`](shardmill_core::ports::LeaseStore::obey).
+    pub fn obey(&mut self, token: &LeaseToken, write: &ObeyWrite) -> Written {
+        let is_mine = |row: &Lease| {
+            row.counter == token.counter
+                && row.owner.as_ref() == Some(&token.owner)
+                && row.directives.version == write.seen_version
+        };
+        let written = self.write(&token.key, &token.owner, is_mine, |row| {
+            row.directives = write.next.clone();
+            if let Some(to) = &write.to {
+                row.checkpoint = to.clone();
+                row.owner_switches = 0;
+                row.settled_arrival_ms = None;
+            }
+            let arrived = write
+                .progress
+                .settled_arrival_ms
+                .filter(|_| write.to.is_none());
+            let progress = Progress {
+                settled_arrival_ms: arrived,
+                ..write.progress.clone()
+            };
+            note(row, &progress);
+        });
+        if matches!(written, Written::Applied(_)) {
+            match &write.state {
+                ObeyState::Untouched => {}
+                ObeyState::Moved(saved) => {
+                    self.states.insert(token.key.clone(), saved.clone());
+                }
+                ObeyState::Removed => {
+                    self.states.remove(&token.key);
+                }
+                ObeyState::Imported { state, staged } => {
+                    self.states.insert(token.key.clone(), state.clone());
+                    self.states.remove(staged);
+                }
+            }
+        }
+        written
     }
 
     /// As [`LeaseStore::claim`](shardmill_core::ports::LeaseStore::claim).
@@ -116,13 +187,15 @@ impl LeaseRows {
     /// As [`LeaseStore::checkpoint`](shardmill_core::ports::LeaseStore::checkpoint).
     pub fn checkpoint(&mut self, token: &LeaseToken, write: &CheckpointWrite) -> Written {
         let written = self.write_held(token, |row| {
-            row.checkpoint = write.checkpoint();
+            row.checkpoint.clone_from(&write.checkpoint);
             row.owner_switches = 0;
             note(row, &write.progress);
         });
         if let (Written::Applied(_), Some(bytes)) = (&written, &write.state) {
-            let (checkpoint, plugin_digest) =
-                (write.checkpoint(), write.progress.plugin_digest.clone());
+            let (checkpoint, plugin_digest) = (
+                write.checkpoint.clone(),
+                write.progress.plugin_digest.clone(),
+            );
             let state = SavedState {
                 bytes: bytes.clone(),
                 checkpoint,
@@ -135,7 +208,12 @@ impl LeaseRows {
 
     /// As [`LeaseStore::end`](shardmill_core::ports::LeaseStore::end).
     pub fn end(&mut self, token: &LeaseToken, write: &ShardEndWrite) -> Written {
-        let written = self.write_held(token, |row| {
+        let is_mine = |row: &Lease| {
+            row.counter == token.counter
+                && row.owner.as_ref() == Some(&token.owner)
+                && row.directives.version == write.seen_version
+        };
+        let written = self.write(&token.key, &token.owner, is_mine, |row| {
             row.checkpoint = Checkpoint::ShardEnd;
             row.owner_switches = 0;
             row.children.clone_from(&write.children);
@@ -195,6 +273,9 @@ fn note(row: &mut Lease, progress: &Progress) {
         row.bytes_per_second = Some(rate);
     }
     row.stuck.clone_from(&progress.stuck);
+    if let Some(fill) = progress.state_fill {
+        row.state_fill = Some(fill);
+    }
     if let Some(given_up) = &progress.given_up {
         row.given_up = Some(given_up.clone());
     }

@@ -2,6 +2,7 @@
 //! promise; the macros make each a test.
 
 pub mod coordinator;
+pub mod directives;
 pub mod fan_out;
 pub mod lease_store;
 pub mod stream;
@@ -54,7 +55,28 @@ macro_rules! coordinator_contract {
             the_bulletin_rises_with_every_announcement,
             the_board_shows_all_but_the_workers,
             mail_is_read_back_by_its_worker_until_other_mail_is_left,
+            a_nudge_is_read_with_the_mail_until_there_is_another,
+            what_operators_want_of_all_hosts_is_changed_by_one_at_a_time,
+            the_history_is_added_to_and_changes_nothing_else,
             the_shard_list_is_read_back_whole,
+        }
+    };
+}
+
+/// Makes a test of every promise of a lease store about what operators want. `$make` is an async
+/// block that gives an empty store and whatever must live as long.
+#[macro_export]
+macro_rules! directives_contract {
+    ($make:expr) => {
+        $crate::promises! { directives, $make;
+            directives_change_nothing_that_the_holder_writes,
+            directives_that_changed_meanwhile_are_not_overwritten,
+            a_take_returns_what_is_wanted,
+            a_holder_goes_where_it_is_told_once,
+            a_holder_that_read_old_directives_changes_nothing,
+            a_shard_does_not_end_over_what_its_holder_has_not_read,
+            a_state_goes_with_the_place_or_is_removed_with_it,
+            a_state_that_was_left_for_a_holder_is_taken_over_once,
         }
     };
 }

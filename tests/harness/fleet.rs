@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism, TickInterval};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink,
@@ -16,8 +16,9 @@ use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_worker::{
-    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval, RingBudget,
-    ShardStatus, SharedRollout, SharedStream, StatusBoard, Worker, WorkerError, WorkerOptions,
+    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Recordings, ReloadBell,
+    Retrieval, RingBudget, ShardStatus, SharedRollout, SharedStream, StatusBoard, Tap, TickClock,
+    Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -72,6 +73,12 @@ pub struct TestFleet {
     pub clock_reads: Arc<AtomicU64>,
     /// For how many seconds all machines were suspended so far.
     pub suspended_seconds: Arc<AtomicU64>,
+    /// Where hosts started from now on keep batches that failed.
+    pub recordings: Recordings,
+    /// Shows what goes through plugins.
+    pub tap: Tap,
+    /// Rings when the configuration is to be read again.
+    pub reload: ReloadBell,
     /// Settings of hosts started from now on.
     pub options: WorkerOptions,
     /// Set if what is started here is one of several plugins of a host: the host's budget.
@@ -204,7 +211,9 @@ impl TestFleet {
             config: Vec::new(),
             limits: None,
             keeps_state: false,
+            tick: TickInterval::default(),
             permissions: Arc::default(),
+            records_own_deeds: true,
             rollout: RolloutPolicy::default(),
         };
         let stream = Arc::new(FakeStream::new(shards));
@@ -218,6 +227,9 @@ impl TestFleet {
             wall_ms: Arc::new(AtomicU64::new(1)),
             clock_reads: Arc::default(),
             suspended_seconds: Arc::default(),
+            recordings: Recordings::off(),
+            tap: Tap::default(),
+            reload: ReloadBell::default(),
             options,
             budget: None,
             shared: None,
@@ -325,6 +337,12 @@ impl TestFleet {
             .budget
             .clone()
             .unwrap_or_else(|| ByteBudget::new(64 << 20).expect("large enough"));
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock {
+            wall_ms: Arc::clone(&self.wall_ms),
+            reads: Arc::clone(&self.clock_reads),
+            suspended_seconds: Arc::clone(&self.suspended_seconds),
+            ..TokioClock::default()
+        });
         let ports = Ports {
             reader: match &self.shared {
                 Some(shared) => Arc::new(shared.reader()),
@@ -335,12 +353,8 @@ impl TestFleet {
             coordinator: tables.coordinator as Arc<dyn Coordinator>,
             sink: Arc::clone(&self.sink) as Arc<dyn Sink>,
             dead_letters: Arc::clone(&self.dead_letters) as Arc<dyn DeadLetters>,
-            clock: Arc::new(TokioClock {
-                wall_ms: Arc::clone(&self.wall_ms),
-                reads: Arc::clone(&self.clock_reads),
-                suspended_seconds: Arc::clone(&self.suspended_seconds),
-                ..TokioClock::default()
-            }),
+            tick_clock: TickClock::of(Arc::clone(&clock)),
+            clock,
             budget: budget.share().expect("room for it"),
             versions: offered,
             rollout: SharedRollout::new(
@@ -348,6 +362,9 @@ impl TestFleet {
                 options.worker.clone(),
                 options.rollout,
             ),
+            recordings: self.recordings.clone(),
+            tap: self.tap.clone(),
+            reload: self.reload.clone(),
             freezer: freezer.clone(),
         };
         let status = StatusBoard::default();
@@ -356,7 +373,8 @@ impl TestFleet {
         let mut task = JoinSet::new();
         let stopped = stop.clone();
         task.spawn(
-            freezer.guard(async move { worker.run(stopped, Duration::from_secs(20)).await }),
+            freezer
+                .guard(async move { Box::pin(worker.run(stopped, Duration::from_secs(20))).await }),
         );
         TestHost {
             status,
@@ -390,7 +408,10 @@ impl TestFleet {
             self.row(&shard.id).is_some_and(|row| match row.checkpoint {
                 Checkpoint::ShardEnd => true,
                 Checkpoint::At(position) => position >= last,
-                Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
+                Checkpoint::TrimHorizon
+                | Checkpoint::Latest
+                | Checkpoint::AtTimestamp
+                | Checkpoint::Sought(_) => false,
             })
         })
     }

@@ -5,9 +5,16 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 const TARGET: &str = "wasm32-wasip2";
-const PACKAGES: [&str; 4] = ["shardmill-guests", "earthquakes", "flights", "totals"];
-const EXAMPLES: [&str; 10] = [
+const PACKAGES: [&str; 5] = [
+    "shardmill-guests",
+    "earthquakes",
+    "flights",
+    "totals",
+    "hours",
+];
+const EXAMPLES: [&str; 12] = [
     "asking",
+    "brittle",
     "conduct",
     "noop",
     "noop_lists",
@@ -16,6 +23,7 @@ const EXAMPLES: [&str; 10] = [
     "evil",
     "evil_state",
     "poison",
+    "ticking",
     "versioned",
 ];
 
@@ -60,6 +68,15 @@ pub fn conduct(version: usize, how: &str) -> Vec<u8> {
         &format!("VERSION-{version:06}"),
     );
     overwritten(bytes, "CONDUCT-good", &format!("CONDUCT-{how}"))
+}
+
+/// The guest `brittle` without its mistake.
+///
+/// # Panics
+///
+/// If the compiled file does not hold the constant that is overwritten.
+pub fn mended_brittle() -> Vec<u8> {
+    overwritten(guest("brittle"), "CONDUCT-brittle", "CONDUCT-mended!")
 }
 
 fn overwritten(mut bytes: Vec<u8>, mark: &str, with: &str) -> Vec<u8> {

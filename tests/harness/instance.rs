@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::InstanceContext;
+use shardmill_core::ports::{InstanceContext, StartPosition};
 use shardmill_core::stream::{ShardId, StreamName};
 
 /// The plugin `noop`, without limits of its own or permissions.
@@ -14,6 +14,7 @@ use shardmill_core::stream::{ShardId, StreamName};
 /// Never: the names are valid.
 pub fn instance_context() -> Arc<InstanceContext> {
     Arc::new(InstanceContext {
+        start: StartPosition::default(),
         plugin: PluginName::new("noop").expect("valid"),
         application: "noop".to_owned(),
         stream: StreamName::new("stream").expect("valid"),

@@ -9,11 +9,15 @@ use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
     CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
+    TickTime, Ticked,
 };
 use shardmill_core::stream::{Batch, Emitted, Position, ShardId};
 
 /// What a native plugin does with a batch.
 pub type Behaviour = dyn Fn(&ShardId, &Batch) -> Result<Processed, ProcessorError> + Send + Sync;
+
+/// What a native plugin does at a tick.
+pub type TickBehaviour = dyn Fn(&ShardId, TickTime) -> Result<Ticked, ProcessorError> + Send + Sync;
 
 /// How long a native plugin takes for a batch.
 pub type Takes = dyn Fn(&Batch) -> Duration + Send + Sync;
@@ -32,6 +36,13 @@ pub enum Event {
         /// Whether it handled the batch.
         is_ok: bool,
     },
+    /// It was called because time has passed.
+    Ticked {
+        /// The time that it was told.
+        time: TickTime,
+        /// Whether it worked.
+        is_ok: bool,
+    },
     /// It was closed.
     Closed(CloseReason),
 }
@@ -48,19 +59,24 @@ pub struct NativePlugin {
     takes: Option<Arc<Takes>>,
     hangs: bool,
     hangs_in_close: bool,
+    fails_at_end: bool,
     state: Option<StateRules>,
+    tick: Option<Arc<TickBehaviour>>,
     room: Room,
     /// `None` notes nothing: for measurements.
     history: Option<History>,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 struct NativeInstance {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
     takes: Option<Arc<Takes>>,
     hangs: bool,
     hangs_in_close: bool,
+    fails_at_end: bool,
     state: Option<StateRules>,
+    tick: Option<Arc<TickBehaviour>>,
     /// The records it has handled, from the shard's beginning.
     counted: Vec<String>,
     makes_room: bool,
@@ -74,6 +90,8 @@ struct NativeInstance {
 #[derive(Clone)]
 struct StateRules {
     refuses: bool,
+    /// Whether ticks change it.
+    has_ticks: bool,
     /// Calls of `save` that still fail.
     failures: Arc<AtomicU32>,
     /// What they fail with.
@@ -114,7 +132,9 @@ impl NativePlugin {
             takes: None,
             hangs: false,
             hangs_in_close: false,
+            fails_at_end: false,
             state: None,
+            tick: None,
             room: Room::default(),
             history: Some(History::default()),
         }
@@ -134,11 +154,22 @@ impl NativePlugin {
         Self {
             state: Some(StateRules {
                 refuses: false,
+                has_ticks: true,
                 failures: Arc::default(),
                 error,
             }),
             ..self
         }
+    }
+
+    /// Keeps the list of records only, whatever happens at ticks.
+    #[must_use]
+    pub fn keeping_state_without_ticks(self) -> Self {
+        let mut plugin = self.keeping_state();
+        if let Some(state) = &mut plugin.state {
+            state.has_ticks = false;
+        }
+        plugin
     }
 
     /// Keeps state, and takes up nobody's.
@@ -156,11 +187,25 @@ impl NativePlugin {
     pub fn failing_to_save(self, times: u32, error: ProcessorError) -> Self {
         let state = StateRules {
             refuses: false,
+            has_ticks: true,
             failures: Arc::new(AtomicU32::new(times)),
             error,
         };
         Self {
             state: Some(state),
+            ..self
+        }
+    }
+
+    /// Wants to be called when time has passed. With state, each tick that works is a line of it:
+    /// `tick` and the time.
+    #[must_use]
+    pub fn ticking(
+        self,
+        behaviour: impl Fn(&ShardId, TickTime) -> Result<Ticked, ProcessorError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            tick: Some(Arc::new(behaviour)),
             ..self
         }
     }
@@ -262,6 +307,15 @@ impl NativePlugin {
         }
     }
 
+    /// Makes `close` fail whenever the shard has ended.
+    #[must_use]
+    pub fn failing_at_the_end(self) -> Self {
+        Self {
+            fails_at_end: true,
+            ..self
+        }
+    }
+
     /// Writes into another version's history.
     #[must_use]
     pub fn sharing(self, history: &History) -> Self {
@@ -300,6 +354,10 @@ impl ProcessorFactory for NativePlugin {
         self.state.is_some()
     }
 
+    fn ticks(&self) -> bool {
+        self.tick.is_some()
+    }
+
     fn instantiate(
         &self,
         context: Arc<InstanceContext>,
@@ -325,7 +383,9 @@ impl ProcessorFactory for NativePlugin {
                 takes: self.takes.clone(),
                 hangs: self.hangs,
                 hangs_in_close: self.hangs_in_close,
+                fails_at_end: self.fails_at_end,
                 state: self.state.clone(),
+                tick: self.tick.clone(),
                 counted: text.lines().map(str::to_owned).collect(),
                 makes_room: self.room.is_given,
                 _place: place,
@@ -404,6 +464,22 @@ impl RecordProcessor for NativeInstance {
         })
     }
 
+    fn tick(&mut self, time: TickTime) -> PortFuture<'_, Result<Ticked, ProcessorError>> {
+        let missing = || ProcessorError::Host {
+            message: "takes no ticks".to_owned(),
+        };
+        let behaviour = self.tick.clone().ok_or_else(missing);
+        let result = behaviour.and_then(|behaviour| behaviour(&self.shard, time));
+        let is_ok = result.is_ok();
+        note(self.history.as_ref(), &self.shard, &self.digest, || {
+            Event::Ticked { time, is_ok }
+        });
+        if is_ok && self.state.as_ref().is_some_and(|state| state.has_ticks) {
+            self.counted.push(format!("tick {}", time.now_ms));
+        }
+        Box::pin(std::future::ready(result))
+    }
+
     fn save(&mut self) -> PortFuture<'_, Result<Bytes, ProcessorError>> {
         let answer = match &self.state {
             Some(state) if state.failures.load(Ordering::Relaxed) > 0 => {
@@ -425,6 +501,11 @@ impl RecordProcessor for NativeInstance {
         Box::pin(async move {
             if self.hangs_in_close {
                 std::future::pending::<()>().await;
+            }
+            if self.fails_at_end && reason == CloseReason::ShardEnded {
+                return Err(ProcessorError::Trapped {
+                    message: "close traps".to_owned(),
+                });
             }
             Ok(Vec::new())
         })

@@ -12,14 +12,14 @@ use shardmill_aws::{
 };
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism, TickInterval};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ProcessorFactory, StreamReader};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition, ReadFrom, StreamName};
 use shardmill_worker::{
-    BatchLimits, ByteBudget, FanOut, Freezer, LeaseOptions, Ports, ReadLimits, Retrieval,
-    SharedRollout, StatusBoard, Worker, WorkerOptions,
+    BatchLimits, ByteBudget, FanOut, Freezer, LeaseOptions, Ports, ReadLimits, Recordings,
+    ReloadBell, Retrieval, SharedRollout, StatusBoard, Tap, TickClock, Worker, WorkerOptions,
 };
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -198,8 +198,7 @@ impl Rig {
         let (stop, mut task) = (CancellationToken::new(), JoinSet::new());
         let stopped = stop.clone();
         task.spawn(async move {
-            worker
-                .run(stopped, Duration::from_secs(10))
+            Box::pin(worker.run(stopped, Duration::from_secs(10)))
                 .await
                 .expect("the worker ends well");
         });
@@ -251,6 +250,7 @@ impl Rig {
             sink: Arc::new(CollectingSink::default()),
             dead_letters: Arc::new(FakeDeadLetters::default()),
             clock: Arc::new(TokioClock::default()),
+            tick_clock: TickClock::of(Arc::new(TokioClock::default())),
             budget: self.budget.share().expect("room for it"),
             versions: offered,
             rollout: SharedRollout::new(
@@ -258,6 +258,9 @@ impl Rig {
                 options.worker.clone(),
                 options.rollout,
             ),
+            recordings: Recordings::off(),
+            tap: Tap::default(),
+            reload: ReloadBell::default(),
             freezer: Freezer::never(),
         }
     }
@@ -340,7 +343,9 @@ pub fn options(
         config: Vec::new(),
         limits: None,
         keeps_state: false,
+        tick: TickInterval::default(),
         permissions: Arc::default(),
+        records_own_deeds: true,
         rollout: RolloutPolicy::off(),
     }
 }

@@ -333,7 +333,8 @@ destination = "out"
                             }
                             Checkpoint::TrimHorizon
                             | Checkpoint::Latest
-                            | Checkpoint::AtTimestamp => false,
+                            | Checkpoint::AtTimestamp
+                            | Checkpoint::Sought(_) => false,
                         }
                 })
             });

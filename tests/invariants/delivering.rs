@@ -25,7 +25,7 @@ impl Delivering {
         match &event.what {
             What::DeliveryStarted(delivery) => {
                 // Without a tenure the host does not hold the lease, which is said there.
-                let Some(tenure) = world.grant_of(delivery) else {
+                let Some(tenure) = world.tenure_of(delivery) else {
                     return;
                 };
                 started(world, (tenure, delivery), limits, report);
@@ -53,7 +53,7 @@ impl Delivering {
         report: &mut Report,
     ) {
         let shard = world
-            .grant_of(delivery)
+            .tenure_of(delivery)
             .and_then(|tenure| world.shard_of(tenure));
         let Some(shard) = shard.filter(|_| world.is_held(delivery)) else {
             return;

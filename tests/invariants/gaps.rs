@@ -47,7 +47,12 @@ impl Gaps {
             .after
             .as_ref()
             .is_some_and(|row| row.checkpoint == Checkpoint::Initial);
-        if write.kind == WriteKind::Admin && begins {
+        // The same of one that begins at another place: see below.
+        let is_sought = write.kind == WriteKind::Obey && write.before != write.after && {
+            let wanted = world.wanted.get(&write.key);
+            wanted.is_some_and(|wanted| wanted.seek.is_some())
+        };
+        if write.kind == WriteKind::Admin && begins || is_sought {
             self.unread
                 .remove(&(world.stream.generation, write.key.clone()));
         }
@@ -62,7 +67,8 @@ impl Gaps {
         let Some(from) = world.table.row(id).map(|row| &row.checkpoint) else {
             return;
         };
-        if !matches!(from, Checkpoint::At(_)) {
+        // Where an operator sent it, it goes on at the oldest record that is left.
+        if !matches!(from, Checkpoint::At(_)) || shard.is_at_sought_place {
             return;
         }
         let to = through.cloned().map_or(Checkpoint::End, Checkpoint::At);

@@ -3,7 +3,7 @@
 
 use crate::history::{Event, What};
 use crate::limits::Limits;
-use crate::policy::GiveUp;
+use crate::policy::{Cause, GiveUp};
 use crate::violation::{Invariant, Report};
 use crate::world::World;
 
@@ -11,6 +11,10 @@ pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut 
     let What::GivenUp(given_up) = &event.what else {
         return;
     };
+    // No policy is asked then: see S24.
+    if given_up.cause == Cause::Skipped {
+        return;
+    }
     let (shard, at, policy) = (&given_up.shard, &given_up.at, &limits.policy);
     let mut wrong = |what: String| {
         report.add(
@@ -18,7 +22,7 @@ pub(crate) fn judge(world: &World, event: &Event, limits: &Limits, report: &mut 
             format!("{at:?} of {shard} was given up, but {what}"),
         );
     };
-    let Some(tenure) = world.grant_of_given_up(given_up) else {
+    let Some(tenure) = world.tenure_of_given_up(given_up) else {
         return wrong("nobody had the lease".to_owned());
     };
     let Some(produced_at) = world

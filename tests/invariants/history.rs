@@ -2,11 +2,13 @@
 
 mod delivery;
 mod place;
+mod wanted;
 
 use std::collections::BTreeSet;
 
 pub use delivery::{Delivery, GivenUp, Outcome, Output};
 pub use place::{Place, Sequence};
+pub use wanted::{FleetWanted, Pause, Seek, Skip, Wanted};
 
 /// Microseconds since the run began, by the one true clock of the run.
 pub type Micros = u64;
@@ -73,6 +75,15 @@ pub enum What {
     },
     /// A batch was handed to a plugin.
     DeliveryStarted(Delivery),
+    /// A plugin is called because time has passed.
+    Ticks {
+        /// Where it runs.
+        host: String,
+        /// Of which shard.
+        shard: String,
+        /// Under which tenure.
+        epoch: u64,
+    },
     /// The plugin came back, or never will.
     DeliveryEnded {
         /// The `id` of its start.
@@ -111,7 +122,7 @@ pub enum What {
     GivenUp(GivenUp),
     /// A plugin emitted this in a call that succeeded, and its host took it in; what a failed call
     /// emitted is dropped and not reported. Comes right before the `DeliveryEnded` of its delivery,
-    /// or when `close` has returned.
+    /// or when `close` or a tick has returned.
     Emitted {
         /// Where it runs.
         host: String,
@@ -190,6 +201,34 @@ pub enum What {
         digest: String,
         /// Whether it can start; a version that cannot must never get a record.
         is_good: bool,
+    },
+    /// What operators want of a shard, as its lease's row says from here on. Comes right after the
+    /// write that changed it.
+    Wanted {
+        /// Which.
+        shard: String,
+        /// What.
+        wanted: Wanted,
+    },
+    /// What operators want of all shards and hosts, as the coordinator table says from here on.
+    FleetWanted(FleetWanted),
+    /// A host shows that it delivers nothing of a shard, since that is paused; or not any more.
+    Stands {
+        /// Which.
+        host: String,
+        /// The shard.
+        shard: String,
+        /// Under which tenure.
+        epoch: u64,
+        /// The pause by its number.
+        pause: Option<u64>,
+    },
+    /// A host shows that it knows that it is to be drained; or not any more.
+    Drained {
+        /// Which.
+        host: String,
+        /// Whether it is.
+        is_drained: bool,
     },
 }
 
@@ -330,6 +369,10 @@ pub enum WriteKind {
     /// Asking the owner for the lease; does not raise the counter, changes nothing but the
     /// claimant.
     Claim,
+    /// Changing what operators want; does not raise the counter, and changes nothing else.
+    Direct,
+    /// Doing what operators want: may move the checkpoint anywhere.
+    Obey,
     /// Removing the row.
     Delete,
     /// Anything an operator does.

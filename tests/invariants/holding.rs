@@ -158,7 +158,7 @@ impl Holding {
         let is_keepers = is_release
             || matches!(
                 call.kind,
-                Some(WriteKind::Renew | WriteKind::Checkpoint | WriteKind::End)
+                Some(WriteKind::Renew | WriteKind::Checkpoint | WriteKind::End | WriteKind::Obey)
             );
         if call.kind.is_some() && !is_take && !is_keepers {
             return;
@@ -421,9 +421,9 @@ impl Holding {
                 format!("{host} delivers {shard}, in doubt since {since}"),
             );
         }
-        let Some(tenure) = world.grant_of(delivery) else {
+        let Some(tenure) = world.tenure_of(delivery) else {
             let what = format!(
-                "{host} delivers {shard} under epoch {}, which it was never granted",
+                "{host} delivers {shard} under epoch {}, which it never held",
                 delivery.epoch
             );
             return report.add(Invariant::S10, what);

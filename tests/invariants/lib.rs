@@ -17,6 +17,7 @@ pub mod rules;
 pub mod violation;
 
 mod by_name;
+mod commands;
 mod delivering;
 mod gaps;
 mod giving_up;
@@ -44,6 +45,7 @@ pub use violation::{Invariant, Violation};
 use std::collections::BTreeMap;
 
 use by_name::ByName;
+use commands::Commands;
 use delivering::Delivering;
 use gaps::Gaps;
 use history::{Event, PluginEvent};
@@ -95,7 +97,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
         (Starting::default(), Outputs::default(), Gaps::default());
     let (mut liveness, mut progress, mut pace) =
         (Liveness::new(limits), Progress::default(), Pace::default());
-    let mut by_name = ByName::default();
+    let (mut by_name, mut commands) = (ByName::default(), Commands::default());
     for event in history {
         report.now = event.at;
         world.meet(event);
@@ -111,6 +113,7 @@ fn judge<'a>(history: impl Iterator<Item = &'a Event>, limits: &Limits) -> Vec<V
         starting.judge(&world, event, limits, &mut report);
         outputs.judge(&world, event, &mut report);
         gaps.judge(&world, event, &mut report);
+        commands.judge(&world, event, limits, &mut report);
         pace.judge(&world, event, limits, &mut report);
         liveness.meet(&world, event.at, &mut report);
         let given_back_by_name = holding.given_back_by_name(event, limits);

@@ -262,7 +262,7 @@ impl<'a> Liveness<'a> {
         report: &mut Report,
     ) {
         match write.kind {
-            WriteKind::Admin | WriteKind::End | WriteKind::Create => {
+            WriteKind::Admin | WriteKind::End | WriteKind::Create | WriteKind::Obey => {
                 self.disturbed_at = self.disturbed_at.max(now);
             }
             // What waited for a shard that retention took is free from then on.

@@ -75,7 +75,7 @@ impl Outputs {
         if !matches!(write.kind, WriteKind::Checkpoint | WriteKind::End) {
             return None;
         }
-        let (after, tenure) = (write.after.as_ref()?, world.grant_of_write(write)?);
+        let (after, tenure) = (write.after.as_ref()?, world.tenure_of_write(write)?);
         let of_grant = self.emitted.get_mut(&tenure.key)?;
         let is_covered = |place: &Place| after.checkpoint.covers(place);
         let is_stored = |id: &u64| {

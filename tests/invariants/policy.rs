@@ -59,6 +59,8 @@ pub enum Cause {
     Attempts,
     /// It is older than it may be.
     Age,
+    /// An operator said so.
+    Skipped,
 }
 
 /// What failed in one tenure, counted from the outcomes alone: by the rules of the policy, not by
@@ -70,6 +72,8 @@ pub(crate) struct Failures {
     /// What was given up, and when.
     given_up: BTreeMap<Place, Micros>,
     digest: Option<String>,
+    /// Whether what has used up its attempts may be tried again.
+    may_try_again: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -125,7 +129,7 @@ impl Failures {
             self.digest.as_ref() == Some(&delivery.digest) && !policy.tries_versions;
         let most = policy
             .attempts
-            .filter(|_| policy.then.is_some() && is_same_version)?;
+            .filter(|_| policy.then.is_some() && is_same_version && !self.may_try_again)?;
         delivery.places.iter().find(|place| {
             self.tried
                 .get(place)
@@ -151,6 +155,8 @@ impl Failures {
         let is_right = match cause {
             Cause::Rejected => tried.is_rejected,
             Cause::Attempts => policy.attempts.is_some_and(|most| tried.attempts >= most),
+            // By no policy.
+            Cause::Skipped => false,
             Cause::Age => policy
                 .max_age
                 .is_some_and(|most| policy.is_age_unsure || age + ARRIVAL_ERROR >= most),
@@ -195,6 +201,17 @@ impl Failures {
             tried.is_rejected = rejected.contains(place);
             tried.is_its_own |= !policy.hopeless.contains(&delivery.digest);
         }
+    }
+
+    /// From here on, what has used up its attempts may be tried again.
+    pub(crate) fn may_try_again(&mut self) {
+        self.may_try_again = true;
+    }
+
+    /// The shard goes on elsewhere: no record has failed, and none was given up.
+    pub(crate) fn forget(&mut self) {
+        self.tried.clear();
+        self.given_up.clear();
     }
 
     pub(crate) fn given_up(&mut self, place: &Place, at: Micros) {

@@ -99,7 +99,7 @@ impl Progress {
             What::Called(call) => of_host(&call.host, &call.key),
             What::Shown { host, shard, .. } => of_host(host, shard),
             What::GivenUp(given_up) => world
-                .grant_of_given_up(given_up)
+                .tenure_of_given_up(given_up)
                 .map(|tenure| tenure.key.clone()),
             What::StateSaved {
                 host, shard, epoch, ..

@@ -81,7 +81,7 @@ impl Releasing {
             return;
         }
         // Nothing of what never went out comes again.
-        let tenure = world.grant_of_write(write);
+        let tenure = world.tenure_of_write(write);
         let Some(tenure) = tenure.filter(|tenure| tenure.has_delivered) else {
             return;
         };

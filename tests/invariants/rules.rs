@@ -12,7 +12,7 @@ pub fn counter(write: &Write) -> Option<String> {
     let expected = match (write.kind, &write.before) {
         (WriteKind::Admin | WriteKind::Delete, _) => return None,
         (WriteKind::Create, _) => 0,
-        (WriteKind::Claim, Some(before)) => before.counter,
+        (WriteKind::Claim | WriteKind::Direct, Some(before)) => before.counter,
         (_, Some(before)) => before.counter + 1,
         (_, None) => return None,
     };
@@ -37,7 +37,7 @@ pub fn fence(write: &Write, row_epoch: Option<u64>, sender_epoch: Option<u64>) -
             "the counter was {}, the taker had seen {seen}",
             before.counter
         )),
-        (WriteKind::Take { .. } | WriteKind::Claim, Some(_)) => None,
+        (WriteKind::Take { .. } | WriteKind::Claim | WriteKind::Direct, Some(_)) => None,
         (_, Some(before)) if before.owner.is_none() || before.owner != write.by => {
             wrong(format!("the owner was {:?}", before.owner))
         }
@@ -89,7 +89,8 @@ pub fn shape(write: &Write) -> Option<String> {
                     ..before.clone()
                 }
         }
-        (WriteKind::Checkpoint, Some(before), Some(after)) => {
+        (WriteKind::Direct, Some(before), Some(after)) => after == before,
+        (WriteKind::Checkpoint | WriteKind::Obey, Some(before), Some(after)) => {
             let checkpoint = after.checkpoint.clone();
             *after
                 == Row {
@@ -113,7 +114,11 @@ pub fn shape(write: &Write) -> Option<String> {
 pub fn foreknown(write: &Write, counter_at: Micros) -> Option<String> {
     let is_conditional = !matches!(
         write.kind,
-        WriteKind::Create | WriteKind::Claim | WriteKind::Delete | WriteKind::Admin
+        WriteKind::Create
+            | WriteKind::Claim
+            | WriteKind::Direct
+            | WriteKind::Delete
+            | WriteKind::Admin
     );
     (is_conditional && write.sent_at < counter_at).then(|| {
         format!(
@@ -126,7 +131,10 @@ pub fn foreknown(write: &Write, counter_at: Micros) -> Option<String> {
 /// S3: whether the checkpoint went back.
 pub fn monotone(write: &Write) -> Option<String> {
     let (before, after) = (write.before.as_ref()?, write.after.as_ref()?);
-    let is_free = matches!(write.kind, WriteKind::Admin | WriteKind::Create);
+    let is_free = matches!(
+        write.kind,
+        WriteKind::Admin | WriteKind::Create | WriteKind::Obey
+    );
     (!is_free && after.checkpoint < before.checkpoint).then(|| {
         format!(
             "{} went back from {:?} to {:?}",

@@ -20,14 +20,14 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
         }
         // Without a tenure the write breaks the fence, which is said there.
         WriteKind::Checkpoint => {
-            let tenure = world.grant_of_write(write);
+            let tenure = world.tenure_of_write(write);
             report.add_all(
                 Invariant::S4,
                 tenure.and_then(|tenure| unjustified(world, tenure, write, &after.checkpoint)),
             );
         }
         WriteKind::End => {
-            let tenure = world.grant_of_write(write);
+            let tenure = world.tenure_of_write(write);
             report.add_all(
                 Invariant::S5,
                 tenure.and_then(|tenure| unjustified_end(world, tenure, write)),

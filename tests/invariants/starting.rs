@@ -81,7 +81,7 @@ impl Starting {
 /// A delivery without a checkpoint to start from that does not begin at the start either.
 fn elsewhere(world: &World, delivery: &Delivery) -> Option<String> {
     let tenure = world
-        .grant_of(delivery)
+        .tenure_of(delivery)
         .filter(|tenure| tenure.start == Checkpoint::Initial)?;
     let Delivery { host, shard, .. } = delivery;
     let moment = match world.stream.start {

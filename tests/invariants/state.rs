@@ -2,7 +2,7 @@
 
 use crate::history::{Checkpoint, Event, Place, What};
 use crate::violation::{Invariant, Report};
-use crate::world::{Shard, TenureKey, World};
+use crate::world::{Shard, StateBase, TenureKey, World};
 
 pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
     let What::StateLoaded {
@@ -34,7 +34,11 @@ pub(crate) fn judge(world: &World, event: &Event, report: &mut Report) {
     let Some(truth) = world.shard_of(tenure) else {
         return;
     };
-    if let Some(what) = broken(world, shard, truth, &facts.row.checkpoint, counted) {
+    let StateBase::From(from) = &truth.state else {
+        return;
+    };
+    let checkpoints = (from, &facts.row.checkpoint);
+    if let Some(what) = broken(world, shard, truth, checkpoints, counted) {
         report.add(
             Invariant::S18,
             format!(
@@ -49,7 +53,7 @@ fn broken(
     world: &World,
     shard: &str,
     truth: &Shard,
-    checkpoint: &Checkpoint,
+    (from, checkpoint): (&Checkpoint, &Checkpoint),
     counted: &[Place],
 ) -> Option<String> {
     let mut sorted: Vec<&Place> = counted.iter().collect();
@@ -60,10 +64,11 @@ fn broken(
     if let Some(place) = counted.iter().find(|place| !checkpoint.covers(place)) {
         return Some(format!("{place:?} counts already"));
     }
+    if let Some(place) = counted.iter().find(|place| from.covers(place)) {
+        return Some(format!("{place:?} counts, though its state was removed"));
+    }
     let counts = |place: &Place| sorted.binary_search(&place).is_ok();
     let is_missing = |place: &&Place| !counts(place) && !world.was_given_up(shard, place);
-    let missing = truth
-        .due(&Checkpoint::Initial, checkpoint)
-        .find(is_missing)?;
+    let missing = truth.due(from, checkpoint).find(is_missing)?;
     Some(format!("{missing:?} does not count"))
 }

@@ -61,6 +61,15 @@ pub enum Invariant {
     /// Told gaps: records that left the stream unread, and nobody said so; or a gap that was told
     /// and is none.
     S21,
+    /// Pause: a delivery from a shard that is paused, by a host that knows it.
+    S22,
+    /// Seek: a shard that goes elsewhere than it was sent, or not exactly once.
+    S23,
+    /// Skip: a record skipped that was not to be, one that was to be and is delivered, or one that
+    /// was to be stored first and is not.
+    S24,
+    /// Drain: a take by a host that knows that it is drained, or a lease that it keeps.
+    S25,
     /// Orphaned leases find an owner.
     L1,
     /// Leases are spread evenly, and then stay where they are.

@@ -1,5 +1,6 @@
 //! What is true at a point of a history: the stream, the table, the tenures and the hosts.
 
+mod seeking;
 mod stream;
 mod table;
 mod tenure;
@@ -7,13 +8,13 @@ mod tenure;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{
-    Checkpoint, Delivery, Event, GivenUp, HostChange, Micros, Outcome, Place, Row, What, Write,
-    WriteKind,
+    Checkpoint, Delivery, Event, GivenUp, HostChange, Micros, Outcome, Output, Place, Wanted, What,
+    Write, WriteKind,
 };
 use crate::limits::Limits;
 use crate::policy::Policy;
 
-pub(crate) use stream::{Shard, Stream};
+pub(crate) use stream::{Shard, StateBase, Stream};
 pub(crate) use table::{RowFacts, Table};
 pub(crate) use tenure::{Tenure, TenureKey};
 
@@ -38,6 +39,8 @@ pub(crate) struct World {
     /// When Kinesis told a host that a shard of a stream has ended. Its process may remember it for
     /// a later tenure, and what it writes then may arrive when it is gone.
     ends_heard: BTreeMap<(String, usize, String), Micros>,
+    /// What operators want of each shard.
+    pub(crate) wanted: BTreeMap<String, Wanted>,
     /// What such an outcome rejects.
     rejected: BTreeMap<u64, BTreeSet<Place>>,
 }
@@ -72,29 +75,30 @@ impl World {
             policy: limits.policy.clone(),
             held_back: BTreeMap::new(),
             ends_heard: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             rejected: BTreeMap::new(),
         }
     }
 
     /// The tenure under which a record was given up: the holder's, if several have the epoch, as
     /// where a row was removed and made again.
-    pub(crate) fn grant_of_given_up(&self, given_up: &GivenUp) -> Option<&Tenure> {
+    pub(crate) fn tenure_of_given_up(&self, given_up: &GivenUp) -> Option<&Tenure> {
         let owner = self
             .table
             .row(&given_up.shard)
             .and_then(|row| row.owner.as_ref());
         let is_owners = |tenure: &&Tenure| Some(&tenure.key.host) == owner;
-        self.grants_of(&given_up.shard, given_up.epoch)
+        self.tenures_of(&given_up.shard, given_up.epoch)
             .max_by_key(is_owners)
     }
 
     /// Whether `place` was handled and committed by whoever held `shard` under `epoch`.
     pub(crate) fn was_committed(&self, shard: &str, epoch: u64, place: &Place) -> bool {
-        self.grants_of(shard, epoch)
+        self.tenures_of(shard, epoch)
             .any(|tenure| tenure.handled.get(place).is_some_and(Option::is_some))
     }
 
-    fn grants_of<'a, 'b>(
+    fn tenures_of<'a, 'b>(
         &'a self,
         shard: &'b str,
         epoch: u64,
@@ -110,12 +114,12 @@ impl World {
     }
 
     /// The tenure that a delivery claims to belong to.
-    pub(crate) fn grant_of(&self, delivery: &Delivery) -> Option<&Tenure> {
+    pub(crate) fn tenure_of(&self, delivery: &Delivery) -> Option<&Tenure> {
         self.tenures.get(&TenureKey::of(delivery))
     }
 
     /// The tenure under which `write` was sent, if the writer holds the row.
-    pub(crate) fn grant_of_write(&self, write: &Write) -> Option<&Tenure> {
+    pub(crate) fn tenure_of_write(&self, write: &Write) -> Option<&Tenure> {
         let by = write.by.as_ref()?;
         let facts = self.table.rows.get(&write.key)?;
         let key = TenureKey {
@@ -141,8 +145,13 @@ impl World {
 
     /// Whether the table says that `delivery`'s host holds its lease under its epoch.
     pub(crate) fn is_held(&self, delivery: &Delivery) -> bool {
-        self.table.rows.get(&delivery.shard).is_some_and(|facts| {
-            facts.row.owner.as_ref() == Some(&delivery.host) && facts.epoch == Some(delivery.epoch)
+        self.holds(&TenureKey::of(delivery))
+    }
+
+    /// Whether the tenure has the lease, as the table has it.
+    pub(crate) fn holds(&self, key: &TenureKey) -> bool {
+        self.table.rows.get(&key.shard).is_some_and(|facts| {
+            facts.row.owner.as_ref() == Some(&key.host) && facts.epoch == Some(key.epoch)
         })
     }
 
@@ -242,20 +251,7 @@ impl World {
                     shard: shard.clone(),
                     epoch: *epoch,
                 };
-                if let Some(tenure) = self.tenures.get_mut(&key) {
-                    let mut open = tenure.open().filter_map(|id| self.in_flight.get(&id));
-                    let is_of = |delivery: &&Delivery| {
-                        let first = outputs.first();
-                        first.is_some_and(|output| delivery.places.contains(&output.of))
-                    };
-                    let batch = open
-                        .find(is_of)
-                        .and_then(|delivery| delivery.places.first());
-                    drop(open);
-                    tenure.emitted(outputs, batch);
-                    self.output_of
-                        .extend(outputs.iter().map(|output| (output.id, key.clone())));
-                }
+                self.emitted(&key, outputs);
             }
             What::Stored { output } => {
                 if let Some(tenure) = self
@@ -266,13 +262,39 @@ impl World {
                     tenure.stored(*output);
                 }
             }
-            What::Heartbeat(_)
+            What::Wanted { shard, wanted } => {
+                self.tries_again(shard, wanted);
+                self.wanted.insert(shard.clone(), wanted.clone());
+            }
+            What::FleetWanted(_)
+            | What::Ticks { .. }
+            | What::Stands { .. }
+            | What::Drained { .. }
+            | What::Heartbeat(_)
             | What::Called(_)
             | What::Offered { .. }
             | What::GapTold { .. }
             | What::Shown { .. }
             | What::Calm(_) => {}
         }
+    }
+
+    fn emitted(&mut self, key: &TenureKey, outputs: &[Output]) {
+        let Some(tenure) = self.tenures.get_mut(key) else {
+            return;
+        };
+        let mut open = tenure.open().filter_map(|id| self.in_flight.get(&id));
+        let is_of = |delivery: &&Delivery| {
+            let first = outputs.first();
+            first.is_some_and(|output| delivery.places.contains(&output.of))
+        };
+        let batch = open
+            .find(is_of)
+            .and_then(|delivery| delivery.places.first());
+        drop(open);
+        tenure.emitted(outputs, batch);
+        self.output_of
+            .extend(outputs.iter().map(|output| (output.id, key.clone())));
     }
 
     fn saved(&mut self, key: &TenureKey, instance: u64, at: Micros) {
@@ -292,7 +314,7 @@ impl World {
         self.given_up
             .insert((given_up.shard.clone(), given_up.at.clone()));
         let key = self
-            .grant_of_given_up(given_up)
+            .tenure_of_given_up(given_up)
             .map(|tenure| tenure.key.clone());
         let Some(tenure) = key.and_then(|key| self.tenures.get_mut(&key)) else {
             return;
@@ -307,25 +329,6 @@ impl World {
         };
         tenure.advance(shard);
         shard.settled(std::iter::once(&given_up.at), given_up.epoch, at);
-    }
-
-    /// An operator who sends a shard back to its beginning wants what came before it too: rows of
-    /// ancestors that had ended and were removed may be made again.
-    fn forget_ends_above(&mut self, write: &Write) {
-        let is_begin = |row: &Option<Row>| {
-            row.as_ref()
-                .is_some_and(|row| row.checkpoint == Checkpoint::Initial)
-        };
-        if write.kind != WriteKind::Admin || !is_begin(&write.after) || is_begin(&write.before) {
-            return;
-        }
-        for ancestor in self.stream.ancestors(&write.key) {
-            let key = (self.stream.generation, ancestor);
-            if let Some(shard) = self.stream.shards.get_mut(&key) {
-                shard.is_interfered = true;
-            }
-            self.table.ended.remove(&key);
-        }
     }
 
     /// Nothing is promised of what was settled under a lease that its host had lost when it gave
@@ -368,7 +371,7 @@ impl World {
             }
             // Of what an earlier run of the host took, this one knows only the name in the row.
             WriteKind::Release if !self.is_by_name(write) => {
-                let owed = self.grant_of_write(write).and_then(|tenure| {
+                let owed = self.tenure_of_write(write).and_then(|tenure| {
                     let through = tenure.owed(self.shard_of(tenure)?)?.clone();
                     Some((tenure.generation, through))
                 });
@@ -404,17 +407,20 @@ impl World {
             | WriteKind::Checkpoint
             | WriteKind::End
             | WriteKind::Renew
-            | WriteKind::Claim => {}
+            | WriteKind::Claim
+            | WriteKind::Direct => {}
+            WriteKind::Obey => self.obeyed(write),
         }
         let written_generation = self
-            .grant_of_write(write)
+            .tenure_of_write(write)
             .map_or(generation, |tenure| tenure.generation);
-        let key = self.grant_of_write(write).map(|tenure| tenure.key.clone());
+        let key = self.tenure_of_write(write).map(|tenure| tenure.key.clone());
         if let (Some(tenure), Some(after)) =
             (key.and_then(|key| self.tenures.get_mut(&key)), &write.after)
             && write.kind == WriteKind::Checkpoint
         {
             tenure.written = tenure.written.clone().max(after.checkpoint.clone());
+            self.leaves_sought_place(write);
         }
         self.table.written(write, at, written_generation);
     }

@@ -37,7 +37,7 @@ fn row_epoch(facts: Option<&RowFacts>) -> Option<u64> {
 
 fn sender_epoch(world: &World, write: &Write, facts: Option<&RowFacts>) -> Option<u64> {
     match row_epoch(facts) {
-        Some(_) => world.grant_of_write(write).map(|tenure| tenure.key.epoch),
+        Some(_) => world.tenure_of_write(write).map(|tenure| tenure.key.epoch),
         None => None,
     }
 }

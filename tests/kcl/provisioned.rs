@@ -115,7 +115,7 @@ impl Table {
             self.theirs.cost().since(&theirs),
             self.ours.cost().since(&ours),
         );
-        tell(&theirs, &ours, seconds);
+        print(&theirs, &ours, seconds);
         assert_eq!(
             self.theirs.cost().refused,
             0,
@@ -137,7 +137,7 @@ impl Table {
     }
 }
 
-fn tell(theirs: &ReadCost, ours: &ReadCost, seconds: f64) {
+fn print(theirs: &ReadCost, ours: &ReadCost, seconds: f64) {
     let line = |who: &str, cost: &ReadCost| {
         let ReadCost {
             units,

@@ -178,7 +178,7 @@ impl Scene {
         loop {
             let owners = owners(&self.leases().await);
             if is_so(&owners) {
-                self.tell(what);
+                self.print(what);
                 return owners;
             }
             assert!(
@@ -211,7 +211,7 @@ impl Scene {
             );
             self.trickle().await;
         }
-        self.tell(what);
+        self.print(what);
     }
 
     /// Lets time pass with records arriving.
@@ -241,11 +241,11 @@ impl Scene {
             );
             sleep(LOOK_EVERY).await;
         }
-        self.tell(what);
+        self.print(what);
     }
 
     /// For whoever reads the output of a failure.
-    fn tell(&self, what: &str) {
+    fn print(&self, what: &str) {
         eprintln!("{:6.1} s: {what}", self.started.elapsed().as_secs_f64());
     }
 

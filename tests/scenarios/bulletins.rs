@@ -64,7 +64,7 @@ async fn beat(setting: &Setting, table: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bulletins_that_cannot_be_read_are_told_once_and_cost_a_host_at_work_nothing() {
+async fn bulletins_that_cannot_be_read_are_reported_once_and_cost_a_host_at_work_nothing() {
     const TABLE: &str = "flights-coordinator";
     let setting = Setting::new(2).await;
     setting.drop_plugin("flights", &guest("flights"));

@@ -152,7 +152,7 @@ async fn dev_beside_a_file_that_is_refused_does_the_rest_and_ends_with_the_reaso
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_that_connects_tells_all_that_is_missing_at_once_and_makes_nothing() {
+async fn a_check_that_connects_shows_all_that_is_missing_at_once_and_makes_nothing() {
     let setting = Setting::new(1).await;
     let config = "stream = \"absent\"\n[sinks.out]\ntype = \"kinesis\"\nstream = \"nowhere\"\n\
                   [sinks.hook]\ntype = \"http\"\nurl = \"http://127.0.0.1:1/in\"\n";
@@ -231,7 +231,7 @@ async fn dev_without_a_plugin_says_so_instead_of_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_tells_what_a_file_is_and_refuses_what_is_not_a_plugin() {
+async fn check_shows_what_a_file_is_and_refuses_what_is_not_a_plugin() {
     let folder = folder_with_earthquakes();
     let good = shardmill(
         &["check", "plugins/earthquakes.wasm", "--json"],
@@ -421,7 +421,7 @@ async fn a_second_stack_on_the_same_data_directory_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_tells_settings_and_what_is_wrong_with_the_manifest() {
+async fn check_shows_settings_and_what_is_wrong_with_the_manifest() {
     let folder = folder_with_earthquakes();
     let manifest =
         |text: &str| std::fs::write(folder.path().join("plugins/earthquakes.toml"), text).unwrap();
@@ -591,7 +591,7 @@ async fn check_refuses_what_the_host_would_refuse() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_tells_what_would_change_against_the_version_that_runs() {
+async fn check_shows_what_would_change_against_the_version_that_runs() {
     let setting = Setting::new(1).await;
     setting.drop_plugin("flights", &guest("noop_lists"));
     let last = setting.put(&harness::flights::input()).await;

@@ -215,16 +215,26 @@ async fn dev_that_is_interrupted_before_all_is_done_ends_with_130_and_says_what_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_whose_terminal_is_closed_hands_its_leases_over_as_on_sigterm() {
+    /// Runs its arguments on a terminal, and closes that when its own input ends.
+    const ON_A_TERMINAL: &str = "import os, pty, sys\n\
+        pid, terminal = pty.fork()\n\
+        if pid == 0:\n    os.execvp(sys.argv[1], sys.argv[1:])\n\
+        sys.stdin.read()\n\
+        os.close(terminal)\n\
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
     let setting = Setting::new(1).await;
     setting.drop_plugin("flights", &guest("flights"));
     let last = setting.put(&flights::input()).await;
-    let host = setting.host("a");
+    let file = setting.configure("a", "duration = \"3s\"\nscan-every = \"200ms\"", "");
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", ON_A_TERMINAL]).arg(binary());
+    command.args(["run", "--config", &file, "--local"]);
+    command.current_dir(setting.path()).stdin(Stdio::piped());
+    let mut session = command.spawn().unwrap();
     setting.until_checkpointed("flights", &last).await;
-    host.signal(Signal::HUP);
-    let log = host.log_path().to_owned();
-    assert!(host.ended().await.success());
-    let told = std::fs::read_to_string(log).unwrap();
-    assert!(told.contains("signal received, draining"), "{told}");
+    drop(session.stdin.take());
+    let ended = tokio::task::spawn_blocking(move || session.wait().unwrap());
+    assert!(ended.await.unwrap().success());
     let leases = setting.leases("flights").await;
     assert!(
         leases.iter().all(|lease| lease.owner.is_none()),

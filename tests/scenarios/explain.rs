@@ -23,7 +23,7 @@ fn shard(n: u32) -> String {
 }
 
 /// Standard output of a command that must succeed.
-async fn told(setting: &Setting, args: &[&str]) -> String {
+async fn output_of(setting: &Setting, args: &[&str]) -> String {
     let ended = shardmill(args, setting.path()).await;
     assert!(
         ended.status.success(),
@@ -44,7 +44,7 @@ async fn explained(setting: &Setting, application: &str, shard: &str) -> Value {
         "500ms",
         "--json",
     ];
-    serde_json::from_str(&told(setting, &args).await).unwrap()
+    serde_json::from_str(&output_of(setting, &args).await).unwrap()
 }
 
 fn whys(place: &Value) -> Vec<&str> {
@@ -89,9 +89,9 @@ async fn split(setting: &Setting, n: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_of_an_application_that_is_not_there_yet_tells_all_and_makes_nothing() {
+async fn plan_of_an_application_that_is_not_there_yet_shows_all_and_makes_nothing() {
     let setting = Setting::new(3).await;
-    let text = told(
+    let text = output_of(
         &setting,
         &["plan", "flights", "--stream", STREAM, "--local"],
     )
@@ -132,13 +132,13 @@ async fn plan_and_explain_of_a_fleet_that_is_gone_change_nothing_and_judge_by_mo
     let is_held =
         |leases: &[Lease]| leases.iter().filter(|lease| lease.owner.is_some()).count() == 3;
     until("all are held", &setting, "flights", is_held).await;
-    let leases = told(&setting, &["leases", "flights", "--local"]).await;
+    let leases = output_of(&setting, &["leases", "flights", "--local"]).await;
     assert!(
         leases.contains("since") && leases.contains("leader"),
         "{leases}"
     );
     // Alive: a second host would ask for some.
-    let plan = told(
+    let plan = output_of(
         &setting,
         &["plan", "flights", "--local", "--watch-for", "1500ms"],
     )
@@ -158,7 +158,7 @@ async fn plan_and_explain_of_a_fleet_that_is_gone_change_nothing_and_judge_by_mo
 
     let before = tables(&setting, "flights").await;
     // Without watching, nobody counts as dead; with it, its leases are there to be taken.
-    let one_look = told(
+    let one_look = output_of(
         &setting,
         &["plan", "flights", "--local", "--watch-for", "0s"],
     )
@@ -166,7 +166,7 @@ async fn plan_and_explain_of_a_fleet_that_is_gone_change_nothing_and_judge_by_mo
     assert!(!one_look.contains("  take "), "{one_look}");
     // Its own id takes them back at once, another one needs to see it stand still for its lease
     // duration.
-    let watched = told(
+    let watched = output_of(
         &setting,
         &["plan", "flights", "--as", "b", "--local", "--json"],
     )
@@ -186,9 +186,9 @@ async fn plan_and_explain_of_a_fleet_that_is_gone_change_nothing_and_judge_by_mo
         "{plan}"
     );
     assert_eq!(plan["leads"], true, "{plan}");
-    let own = told(&setting, &["plan", "flights", "--as", "a", "--local"]).await;
+    let own = output_of(&setting, &["plan", "flights", "--as", "a", "--local"]).await;
     assert!(own.contains("the row already names this worker"), "{own}");
-    let text = told(&setting, &["explain", "flights", "1", "--local"]).await;
+    let text = output_of(&setting, &["explain", "flights", "1", "--local"]).await;
     assert!(
         text.contains("longer than its lease duration") && text.contains("no live worker"),
         "{text}"
@@ -215,7 +215,7 @@ async fn a_row_whose_shard_kinesis_does_not_know_is_not_said_to_be_removed_after
         kcl.put(&fresh_row(&shard(n))).await;
     }
     // The first listing of whoever leads: it does nothing yet.
-    let plan = told(
+    let plan = output_of(
         &setting,
         &[
             "plan",
@@ -256,7 +256,7 @@ async fn a_row_whose_shard_kinesis_does_not_know_is_not_said_to_be_removed_after
         "--watch-for",
         "0s",
     ];
-    let text = told(&setting, &args).await;
+    let text = output_of(&setting, &args).await;
     assert!(
         text.contains("if the leader's next listing does not show it either"),
         "{text}"
@@ -286,13 +286,13 @@ async fn a_shard_whose_plugin_fails_and_the_children_that_wait_for_it_are_explai
     assert_eq!(child["waits-for"][0]["shard"], shard(0), "{child}");
     assert_eq!(whys(&child["waits-for"][0]["place"])[0], "stuck", "{child}");
     let args = ["explain", "evil", "2", "--local", "--watch-for", "0s"];
-    let text = told(&setting, &args).await;
+    let text = output_of(&setting, &args).await;
     assert!(
         text.contains(&format!("why         waits for parent {} to end", shard(0))),
         "{text}"
     );
     assert!(text.contains("process fails as asked"), "{text}");
-    let leases = told(&setting, &["leases", "evil", "--local"]).await;
+    let leases = output_of(&setting, &["leases", "evil", "--local"]).await;
     assert!(
         leases.contains("stuck") && leases.contains("attempt"),
         "{leases}"
@@ -394,7 +394,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
         .shard_id()
         .to_string();
     let args = ["explain", "flights", &free, "--local", "--watch-for", "2s"];
-    let text = told(&setting, &args).await;
+    let text = output_of(&setting, &args).await;
     assert!(text.contains("it has no owner"), "{text}");
     assert!(
         text.contains("a would leave it: this host holds the most leases it may (leases.max)"),

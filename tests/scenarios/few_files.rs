@@ -32,7 +32,7 @@ async fn a_limit_that_the_user_may_raise_is_raised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_stays_low_is_told_at_the_start_and_a_host_that_can_serves() {
+async fn a_limit_that_stays_low_is_reported_at_the_start_and_a_host_that_can_serves() {
     let setting = Setting::new(1).await;
     let lines = setting_with_lines(&setting);
     let host = setting.host_under("a", READS, "-n 64");

@@ -52,12 +52,12 @@ async fn put(setting: &Setting, questions: &[&str]) -> Vec<(String, String)> {
 }
 
 /// Waits until the host says `what` in its log.
-async fn told(host: &Host, what: &str) {
+async fn logged(host: &Host, what: &str) {
     eventually(what, || host.log().contains(what)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manifest_that_asks_for_too_much_is_refused_until_it_is_mended_and_a_secret_is_told_to_nobody()
+async fn a_manifest_that_asks_for_too_much_is_refused_until_it_is_mended_and_a_secret_is_shown_to_nobody()
  {
     let setting = Setting::new(1).await;
     std::fs::write(setting.path().join("api.secret"), SECRET).unwrap();
@@ -67,7 +67,7 @@ async fn a_manifest_that_asks_for_too_much_is_refused_until_it_is_mended_and_a_s
     );
     setting.drop_plugin("asking", &guest("asking"));
     let host = setting.host_with("a", CONFIG);
-    told(&host, "asking.toml: line 3: grants.http: ").await;
+    logged(&host, "asking.toml: line 3: grants.http: ").await;
     assert!(
         host.log()
             .contains("add it to http under [ceilings.grants]"),
@@ -149,18 +149,18 @@ async fn a_version_for_another_contract_than_the_manifest_wants_is_not_started()
     setting.drop_manifest("noop", "world = \"0.1.7\"\n");
     setting.drop_plugin("noop", &guest("noop"));
     let host = setting.host_with("a", "");
-    told(&host, "and the component is built for").await;
+    logged(&host, "and the component is built for").await;
     setting.drop_manifest("noop", "world = \"0.1\"\n");
     let last = put(&setting, &["anything"]).await;
     setting.until_checkpointed("noop", &last).await;
     setting.drop_manifest("noop", "world = \"0.1.7\"\n");
-    told(&host, "manifest refused, the previous settings stay in use").await;
+    logged(&host, "settings refused, the previous ones stay in use").await;
     assert!(host.terminate().await.success());
     setting.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_tells_what_is_asked_for_and_whether_the_host_gives_it() {
+async fn check_shows_what_is_asked_for_and_whether_the_host_gives_it() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("asking.wasm"), guest("asking")).unwrap();

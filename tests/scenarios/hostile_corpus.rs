@@ -33,19 +33,26 @@ const FILES_MAX: usize = 8;
 /// Resident memory that the host may have had at any time. Eight instances of 64 MiB, the compiler
 /// at work on one plugin and the host itself stay well below; a corpus that leaked, or a limit that
 /// did not hold, would not.
-const RESIDENT_KIB_MAX: u64 = 1 << 20;
+pub(crate) const RESIDENT_KIB_MAX: u64 = 1 << 20;
 /// What a component that keeps state exports.
 const STATE: &[u8] = b"shardmill:processor/state@0.1.0";
-const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\non-remove = \
+pub(crate) const CONFIG: &str = "[host]\nadmin = \"127.0.0.1:0\"\non-remove = \
     \"stop\"\n[reads]\ncalls-per-second = 50.0\n\
     bytes-per-second = \"1GiB\"\nidle-every = \"20ms\"\nidle-max = \"20ms\"";
 
 /// A feed that remembers when it put what, and a reader of the output that looks when it comes out.
 pub(crate) struct Latency {
     put: Arc<Mutex<HashMap<u64, Instant>>>,
-    took: Arc<Mutex<Vec<Duration>>>,
+    took: Arc<Mutex<Vec<Took>>>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
+}
+
+/// How long one record took, and when it came out.
+#[derive(Clone, Copy)]
+pub(crate) struct Took {
+    pub(crate) duration: Duration,
+    pub(crate) at: Instant,
 }
 
 impl Latency {
@@ -78,10 +85,16 @@ impl Latency {
 
     /// What was measured since the last call: median, 99th of a hundred, longest, and how many.
     pub(crate) fn take(&self) -> (Duration, Duration, Duration, usize) {
-        let mut took = std::mem::take(&mut *self.took.lock().unwrap());
+        let took = self.take_each().into_iter();
+        let mut took: Vec<Duration> = took.map(|one| one.duration).collect();
         took.sort_unstable();
         let at = |percent: usize| took[(took.len() - 1) * percent / 100];
         (at(50), at(99), at(100), took.len())
+    }
+
+    /// Each record since the last call, in the order in which they came out.
+    pub(crate) fn take_each(&self) -> Vec<Took> {
+        std::mem::take(&mut *self.took.lock().unwrap())
     }
 
     /// Stops once everything that was put has come out; gives how many that is.
@@ -119,7 +132,7 @@ async fn feed(client: Client, put: Arc<Mutex<HashMap<u64, Instant>>>, stop: Canc
 async fn follow(
     output: PathBuf,
     put: Arc<Mutex<HashMap<u64, Instant>>>,
-    took: Arc<Mutex<Vec<Duration>>>,
+    took: Arc<Mutex<Vec<Took>>>,
     stop: CancellationToken,
 ) {
     let (mut offset, mut seen) = (0, 0);
@@ -132,7 +145,10 @@ async fn follow(
         for line in text[..whole].lines() {
             let line: Value = serde_json::from_str(line).unwrap();
             let put_at = put.lock().unwrap()[&line["flight"].as_u64().unwrap()];
-            took.lock().unwrap().push(put_at.elapsed());
+            took.lock().unwrap().push(Took {
+                duration: put_at.elapsed(),
+                at: Instant::now(),
+            });
             seen += 1;
         }
     }
@@ -191,7 +207,7 @@ fn is_judged(entry: &Entry, status: &Value, log: &str) -> bool {
 
 /// Puts an entry into the folder, with a manifest that makes its deadlines short where they are
 /// what stops it.
-async fn drop_entry(setting: &Setting, entry: &Entry) {
+pub(crate) async fn drop_entry(setting: &Setting, entry: &Entry) {
     let is_stopped_by_time = matches!(
         entry.expected,
         Expected::Fails {
@@ -264,7 +280,7 @@ fn chosen() -> Vec<Entry> {
 }
 
 /// Waits until all of them are judged; gives the most memory that the host had meanwhile.
-async fn until_judged(host: &Host, entries: &[Entry]) -> u64 {
+pub(crate) async fn until_judged(host: &Host, entries: &[Entry]) -> u64 {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(5);
     let (mut left, mut resident) = (entries.iter().collect::<Vec<_>>(), 0);
     while !left.is_empty() {

@@ -120,7 +120,8 @@ async fn the_settings_of_a_removed_manifest_stay_in_use_which_is_shown_until_it_
         refused.is_some_and(|why| why.contains("the manifest was removed"))
     })
     .await;
-    assert!(host.log().contains("manifest removed"), "{}", host.log());
+    let log = host.log();
+    assert!(log.contains("the manifest was removed"), "{log}");
     // Without its manifest the plugin would emit to standard output.
     let last = setting.put(&flights::input()).await;
     setting.until_checkpointed("echo", &last).await;

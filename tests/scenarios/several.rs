@@ -173,14 +173,14 @@ async fn a_bad_manifest_stops_its_plugin_only_and_a_mended_one_starts_it() {
     // New settings while it runs: drained, and started anew where it was.
     setting.drop_manifest("flights-two", "[config]\ndestination = \"three\"\n");
     eventually("the change is taken up", || {
-        host.log().contains("manifest changed, draining")
+        host.log().contains("settings changed, draining")
     })
     .await;
     let again = setting.put(&flights::input()).await;
     setting.until_checkpointed("flights-two", &again).await;
     // A bad one changes nothing but a message.
     setting.drop_manifest("flights-two", "straem = \"x\"\n");
-    eventually("it is refused", || host.log().contains("manifest refused")).await;
+    eventually("it is refused", || host.log().contains("settings refused")).await;
     assert!(host.terminate().await.success());
     let outputs = [file(&setting, "two.ndjson"), file(&setting, "three.ndjson")];
     let output = Output::read(&[&outputs[0], &outputs[1]]);
@@ -214,7 +214,7 @@ async fn a_manifest_that_changes_all_the_time_restarts_its_plugin_seldom_and_the
     eventually("the last one is followed", || {
         let log = host.log();
         let put_off = log.rfind("restarts with the new settings in some seconds");
-        put_off.is_some_and(|at| log[at..].contains("manifest changed, draining"))
+        put_off.is_some_and(|at| log[at..].contains("settings changed, draining"))
     })
     .await;
     // What the old workers were about to deliver may go the old way.
@@ -223,7 +223,7 @@ async fn a_manifest_that_changes_all_the_time_restarts_its_plugin_seldom_and_the
         setting.until_checkpointed("flights-two", &last).await;
     }
     assert!(Output::read(&[&file(&setting, "three.ndjson")]).lines > 0);
-    let restarts = host.log().matches("manifest changed, draining").count();
+    let restarts = host.log().matches("settings changed, draining").count();
     assert!(
         (1..=3).contains(&restarts),
         "{restarts} restarts in some seconds"

@@ -16,7 +16,7 @@ pub(crate) use sharing::{FirstStart, Mixed, WrongSharing};
 pub use sink::WrongDeadLetters;
 pub use store::WrongStore;
 pub use subscriptions::WrongSubscriptions;
-pub(crate) use table::{asked_of_take, held_write, spoilt};
+pub(crate) use table::{asked_of_direct, asked_of_obey, asked_of_take, held_write, spoilt};
 
 use std::fmt;
 use std::str::FromStr;
@@ -175,6 +175,20 @@ port_bugs! {
     BeginsWhereAnotherIs,
     /// Of all applications of a host, the start of the first is taken for each.
     StartOfAnother,
+    /// A command is written whatever version of the directives the row has.
+    DirectWithoutCondition,
+    /// What a holder has done is written whatever version of the directives the row has.
+    ObeyWithoutVersion,
+    /// A holder that has done something leaves the directive in the row.
+    ObeyKeepsDirective,
+    /// A seek leaves the plugin's state as it is, whatever is to become of it.
+    ObeyForgetsState,
+    /// A seek writes the place after the one that was asked for.
+    ObeyOneTooFar,
+    /// A seek is written without its place: only the directive goes.
+    ObeyKeepsPlace,
+    /// A take is answered without what operators want.
+    TakeTellsNothing,
 }
 
 impl Bug {
@@ -191,6 +205,30 @@ impl Bug {
             | Self::Port(PortBug::HeartbeatAlwaysHolds) => &[Dimension::RemovedWorkers],
             Self::Decision(SeededBug::ReapsWorkersAtWork) => &[Dimension::LongCuts],
             Self::Decision(SeededBug::KeepsOwnAboveMax) => &[Dimension::MaxLeases],
+            Self::Decision(
+                SeededBug::PauseIsForgotten
+                | SeededBug::SeeksAgain
+                | SeededBug::SeekKeepsReadAhead
+                | SeededBug::OldPlaceIsWritten
+                | SeededBug::SeekSkipsFirstRecord
+                | SeededBug::PauseMissesTakes
+                | SeededBug::SkipDropsLetters
+                | SeededBug::SkipsOneMore
+                | SeededBug::DrainKeepsLeases
+                | SeededBug::DrainedTakes
+                | SeededBug::SoughtChildRunsOn
+                | SeededBug::ForwardSeekGoesBack,
+            )
+            | Self::Port(
+                PortBug::DirectWithoutCondition
+                | PortBug::ObeyWithoutVersion
+                | PortBug::ObeyKeepsDirective
+                | PortBug::ObeyForgetsState
+                | PortBug::ObeyOneTooFar
+                | PortBug::ObeyKeepsPlace
+                | PortBug::TakeTellsNothing,
+            ) => &[Dimension::Commands],
+            Self::Decision(SeededBug::TickIsCoveredFirst) => &[Dimension::Ticks],
             _ => &[],
         }
     }

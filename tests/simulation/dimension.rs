@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use shardmill_core::pipeline::{FailurePolicy, Order, Parallelism};
+use shardmill_core::pipeline::{FailurePolicy, Order, Parallelism, TickInterval};
 
 use crate::past::{self, Past};
 use crate::producer::Producer;
 use crate::refusal;
 use crate::schedule::Schedule;
-use crate::sink::EMITS;
+use crate::sink::{EMITS, TICKS};
 use crate::weather::Fault;
 
 /// The least that a host may be given for what it has fetched.
@@ -60,7 +60,15 @@ pub enum Dimension {
     Twins,
     /// Several instances of the plugin work on a shard at a time, each on keys of its own.
     ParallelKeys,
+    /// An operator pauses shards, sends them elsewhere, has records skipped and hosts drained.
+    Commands,
+    /// The plugin is called because time has passed; it keeps state, and emits at ticks.
+    Ticks,
 }
+
+/// The first of the seeds that have [`Dimension::Commands`] without being asked: those before keep
+/// what they mean.
+pub const COMMANDS_FROM: u64 = 15_000_000;
 
 /// Some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,9 +84,13 @@ impl Dimensions {
         )
     }
 
-    /// Those that are usual.
-    pub fn usual() -> Self {
-        Self::of(Dimension::USUAL)
+    /// Those that are usual for `seed`.
+    pub fn usual(seed: u64) -> Self {
+        let usual = Self::of(Dimension::USUAL);
+        if seed < COMMANDS_FROM {
+            return usual;
+        }
+        usual.and(&[Dimension::Commands])
     }
 
     /// These, too.
@@ -101,7 +113,7 @@ impl Dimensions {
 
 impl Dimension {
     /// Every one, in the order in which they are drawn.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Outputs,
         Self::Refusals,
         Self::LongCuts,
@@ -123,6 +135,8 @@ impl Dimension {
         Self::Plugins,
         Self::Twins,
         Self::ParallelKeys,
+        Self::Commands,
+        Self::Ticks,
     ];
 
     /// Those that are drawn unless others are asked for; the others find what is not fixed yet.
@@ -244,6 +258,10 @@ impl Dimension {
             Self::Twins if dice.u32(0..8) == 0 && !schedule.is_calm() => {
                 schedule.storms.twins = Some(Duration::from_secs(dice.u64(6..40)));
             }
+            Self::Commands if dice.u32(0..3) > 0 && !schedule.is_calm() => {
+                schedule.storms.commands = Some(Duration::from_secs(dice.u64(2..16)));
+            }
+            Self::Ticks if schedule.may_tick() => schedule.ticks(dice),
             Self::Plugins if dice.u32(0..5) == 0 => schedule.have_neighbours(dice),
             Self::ParallelKeys if dice.u32(0..2) == 0 && schedule.may_be_parallel() => {
                 let parallelism = Parallelism::new(dice.u32(2..=8));
@@ -262,6 +280,21 @@ impl Schedule {
     /// of it that fits one.
     fn may_be_parallel(&self) -> bool {
         self.options.failure.order == Order::Key && !self.is_calm()
+    }
+
+    /// Whether the plugin may keep state, which ticks are most about.
+    fn may_tick(&self) -> bool {
+        self.options.failure.order == Order::Shard && !self.options.parallelism.is_parallel()
+    }
+
+    fn ticks(&mut self, dice: &mut fastrand::Rng) {
+        self.options.keeps_state = true;
+        let every = Duration::from_secs(dice.u64(1..=6));
+        self.options.tick = TickInterval::new(every).unwrap_or_default();
+        for key in [EMITS, TICKS] {
+            self.options.config.retain(|(kept, _)| kept != key);
+            self.options.config.push((key.to_owned(), "yes".to_owned()));
+        }
     }
 
     /// All else is calm: what waits then waits for a key that fails.

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::bugs::PortBug;
+use crate::commands::Operator;
 use crate::dynamodb::Dynamodb;
 use crate::hearing;
 use crate::host::{Host, Machine};
@@ -51,6 +52,8 @@ pub struct Driver {
     pub(crate) settings: fastrand::Rng,
     /// For which of several plugins and streams something happens to.
     pub(crate) whose: fastrand::Rng,
+    /// Who gives commands.
+    pub(crate) operator: Operator,
     pub(crate) slots: Vec<Slot>,
     pub(crate) agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     pub(crate) stopping: JoinSet<()>,
@@ -124,6 +127,7 @@ impl Driver {
             versions: fastrand::Rng::with_seed(seed ^ 0x0e75_1045),
             settings: fastrand::Rng::with_seed(seed ^ 0x5e77_1065),
             whose: fastrand::Rng::with_seed(seed ^ 0x3405_e001),
+            operator: Operator::new(seed),
             slots: Vec::new(),
             agenda: BinaryHeap::new(),
             stopping: JoinSet::new(),

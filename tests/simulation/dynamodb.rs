@@ -401,6 +401,13 @@ fn key_text(key: &Item) -> String {
 fn kind_of(update: &str, values: Option<&Item>) -> WriteKind {
     let (set, remove) = update.split_once(" REMOVE ").unwrap_or((update, ""));
     let value = |name: &str| values.and_then(|values| values.get(name));
+    if set.contains("directives = ") {
+        return if set.contains("leaseCounter = ") {
+            WriteKind::Obey
+        } else {
+            WriteKind::Direct
+        };
+    }
     let removes_owner = remove.split([',', ' ']).any(|name| name == "leaseOwner");
     if let Some(checkpoint) = text(value(":checkpoint")) {
         return if checkpoint == "SHARD_END" {

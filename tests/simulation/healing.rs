@@ -30,6 +30,7 @@ impl Driver {
             world.recover();
         }
         self.agenda.clear();
+        self.take_commands_back();
         self.bury_replaced();
         while let Some(stopped) = self.stopping.join_next().await {
             stopped.expect("a host stops without a panic");

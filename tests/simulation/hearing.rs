@@ -62,6 +62,7 @@ pub(crate) fn hear(event: &Event<'_>) {
                 .given_up()
                 .expect("the log says which record was given up, and why");
             world.count(match given_up.how {
+                _ if given_up.cause == Cause::Skipped => "reached: record skipped by command",
                 GiveUp::DeadLetter => "reached: record given up as a dead letter",
                 GiveUp::Skip | GiveUp::Halt => "reached: record skipped",
             });
@@ -128,6 +129,7 @@ impl Words {
                 "rejected" => Cause::Rejected,
                 "out of attempts" => Cause::Attempts,
                 "too old" => Cause::Age,
+                "skipped by command" => Cause::Skipped,
                 _ => return None,
             },
         })

@@ -21,7 +21,8 @@ use shardmill_core::ports::{
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
 use shardmill_worker::{
-    Freezer, Ports, SharedRollout, StatusBoard, Worker, WorkerError, WorkerOptions,
+    Freezer, Ports, Recordings, ReloadBell, SharedRollout, StatusBoard, Tap, TickClock, Worker,
+    WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -218,7 +219,7 @@ impl Host {
         let freezer = Freezer::by(is_frozen);
         let stopped = self.stop.clone();
         self.workers
-            .spawn(freezer.guard(async move { worker.run(stopped, DRAIN_LIMIT).await }));
+            .spawn(freezer.guard(async move { Box::pin(worker.run(stopped, DRAIN_LIMIT)).await }));
         self.plugins.push(HostPlugin {
             world: Arc::clone(world),
             status,
@@ -416,6 +417,7 @@ fn ports(
             Some(bug) => Arc::new(WrongDeadLetters::new(letters, bug)),
             None => letters,
         },
+        tick_clock: TickClock::of(Arc::clone(&machine) as Arc<dyn Clock>),
         clock: machine as Arc<dyn Clock>,
         budget,
         versions,
@@ -424,6 +426,9 @@ fn ports(
             options.worker.clone(),
             options.rollout,
         ),
+        recordings: Recordings::off(),
+        tap: Tap::default(),
+        reload: ReloadBell::default(),
         freezer: Freezer::by(is_frozen),
     }
 }

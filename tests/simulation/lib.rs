@@ -16,6 +16,7 @@
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
 pub mod bugs;
+mod commands;
 pub mod dimension;
 pub mod driver;
 pub mod dynamodb;

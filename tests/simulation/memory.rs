@@ -5,6 +5,7 @@
 //! done here as they do it: a call is tried again by itself, and takes no longer than its time
 //! limits allow.
 
+pub(crate) mod commands;
 mod coordinator;
 mod fan_out;
 mod net;

@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
+use shardmill_core::control::{Control, Directives, HistoryEntry};
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, LeaderRow, Mail, Mailbox, StreamRow, WorkerRow,
+};
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
-    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, LeaseListing, LeaseStore,
-    PortFuture, Progress, Raced, SavedState, ShardEndWrite, StoreError, WriteResult, Written,
+    CachedShards, CheckpointWrite, Coordinator, Created, Deleted, Directing, LeaseListing,
+    LeaseStore, ObeyWrite, PortFuture, Progress, Raced, SavedState, ShardEndWrite, StoreError,
+    Took, WriteResult, Written,
 };
 use shardmill_core::rollout::Quarantined;
 use shardmill_core::stream::LeaseKey;
@@ -158,11 +162,37 @@ impl LeaseStore for ObservedStore {
         seen: &'a Lease,
         by: &'a WorkerId,
         wall_ms: u64,
-    ) -> PortFuture<'a, WriteResult> {
+    ) -> PortFuture<'a, Result<Took, StoreError>> {
         let kind = WriteKind::Take {
             seen: seen.counter.0,
         };
-        Box::pin(self.write(&seen.key, kind, self.table.take(seen, by, wall_ms)))
+        Box::pin(async move {
+            let mut waiting = self.waiting(&seen.key, Some(kind));
+            let result = self.table.take(seen, by, wall_ms).await;
+            waiting.result = match &result {
+                Ok(Took::Applied { .. }) => CallResult::Ok,
+                Ok(Took::Conflict(_)) => CallResult::Conflict,
+                Err(error) => of_error(error),
+            };
+            result
+        })
+    }
+
+    /// No host does this.
+    fn direct<'a>(
+        &'a self,
+        seen: &'a Lease,
+        next: &'a Directives,
+    ) -> PortFuture<'a, Result<Directing, StoreError>> {
+        self.table.direct(seen, next)
+    }
+
+    fn obey<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ObeyWrite,
+    ) -> PortFuture<'a, WriteResult> {
+        Box::pin(self.write(&token.key, WriteKind::Obey, self.table.obey(token, write)))
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
@@ -302,8 +332,28 @@ impl Coordinator for ObservedCoordinator {
         self.table.board()
     }
 
-    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
-        self.table.mail(id)
+    fn mailbox<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Mailbox, StoreError>> {
+        self.table.mailbox(id)
+    }
+
+    fn nudge<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        number: u64,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.nudge(id, number)
+    }
+
+    fn write_control<'a>(
+        &'a self,
+        seen: &'a Control,
+        next: &'a Control,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.table.write_control(seen, next)
+    }
+
+    fn record<'a>(&'a self, entry: &'a HistoryEntry) -> PortFuture<'a, Result<(), StoreError>> {
+        self.table.record(entry)
     }
 
     fn leave_mail<'a>(

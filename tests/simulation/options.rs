@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism, TickInterval};
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutPolicy;
@@ -70,7 +70,10 @@ pub fn draw(dice: &mut fastrand::Rng, later: &mut fastrand::Rng) -> WorkerOption
         config: Vec::new(),
         limits: None,
         keeps_state: false,
+        tick: TickInterval::default(),
         permissions: std::sync::Arc::default(),
+        // Writes that nothing depends on would only move the dice.
+        records_own_deeds: false,
         rollout: RolloutPolicy::off(),
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
     CloseReason, Commit, FailureKind, InstanceContext, Outcome as Reported, PortFuture, Processed,
-    ProcessorFactory, RecordFailure, RecordProcessor,
+    ProcessorFactory, RecordFailure, RecordProcessor, TickTime, Ticked,
 };
 use shardmill_core::stream::{Batch, Emitted, Position};
 use shardmill_invariants::history::{Delivery, Outcome, Output, Place, What};
@@ -15,7 +15,7 @@ use shardmill_invariants::history::{Delivery, Outcome, Output, Place, What};
 use crate::host::Machine;
 use crate::plugins::{Conduct, Failing};
 use crate::poison::Poison;
-use crate::sink::{self, EMITS};
+use crate::sink::{self, EMITS, TICKS};
 use crate::weather::Fault;
 use crate::world::World;
 
@@ -34,6 +34,7 @@ pub struct SimulatedPlugin {
     version: u64,
     can_start: bool,
     keeps_state: bool,
+    ticks: bool,
     place: HostPlace,
 }
 
@@ -79,7 +80,9 @@ struct Running<'a> {
 impl SimulatedPlugin {
     /// Version `version`.
     pub fn new(version: u64, can_start: bool, keeps_state: bool, place: HostPlace) -> Self {
+        let config = &place.world.plan.options.config;
         Self {
+            ticks: config.iter().any(|(key, _)| key == TICKS),
             digest: digest_of(version),
             version,
             can_start,
@@ -101,6 +104,10 @@ impl ProcessorFactory for SimulatedPlugin {
 
     fn saves_state(&self) -> bool {
         self.keeps_state
+    }
+
+    fn ticks(&self) -> bool {
+        self.ticks
     }
 
     fn instantiate(
@@ -308,6 +315,28 @@ impl Instance {
         emitted
     }
 
+    /// An output of the last record that was handled: it must be stored before the state is saved
+    /// again, which is written under a checkpoint that covers that record.
+    fn emit_of_last(&self) -> Vec<Emitted> {
+        let HostPlace { world, host, .. } = &self.place;
+        let last = self.counted.as_ref().and_then(|counted| counted.last());
+        let Some(last) = last.filter(|_| world.dice().bool()) else {
+            return Vec::new();
+        };
+        let output = Output {
+            id: world.next_output(),
+            of: world.named(last.parse().expect("as written")),
+        };
+        let emitted = vec![sink::emitted(output.id)];
+        world.note(What::Emitted {
+            host: host.clone(),
+            shard: self.context.shard.to_string(),
+            epoch: self.context.epoch.0,
+            outputs: vec![output],
+        });
+        emitted
+    }
+
     async fn takes_seconds(&self, least_ms: u64) {
         let more = self.place.world.dice().u64(least_ms..least_ms + 10_000);
         tokio::time::sleep(Duration::from_millis(more)).await;
@@ -439,6 +468,33 @@ impl RecordProcessor for Instance {
                 counted.extend(places.map(|place| self.place.world.name(&place).to_string()));
             }
             Ok(Processed { outcome, emitted })
+        })
+    }
+
+    fn tick(&mut self, _: TickTime) -> PortFuture<'_, Result<Ticked, ProcessorError>> {
+        Box::pin(async move {
+            self.place.world.note(What::Ticks {
+                host: self.place.host.clone(),
+                shard: self.context.shard.to_string(),
+                epoch: self.context.epoch.0,
+            });
+            let usual = Duration::from_millis(self.place.world.dice().u64(1..40));
+            tokio::time::sleep(usual).await;
+            if self.draws(Fault::Trap) {
+                return Err(ProcessorError::Trapped {
+                    message: "unreachable".to_owned(),
+                });
+            }
+            if self.draws(Fault::PluginError) {
+                return Err(ProcessorError::Reported {
+                    message: "not now".to_owned(),
+                });
+            }
+            self.place.world.count("reached: tick");
+            Ok(Ticked {
+                emitted: self.emit_of_last(),
+                ..Ticked::default()
+            })
         })
     }
 

@@ -82,7 +82,7 @@ impl Seen {
             return false;
         };
         let next = Place {
-            sub: at.sub + 1,
+            sub: at.sub.saturating_add(1),
             ..at.clone()
         };
         write.kind == WriteKind::Checkpoint

@@ -149,6 +149,8 @@ pub struct Storms {
     pub deletions: Option<Duration>,
     /// Another process begins under the name of one that runs.
     pub twins: Option<Duration>,
+    /// An operator gives a command.
+    pub commands: Option<Duration>,
     /// How long an outage lasts.
     pub outage_lasts: Duration,
 }

@@ -18,6 +18,9 @@ use crate::world::{World, lock};
 /// The plugin's configuration value that makes it emit.
 pub const EMITS: &str = "emits";
 
+/// The plugin's configuration value that has it called because time has passed.
+pub const TICKS: &str = "ticks";
+
 /// The sinks of one host; they refuse as the weather has it.
 pub struct SimulatedSink {
     world: Arc<World>,

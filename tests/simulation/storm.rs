@@ -42,6 +42,8 @@ pub(crate) enum Event {
     Join,
     Calm,
     Twin,
+    Command,
+    Write(u64),
 }
 
 impl Driver {
@@ -79,7 +81,8 @@ impl Driver {
             Event::Suspend,
             Event::EditRow,
         ];
-        for event in later.into_iter().chain([Event::DeleteRow, Event::Twin]) {
+        let last = [Event::DeleteRow, Event::Twin, Event::Command];
+        for event in later.into_iter().chain(last) {
             self.plan_next(event);
         }
     }
@@ -105,6 +108,7 @@ impl Driver {
             Event::EditRow => storms.edits,
             Event::DeleteRow => storms.deletions,
             Event::Twin => storms.twins,
+            Event::Command => storms.commands,
             Event::Put
             | Event::Restart(_)
             | Event::Mend(_)
@@ -112,6 +116,7 @@ impl Driver {
             | Event::Resume(_)
             | Event::Allow(_)
             | Event::Join
+            | Event::Write(_)
             | Event::Calm => None,
         };
         let Some(mean) = mean else { return };
@@ -154,6 +159,8 @@ impl Driver {
             Event::Join => self.join(),
             Event::Twin => self.start_twin(),
             Event::Calm => self.note(&What::Calm(true)),
+            Event::Command => self.command(),
+            Event::Write(number) => self.write_command(number),
         }
         self.plan_next(event);
     }

@@ -87,6 +87,8 @@ pub(crate) fn note_rare(world: &World, kind: WriteKind, before: Option<&Row>, ho
         WriteKind::Claim => world.count("reached: claim"),
         WriteKind::Checkpoint => world.count("reached: checkpoint"),
         WriteKind::Delete => world.count("reached: finished row removed"),
+        WriteKind::Direct => world.count("reached: command"),
+        WriteKind::Obey => world.count("reached: command obeyed"),
         WriteKind::Create | WriteKind::Renew | WriteKind::Admin => {}
     }
 }

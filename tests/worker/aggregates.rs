@@ -50,7 +50,9 @@ fn handled(history: &History) -> Vec<Position> {
             is_ok: true,
             ..
         } => positions.clone(),
-        Event::Delivered { .. } | Event::Init | Event::Closed(_) => Vec::new(),
+        Event::Delivered { .. } | Event::Init | Event::Ticked { .. } | Event::Closed(_) => {
+            Vec::new()
+        }
     };
     history
         .lock()

@@ -26,7 +26,7 @@ fn handled(history: &History, shard: &ShardId) -> Vec<Position> {
                 is_ok: true,
                 ..
             } => Some(positions.clone()),
-            Event::Delivered { .. } | Event::Init | Event::Closed(_) => None,
+            Event::Delivered { .. } | Event::Init | Event::Ticked { .. } | Event::Closed(_) => None,
         })
         .flatten()
         .collect()
@@ -152,7 +152,7 @@ async fn only_the_failed_records_of_a_batch_are_delivered_again() {
             Event::Delivered {
                 positions, attempt, ..
             } => Some((positions.len(), *attempt)),
-            Event::Init | Event::Closed(_) => None,
+            Event::Init | Event::Ticked { .. } | Event::Closed(_) => None,
         })
         .collect();
     assert_eq!(sizes, [(10, 1), (2, 2), (1, 3)]);

@@ -491,7 +491,7 @@ async fn a_poison_record_among_held_back_ones_is_given_up_once_though_each_trap_
         .iter()
         .filter_map(|(_, _, event)| match event {
             Event::Delivered { positions, .. } => Some(positions.clone()),
-            Event::Init | Event::Closed(_) => None,
+            Event::Init | Event::Ticked { .. } | Event::Closed(_) => None,
         });
     let good = fleet
         .stream

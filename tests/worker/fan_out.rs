@@ -47,7 +47,7 @@ fn handled(history: &History, shard: &ShardId) -> Vec<Position> {
             is_ok: true,
             ..
         } => Some(positions.clone()),
-        Event::Delivered { .. } | Event::Init | Event::Closed(_) => None,
+        Event::Delivered { .. } | Event::Init | Event::Ticked { .. } | Event::Closed(_) => None,
     });
     positions.flatten().collect()
 }

@@ -164,7 +164,7 @@ async fn a_host_started_again_with_a_lower_limit_gives_back_what_it_may_not_hold
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_that_no_host_may_hold_are_told_by_the_leader_until_one_takes_them() {
+async fn leases_that_no_host_may_hold_are_reported_by_the_leader_until_one_takes_them() {
     let mut fleet = TestFleet::new(4);
     fleet.options.leases.max_leases = 2;
     let a = fleet.start("a", NativePlugin::echo(1));

@@ -95,7 +95,7 @@ pub(crate) fn deliveries(history: &History) -> Vec<usize> {
     let history = history.lock().unwrap();
     let size = |event: &Event| match event {
         Event::Delivered { positions, .. } => Some(positions.len()),
-        Event::Init | Event::Closed(_) => None,
+        Event::Init | Event::Ticked { .. } | Event::Closed(_) => None,
     };
     history
         .iter()

@@ -24,7 +24,7 @@ fn trapped() -> ProcessorError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_fails_is_told_by_the_status_and_the_row_until_it_stores_again() {
+async fn a_sink_that_fails_is_reported_by_the_status_and_the_row_until_it_stores_again() {
     let fleet = TestFleet::new(1);
     let shard = only_shard(&fleet);
     fleet.sink.is_broken.store(true, Ordering::Relaxed);
@@ -181,7 +181,7 @@ async fn records_that_a_plugin_holds_back_are_counted_and_named_as_what_the_chec
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_hangs_is_told_long_before_it_fails_and_no_more_once_it_is_answered() {
+async fn a_read_that_hangs_is_reported_long_before_it_fails_and_no_more_once_it_is_answered() {
     let fleet = TestFleet::new(1);
     let shard = only_shard(&fleet);
     let host = fleet.start("a", NativePlugin::echo(1));

@@ -12,10 +12,12 @@ use harness::faults::Fault;
 use harness::fleet::{TestFleet, until};
 use harness::native::NativePlugin;
 use shardmill_core::fleet::ApplicationStart;
-use shardmill_core::lease::{Checkpoint, Lease};
+use shardmill_core::lease::{Checkpoint, Lease, Sought};
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{Commit, Outcome, Processed};
-use shardmill_core::stream::{InitialPosition, LeaseKey, ReadFrom, Shard, ShardId};
+use shardmill_core::ports::{Commit, Outcome, Processed, StartPosition};
+use shardmill_core::stream::{
+    InitialPosition, LeaseKey, Position, ReadFrom, SequenceNumber, Shard, ShardId,
+};
 
 use crate::fan_out::subscribing;
 
@@ -480,4 +482,34 @@ async fn no_host_starts_on_a_table_of_a_kcl_in_multi_stream_mode() {
         ..Lease::fresh(&shard, Checkpoint::TrimHorizon)
     });
     host.ended_with(told).await;
+}
+
+#[test]
+fn an_instance_is_told_the_checkpoint_or_where_the_application_began() {
+    let start = ApplicationStart {
+        position: InitialPosition::Latest,
+        looked_at_ms: 7,
+        found_leases: false,
+    };
+    let number = || SequenceNumber::parse("42").unwrap();
+    let position = Position {
+        sequence: number(),
+        sub_sequence: 3,
+    };
+    for (checkpoint, told) in [
+        (Checkpoint::TrimHorizon, StartPosition::Oldest),
+        (Checkpoint::Latest, StartPosition::Time(7)),
+        (Checkpoint::Sought(Sought::Horizon), StartPosition::Oldest),
+        (Checkpoint::Sought(Sought::Time(9)), StartPosition::Time(9)),
+        (
+            Checkpoint::Sought(Sought::Sequence(number())),
+            StartPosition::At(number()),
+        ),
+        (
+            Checkpoint::At(position.clone()),
+            StartPosition::After(position),
+        ),
+    ] {
+        assert_eq!(StartPosition::after(&checkpoint, &start), told);
+    }
 }

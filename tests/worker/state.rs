@@ -393,7 +393,7 @@ async fn writes_without_answers_leave_state_and_checkpoint_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_something_else_moved_is_told_and_nothing_is_counted_on_it() {
+async fn a_checkpoint_that_something_else_moved_is_reported_and_nothing_is_counted_on_it() {
     let fleet = stateful(1);
     let shard = only_shard(&fleet);
     fleet.put(0..20);

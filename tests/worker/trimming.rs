@@ -80,7 +80,7 @@ fn assert_went_on(fleet: &TestFleet, rest: std::ops::Range<u32>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_comes_back_too_late_goes_on_at_the_oldest_record_and_tells_the_gap() {
+async fn a_host_that_comes_back_too_late_goes_on_at_the_oldest_record_and_shows_the_gap() {
     for is_shared in [false, true] {
         let fleet = TestFleet::new(1);
         let fleet = if is_shared {
@@ -109,7 +109,7 @@ async fn a_host_that_comes_back_too_late_goes_on_at_the_oldest_record_and_tells_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_trimmed_from_the_end_of_a_closed_shard_is_told() {
+async fn what_is_trimmed_from_the_end_of_a_closed_shard_is_reported() {
     for is_shared in [false, true] {
         let fleet = TestFleet::new(1);
         let fleet = if is_shared {
@@ -138,7 +138,7 @@ async fn what_is_trimmed_from_the_end_of_a_closed_shard_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_whose_checkpoint_is_still_there_tells_no_gap() {
+async fn a_host_whose_checkpoint_is_still_there_shows_no_gap() {
     let fleet = TestFleet::new(1).sharing_reads();
     fleet.put(0..10);
     fleet
@@ -155,7 +155,7 @@ async fn a_host_whose_checkpoint_is_still_there_tells_no_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_trimmed_while_a_shard_is_stuck_is_told_once_it_goes_on() {
+async fn what_is_trimmed_while_a_shard_is_stuck_is_reported_once_it_goes_on() {
     for is_shared in [false, true] {
         let mut fleet = TestFleet::new(1);
         fleet.options.reads.records_per_call = 10;
@@ -259,7 +259,7 @@ async fn plugins_that_share_a_read_are_all_told_that_it_does_not_follow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_trimmed_before_a_subscription_is_made_again_is_told() {
+async fn what_is_trimmed_before_a_subscription_is_made_again_is_reported() {
     let fleet = subscribing(1);
     fleet.fan_out.set_event_records(10);
     let (plugin, gate) = gated();

@@ -8,6 +8,9 @@
 __attribute__((__import_module__("shardmill:processor/context@0.1.0"), __import_name__("get")))
 extern void __wasm_import_shardmill_processor_context_get(uint8_t *);
 
+__attribute__((__import_module__("shardmill:processor/context@0.1.0"), __import_name__("start")))
+extern void __wasm_import_shardmill_processor_context_start(uint8_t *);
+
 // Imported Functions from `shardmill:processor/emit@0.1.0`
 
 __attribute__((__import_module__("shardmill:processor/emit@0.1.0"), __import_name__("put")))
@@ -273,6 +276,30 @@ void shardmill_processor_context_context_free(shardmill_processor_context_contex
   shardmill_processor_types_context_free(ptr);
 }
 
+void shardmill_processor_context_place_free(shardmill_processor_context_place_t *ptr) {
+  plugin_string_free(&ptr->sequence_number);
+}
+
+void shardmill_processor_context_start_position_free(shardmill_processor_context_start_position_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 1: {
+      break;
+    }
+    case 2: {
+      plugin_string_free(&ptr->val.at);
+      break;
+    }
+    case 3: {
+      shardmill_processor_context_place_free(&ptr->val.after);
+      break;
+    }
+    case 4: {
+      plugin_string_free(&ptr->val.other);
+      break;
+    }
+  }
+}
+
 void shardmill_processor_emit_emit_error_free(shardmill_processor_emit_emit_error_t *ptr) {
   switch ((int32_t) ptr->tag) {
     case 0: {
@@ -416,6 +443,40 @@ void shardmill_processor_context_get(shardmill_processor_context_context_t *ret)
     (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (8*sizeof(void*))))), (*((size_t*) (ptr + (9*sizeof(void*))))) },
     (uint64_t) (uint64_t) (*((int64_t*) (ptr + (10*sizeof(void*))))),
   };
+}
+
+void shardmill_processor_context_start(shardmill_processor_context_start_position_t *ret) {
+  __attribute__((__aligned__(8)))
+  uint8_t ret_area[(16+2*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_shardmill_processor_context_start(ptr);
+  shardmill_processor_context_start_position_t variant;
+  variant.tag = (int32_t) *((uint8_t*) (ptr + 0));
+  switch ((int32_t) variant.tag) {
+    case 0: {
+      break;
+    }
+    case 1: {
+      variant.val.time = (uint64_t) (*((int64_t*) (ptr + 8)));
+      break;
+    }
+    case 2: {
+      variant.val.at = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 8))), (*((size_t*) (ptr + (8+1*sizeof(void*))))) };
+      break;
+    }
+    case 3: {
+      variant.val.after = (shardmill_processor_context_place_t) {
+        (plugin_string_t) (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 8))), (*((size_t*) (ptr + (8+1*sizeof(void*))))) },
+        (uint64_t) (uint64_t) (*((int64_t*) (ptr + (8+2*sizeof(void*))))),
+      };
+      break;
+    }
+    case 4: {
+      variant.val.other = (plugin_string_t) { (uint8_t*)(*((uint8_t **) (ptr + 8))), (*((size_t*) (ptr + (8+1*sizeof(void*))))) };
+      break;
+    }
+  }
+  *ret = variant;
 }
 
 bool shardmill_processor_emit_put(plugin_string_t *destination, plugin_string_t *key, plugin_list_u8_t *data, shardmill_processor_emit_emit_error_t *err) {

@@ -170,6 +170,37 @@ typedef struct shardmill_processor_types_close_reason_t {
 
 typedef shardmill_processor_types_context_t shardmill_processor_context_context_t;
 
+// A record's place in its shard.
+typedef struct shardmill_processor_context_place_t {
+  // A decimal number of up to 186 bits.
+  plugin_string_t   sequence_number;
+  // The place inside a KPL aggregate; 0 for a plain record.
+  uint64_t   sub_sequence_number;
+} shardmill_processor_context_place_t;
+
+// Where the records of an instance begin.
+typedef struct shardmill_processor_context_start_position_t {
+  uint8_t tag;
+  union {
+    uint64_t     time;
+    plugin_string_t     at;
+    shardmill_processor_context_place_t     after;
+    plugin_string_t     other;
+  } val;
+} shardmill_processor_context_start_position_t;
+
+// At the oldest record that the shard has.
+#define SHARDMILL_PROCESSOR_CONTEXT_START_POSITION_OLDEST 0
+// At the first record that arrived at this time or later, in milliseconds since the Unix epoch: the application
+// began there, or an operator sent the shard there.
+#define SHARDMILL_PROCESSOR_CONTEXT_START_POSITION_TIME 1
+// At the record with this sequence number, or the oldest one after it: an operator sent the shard there.
+#define SHARDMILL_PROCESSOR_CONTEXT_START_POSITION_AT 2
+// After this record. It and everything before it is settled.
+#define SHARDMILL_PROCESSOR_CONTEXT_START_POSITION_AFTER 3
+// A place that this version of the contract does not know, for people to read.
+#define SHARDMILL_PROCESSOR_CONTEXT_START_POSITION_OTHER 4
+
 // Why a piece was not taken. The instance stays usable.
 typedef struct shardmill_processor_emit_emit_error_t {
   uint8_t tag;
@@ -289,10 +320,13 @@ typedef struct {
 // Imported Functions from `shardmill:processor/context@0.1.0`
 // The context that `init` was called with.
 extern void shardmill_processor_context_get(shardmill_processor_context_context_t *ret);
+// Where the records of this instance begin: the checkpoint as it is when the instance is made. Callable from `init`
+// on. Some of the records after it may have been settled before, and do not come again then.
+extern void shardmill_processor_context_start(shardmill_processor_context_start_position_t *ret);
 
 // Imported Functions from `shardmill:processor/emit@0.1.0`
 // Emits one piece, in `process` or `close`. In `init` it fails, since there is no batch to cover it.
-//
+// 
 // - `destination`: the name of a sink from the host's configuration, such as `stdout`.
 // - `key`: for sinks that order or partition by key; may be empty; at most 2,048 bytes.
 // - `data`: the payload, opaque to the host.
@@ -360,6 +394,10 @@ void shardmill_processor_types_error_free(shardmill_processor_types_error_t *ptr
 void shardmill_processor_types_close_reason_free(shardmill_processor_types_close_reason_t *ptr);
 
 void shardmill_processor_context_context_free(shardmill_processor_context_context_t *ptr);
+
+void shardmill_processor_context_place_free(shardmill_processor_context_place_t *ptr);
+
+void shardmill_processor_context_start_position_free(shardmill_processor_context_start_position_t *ptr);
 
 void shardmill_processor_emit_emit_error_free(shardmill_processor_emit_emit_error_t *ptr);
 

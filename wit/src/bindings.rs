@@ -35,6 +35,23 @@ pub mod state {
     });
 }
 
+/// Calls because time has passed, for a component that names them in [`plugin!`](crate::plugin).
+pub mod ticker {
+    wit_bindgen::generate!({
+        inline: "
+            package shardmill:guest@0.1.0;
+            world takes-ticks {
+                export shardmill:processor/ticker@0.1.0;
+            }
+        ",
+        path: ".",
+        with: { "shardmill:processor/types@0.1.0": crate::bindings::shardmill::processor::types },
+        pub_export_macro: true,
+        export_macro_name: "export_ticker",
+        default_bindings_module: "shardmill_processor::bindings::ticker",
+    });
+}
+
 /// The faster way in and out, which [`plugin!`](crate::plugin) offers for every processor.
 pub mod bulk {
     wit_bindgen::generate!({

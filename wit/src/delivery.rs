@@ -34,13 +34,19 @@ pub fn in_one_frame(
 ) -> Result<Vec<u8>, Error> {
     let batch = Batch::read(frame)
         .map_err(|problem| Error::Other(format!("the batch that the host gave {problem}")))?;
+    let outcome = collected(|| process(batch))?;
+    in_frame(&outcome)
+}
+
+/// A call whose output is collected, and has reached the host when this returns.
+pub fn collected<T>(call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     emit::collect();
-    let outcome = process(batch);
+    let result = call();
     // After an error the host drops what was emitted.
     let emitted = emit::hand_over();
-    let outcome = outcome?;
+    let result = result?;
     emitted?;
-    in_frame(&outcome)
+    Ok(result)
 }
 
 fn in_frame(outcome: &Outcome) -> Result<Vec<u8>, Error> {

@@ -26,6 +26,7 @@
 #[doc(hidden)]
 pub mod bindings;
 pub mod config;
+mod context;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub mod delivery;
@@ -35,11 +36,16 @@ pub mod metrics;
 mod plugin;
 pub mod testing;
 mod values;
+#[cfg(feature = "windows")]
+pub mod windows;
 
+pub use bindings::shardmill::processor::context::{Place, StartPosition};
 pub use bindings::shardmill::processor::emit::EmitError;
 pub use bindings::shardmill::processor::types::{
     CloseReason, Commit, Context, Error, Failure, FailureKind, Outcome,
 };
+pub use bindings::ticker::exports::shardmill::processor::ticker::HeldBack;
+pub use context::start;
 pub use emit::emit;
 pub use shardmill_layout::{Batch, Record};
 
@@ -76,4 +82,24 @@ pub trait Stateful: Processor {
     /// `init`. An error refuses the state: a new version that does so never replaces the one whose
     /// state it refused.
     fn load(&mut self, state: Vec<u8>) -> Result<(), Error>;
+}
+
+/// A processor that is called when time has passed: name it as `plugin!(Type, ticks)`, or as
+/// `plugin!(Type, state, ticks)`.
+pub trait Ticking: Processor {
+    /// Time has passed: the interval `tick.every` of the manifest, 10 seconds by default. Also
+    /// called on a shard without records, and never while the shard is paused. May emit, as
+    /// [`process`](Processor::process) may. After an error what was emitted is dropped, and the host
+    /// calls again later.
+    fn tick(&mut self, tick: Tick) -> Result<HeldBack, Error>;
+}
+
+/// What a tick says of time, by the host's wall clock, in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tick {
+    /// Now. Never less than at the tick before, while the host holds the shard's lease.
+    pub now_ms: u64,
+    /// When the host last read that the shard has nothing more, if everything before that was
+    /// delivered and nothing of it waits to be tried again; `None` if there is more.
+    pub delivered_until_ms: Option<u64>,
 }

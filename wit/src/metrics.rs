@@ -12,7 +12,7 @@ pub fn counter(name: &str, add: u64) {
     let _ = (name, add);
 }
 
-/// Sets a gauge.
+/// Sets a gauge to a value; the last one counts.
 pub fn gauge(name: &str, value: f64) {
     #[cfg(target_arch = "wasm32")]
     metrics::gauge(name, value);

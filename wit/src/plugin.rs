@@ -5,6 +5,9 @@
 ///
 /// `plugin!(Type, state)` also exports `save` and `load` of a [`Stateful`](crate::Stateful) one.
 ///
+/// `plugin!(Type, ticks)` also exports the `tick` of a [`Ticking`](crate::Ticking) one, and
+/// `plugin!(Type, state, ticks)` all three.
+///
 /// `plugin!(Type, lists)` leaves out the export `bulk`, by which a host delivers a batch in one
 /// piece instead of as a list of records. It makes a smaller component that takes more time for
 /// each record.
@@ -33,6 +36,20 @@ macro_rules! plugin {
             is_stateful::<$processor>();
         };
         $crate::plugin!(@component $processor, bulk state);
+    };
+    ($processor:ty, ticks) => {
+        const _: fn() = || {
+            fn is_ticking<T: $crate::Ticking>() {}
+            is_ticking::<$processor>();
+        };
+        $crate::plugin!(@component $processor, bulk ticks);
+    };
+    ($processor:ty, state, ticks) => {
+        const _: fn() = || {
+            fn is_both<T: $crate::Stateful + $crate::Ticking>() {}
+            is_both::<$processor>();
+        };
+        $crate::plugin!(@component $processor, bulk state ticks);
     };
     (@component $processor:ty, $($more:ident)*) => {
         #[cfg(target_arch = "wasm32")]
@@ -103,5 +120,23 @@ macro_rules! plugin {
         }
 
         $crate::bindings::state::export_state!(Component with_types_in $crate::bindings::state);
+    };
+    (@export ticks) => {
+        impl $crate::bindings::ticker::exports::shardmill::processor::ticker::Guest for Component {
+            fn tick(
+                now_ms: ::core::primitive::u64,
+                delivered_until_ms: ::core::option::Option<::core::primitive::u64>,
+            ) -> ::core::result::Result<$crate::HeldBack, $crate::Error> {
+                let tick = $crate::Tick {
+                    now_ms,
+                    delivered_until_ms,
+                };
+                $crate::delivery::collected(|| {
+                    with(|processor| $crate::Ticking::tick(processor, tick))
+                })
+            }
+        }
+
+        $crate::bindings::ticker::export_ticker!(Component with_types_in $crate::bindings::ticker);
     };
 }

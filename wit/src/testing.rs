@@ -5,19 +5,22 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crate::StartPosition;
+
 /// One piece that a processor emitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emitted {
-    /// The sink's name.
+    /// The sink's name, as the plugin gave it.
     pub destination: String,
-    /// The key.
+    /// The key for sinks that order or partition by key; may be empty.
     pub key: String,
-    /// The payload.
+    /// The payload, as the plugin passed it.
     pub data: Vec<u8>,
 }
 
 thread_local! {
     static CONFIG: RefCell<HashMap<String, String>> = RefCell::default();
+    static START: RefCell<StartPosition> = const { RefCell::new(StartPosition::Oldest) };
     static EMITTED: RefCell<Vec<Emitted>> = RefCell::default();
 }
 
@@ -26,9 +29,19 @@ pub fn configure(key: &str, value: &str) {
     CONFIG.with_borrow_mut(|config| config.insert(key.to_owned(), value.to_owned()));
 }
 
+/// Sets where the records of this thread's instance begin; at the oldest one if this was not called.
+pub fn start_at(position: StartPosition) {
+    START.set(position);
+}
+
 /// Takes what this thread has emitted so far.
 pub fn take_emitted() -> Vec<Emitted> {
     EMITTED.with_borrow_mut(std::mem::take)
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) fn start_position() -> StartPosition {
+    START.with_borrow(Clone::clone)
 }
 
 #[cfg(not(target_arch = "wasm32"))]

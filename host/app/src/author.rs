@@ -1,7 +1,7 @@
 //! The commands for a plugin's author: a project, a host on the embedded stack, tests,
 //! measurements, records.
 
-mod arguments;
+pub(crate) mod arguments;
 mod bench;
 mod capture;
 pub(crate) mod captured;
@@ -9,7 +9,7 @@ mod check;
 #[cfg(feature = "local")]
 mod dev;
 #[cfg(feature = "local")]
-mod dry_run;
+pub(crate) mod dry_run;
 pub(crate) mod feed;
 mod new;
 mod pump;

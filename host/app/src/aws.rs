@@ -9,7 +9,7 @@ use shardmill_aws::AwsClients;
 use shardmill_config::files::read_text;
 use shardmill_config::{AwsConfig, Config, check_url};
 
-use crate::cli::{AwsArgs, PlaceArgs};
+use crate::cli::{AwsArgs, ConnectionArgs};
 
 /// The region of the embedded stack.
 const LOCAL_REGION: &str = "us-east-1";
@@ -79,10 +79,27 @@ pub(crate) fn at_endpoints(kinesis: String, dynamodb: String) -> AwsConfig {
     }
 }
 
+tokio::task_local! {
+    /// Of the host that runs a command in its own process.
+    static HOST: AwsClients;
+}
+
+/// Runs a command that a host's console was asked for, with the clients of that host: its
+/// connections and credentials are there already.
+pub(crate) async fn with_clients_of_host<T>(
+    clients: AwsClients,
+    command: impl Future<Output = T>,
+) -> T {
+    HOST.scope(clients, command).await
+}
+
 /// Creates the clients for the endpoints that a command's arguments name.
-pub(crate) async fn connect_to(place: &PlaceArgs) -> anyhow::Result<AwsClients> {
-    let config = place.config.as_deref().map(Config::load).transpose()?;
-    connect_as(config.as_ref(), &place.aws).await
+pub(crate) async fn connect_to(connection: &ConnectionArgs) -> anyhow::Result<AwsClients> {
+    if let Ok(clients) = HOST.try_with(AwsClients::clone) {
+        return Ok(clients);
+    }
+    let config = connection.config.as_deref().map(Config::load).transpose()?;
+    connect_as(config.as_ref(), &connection.aws).await
 }
 
 /// Creates the clients for the endpoints that a configuration and flags name. Flags win.

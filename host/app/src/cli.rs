@@ -1,5 +1,6 @@
 //! The command line: clap types and nothing else.
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use shardmill_serve::telemetry;
@@ -9,7 +10,9 @@ mod capture;
 mod check;
 mod compile;
 mod consumers;
+mod control;
 mod cost;
+mod debug;
 #[cfg(feature = "local")]
 mod dev;
 mod doctor;
@@ -24,9 +27,11 @@ mod plan;
 mod plugins;
 mod put;
 mod replay;
+mod reset;
 mod run;
 mod shared;
 mod state;
+mod status;
 #[cfg(feature = "local")]
 mod test;
 mod tools;
@@ -37,7 +42,12 @@ pub(crate) use capture::CaptureArgs;
 pub(crate) use check::CheckArgs;
 pub(crate) use compile::CompileArgs;
 pub(crate) use consumers::ConsumersArgs;
+pub(crate) use control::{
+    ChangeArgs, DrainArgs, HistoryArgs, PauseArgs, ReleaseArgs, ReloadArgs, ResumeArgs, SeekArgs,
+    SkipArgs, StateArg,
+};
 pub(crate) use cost::CostArgs;
+pub(crate) use debug::DebugArgs;
 #[cfg(feature = "local")]
 pub(crate) use dev::{DevArgs, PLUGINS};
 pub(crate) use doctor::DoctorArgs;
@@ -51,12 +61,17 @@ pub(crate) use plan::PlanArgs;
 pub(crate) use plugins::PluginsArgs;
 pub(crate) use put::PutArgs;
 pub(crate) use replay::ReplayArgs;
+pub(crate) use reset::{DeleteArgs, ResetArgs};
 pub(crate) use run::RunArgs;
-pub(crate) use shared::{AwsArgs, OutputArgs, PlaceArgs, ReadingArgs, SettingsArgs, WatchArgs};
-pub(crate) use state::StateArgs;
+pub(crate) use shared::{
+    AwsArgs, ConnectionArgs, OutputArgs, ReadingArgs, SettingsArgs, WatchArgs,
+};
+pub(crate) use state::{StateArgs, StateCommand, StateExportArgs, StateImportArgs, StateResetArgs};
+pub(crate) use status::{StatusArgs, TopArgs};
 #[cfg(feature = "local")]
 pub(crate) use test::TestArgs;
 pub(crate) use tools::{CompletionsArgs, ManArgs, VersionArgs};
+pub(crate) use values::Target;
 
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
@@ -147,35 +162,84 @@ pub(crate) enum OperateCommand {
     /// Shows where each shard would start and why; with --apply or --watch, writes that into the
     /// application's lease table. The library's own tables are not touched.
     Import(ImportArgs),
-    /// Write checkpoints as another library keeps them.
+    /// Write checkpoints in the format of another library.
     ///
-    /// The way back: shows which checkpoints the library can hold; with --apply, writes them.
+    /// This is the way back to the library. Shows which checkpoints it can store; with --apply,
+    /// writes them.
     Export(ExportArgs),
     /// Show who holds which shard, and how far each is.
     Leases(LeasesArgs),
+    /// Show how an application is doing, in a few lines.
+    ///
+    /// Shows how many shards are held, paused and stuck, which is farthest behind, what operators
+    /// want, and what each host reports. Writes nothing.
+    Status(StatusArgs),
+    /// Show an application live, the shards farthest behind first.
+    Top(TopArgs),
     /// Show why a shard moves or does not.
     ///
     /// Also shows who owns it and where it is. Writes nothing.
     Explain(ExplainArgs),
+    /// Rerun a failed batch on this machine.
+    ///
+    /// Uses the same records, state, settings and version, without a network, and gives the same
+    /// result each time. Shows how the batch fails, and with --compare whether it also fails in
+    /// another version.
+    Debug(DebugArgs),
     /// Show what a host would do now, and why.
     ///
     /// A dry run: each step with its reason, and what would be left for later. Writes nothing.
     Plan(PlanArgs),
+    /// Stop deliveries; leases stay where they are.
+    ///
+    /// Pauses an application or some of its shards, for a time if you like. Shows which shards would
+    /// pause; with --apply, pauses them.
+    Pause(PauseArgs),
+    /// End a pause.
+    Resume(ResumeArgs),
+    /// Continue at another place of the stream, with the fleet running.
+    ///
+    /// Goes forward or back, by time, sequence number or number of records. Shows from where to
+    /// where; with --apply, does it.
+    Seek(SeekArgs),
+    /// Start an application over, with the fleet running.
+    ///
+    /// Every shard goes back to where the application began, without its state. Shows from where to
+    /// where; with --apply, does it.
+    Reset(ResetArgs),
+    /// Delete the tables of an application that nobody serves any more.
+    ///
+    /// Shows what would be lost; with --apply and --confirm, does it.
+    Delete(DeleteArgs),
+    /// Give up one or more records that a shard is stuck at.
+    Skip(SkipArgs),
+    /// Make a host hand over all its leases and stay up.
+    Drain(DrainArgs),
+    /// Move a lease to another host.
+    Release(ReleaseArgs),
+    /// Make hosts reread their configuration.
+    Reload(ReloadArgs),
+    /// Show who changed what, when and why.
+    History(HistoryArgs),
     /// Show, pin, roll back or release versions of a plugin.
     ///
     /// Shows the versions that each host runs, and those in quarantine.
     Plugins(PluginsArgs),
     /// List the fan-out consumers of a stream, or delete one.
     ///
-    /// A consumer is billed as long as it exists, whether or not a host uses it.
+    /// AWS bills a consumer while it exists, whether or not a host uses it.
     Consumers(ConsumersArgs),
-    /// Show what a plugin saved as its state, shard by shard.
+    /// Show, export, import or drop what a plugin saved as its state.
+    ///
+    /// Without a subcommand, shows it shard by shard.
     State(StateArgs),
-    /// Replay dead letters through a plugin or into a stream.
+    /// Replay dead letters, or a past time of a stream, through a plugin.
+    ///
+    /// Dead letters may also go into a stream.
     Replay(ReplayArgs),
     /// Print the AWS permissions that a configuration needs.
     ///
-    /// The least policy for hosts with exactly this configuration, as JSON, Terraform,
+    /// The minimal policy for hosts with exactly this configuration, as JSON, Terraform,
     /// CloudFormation or text with the reasons. Makes no network calls.
     Iam(IamArgs),
     /// Estimate what a fleet costs at AWS in a month.
@@ -203,8 +267,23 @@ pub(crate) fn command() -> clap::Command {
 
 /// Reads the command line; ends the process if it is wrong, or if it asks for help.
 pub(crate) fn parse() -> Cli {
+    if let Some(argument) = std::env::args_os().find(|argument| steers(&argument.to_string_lossy()))
+    {
+        let message = format!(
+            "the argument {:?} has a line break or another control character, which could forge \
+                lines in messages: rename the file\n",
+            argument.to_string_lossy()
+        );
+        command().error(ErrorKind::InvalidValue, message).exit();
+    }
     let matches = command().get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Whether messages that show it would have more lines than they were written with, or steer a
+/// terminal. Names of files come from anybody.
+fn steers(argument: &str) -> bool {
+    argument.chars().any(|c| c.is_control() && c != '\t')
 }
 
 /// How logs look.
@@ -233,6 +312,7 @@ impl Command {
             #[cfg(feature = "local")]
             Self::Author(AuthorCommand::Test(_)) => true,
             Self::Author(AuthorCommand::Bench(_) | AuthorCommand::Capture(_)) => true,
+            Self::Operate(OperateCommand::Debug(_)) => true,
             _ => false,
         }
     }

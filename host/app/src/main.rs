@@ -5,8 +5,10 @@ mod aws;
 mod cli;
 mod commands;
 mod compile;
+mod console;
 mod operate;
 mod output;
+mod shard_cursor;
 mod tools;
 
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! What commands print on standard output, and the errors that they end with.
 
+mod captured;
 mod cells;
 mod page;
 mod spinner;
@@ -9,7 +10,10 @@ use std::io::{IsTerminal, Write};
 
 use shardmill_core::text::printable;
 
-pub(crate) use self::cells::{age, age_since, millis, or_dash, short_digest, short_reason, table};
+pub(crate) use self::captured::{TooLong, captured};
+pub(crate) use self::cells::{
+    age, age_since, millis, or_dash, short_digest, short_reason, short_shard, table,
+};
 pub(crate) use self::page::Page;
 pub(crate) use self::spinner::spinner;
 
@@ -37,6 +41,9 @@ pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
 /// rows, files and names that others wrote, so control characters are escaped. A closed pipe is
 /// ignored.
 pub(crate) fn print(text: &str) {
+    if captured::keep(text.as_bytes(), b"\n") {
+        return;
+    }
     let mut out = std::io::stdout().lock();
     let _ = out
         .write_all(printable(text).as_bytes())
@@ -59,6 +66,9 @@ pub(crate) fn in_one_line(error: &anyhow::Error) -> String {
 
 /// Prints bytes unchanged, or with control characters escaped if standard output is a terminal.
 pub(crate) fn print_bytes(bytes: &[u8]) {
+    if captured::keep(bytes, b"") {
+        return;
+    }
     let mut out = std::io::stdout().lock();
     let shown = for_reader(bytes, out.is_terminal());
     let _ = out.write_all(&shown).and_then(|()| out.flush());
@@ -66,8 +76,22 @@ pub(crate) fn print_bytes(bytes: &[u8]) {
 
 /// The columns of the terminal; `None` if standard output is not a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
-    let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
-    Some(usize::from(width.0))
+    terminal_size().map(|(width, _)| width)
+}
+
+/// The columns and lines of the terminal; `None` if standard output is not a terminal.
+pub(crate) fn terminal_size() -> Option<(usize, usize)> {
+    let (width, height) = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some((usize::from(width.0), usize::from(height.0)))
+}
+
+/// Has the next text begin at the top of an empty screen, if standard output is a terminal.
+pub(crate) fn clear_screen() {
+    const TO_THE_TOP_AND_ERASE: &[u8] = b"\x1b[H\x1b[2J";
+    let mut out = std::io::stdout().lock();
+    if out.is_terminal() {
+        let _ = out.write_all(TO_THE_TOP_AND_ERASE);
+    }
 }
 
 fn for_reader(bytes: &[u8], is_terminal: bool) -> Cow<'_, [u8]> {
@@ -109,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once_whoever_tells_it() {
+    fn a_cause_is_reported_once_whoever_reports_it() {
         let read = |text: &str| shardmill_config::ConfigError::Read {
             path: "shardmill.toml".into(),
             source: std::io::Error::other(text.to_owned()),

@@ -91,7 +91,7 @@ fn cannot_be_sent(what: &str) -> CredentialsError {
 pub struct StaticCredentials {
     /// The access key id.
     pub access_key_id: String,
-    /// The secret.
+    /// The secret that belongs to the access key; never shown, not even by `Debug`.
     pub secret_access_key: String,
 }
 
@@ -116,9 +116,9 @@ impl StaticCredentials {
 /// One client for each service, cheap to clone.
 #[derive(Debug, Clone)]
 pub struct AwsClients {
-    /// Kinesis Data Streams.
+    /// For the streams, which plugins read and Kinesis sinks write.
     pub kinesis: aws_sdk_kinesis::Client,
-    /// DynamoDB.
+    /// For the lease tables and the coordinator tables.
     pub dynamodb: aws_sdk_dynamodb::Client,
     /// How Kinesis is spoken to, for all that use the client.
     pub wire: Wire,

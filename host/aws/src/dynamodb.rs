@@ -1,10 +1,16 @@
 //! DynamoDB as the lease table (the KCL 2.x schema, attribute for attribute) and as the coordinator
 //! table next to it.
 
+mod attributes;
+mod checkpoint_item;
 mod conditions;
 mod coordinator_item;
 mod coordinator_table;
+mod deletion;
+mod directive_item;
 mod errors;
+mod history_item;
+mod history_table;
 mod inspection;
 mod lease_item;
 mod lease_table;
@@ -17,13 +23,16 @@ mod scan;
 mod shard_cache;
 mod siblings;
 mod state_change;
+mod state_edit_item;
 mod state_table;
 mod table;
 mod unreadable;
 mod version_item;
 
 pub use coordinator_table::CoordinatorTable;
+pub use deletion::{delete_table, existing_tables};
+pub use history_table::HistoryPart;
 pub use inspection::TableInspector;
-pub use lease_table::{LeaseTable, Placed};
+pub use lease_table::{LeaseTable, RowMove};
 pub use library_tables::{LibraryTables, RowWritten};
 pub use siblings::{applications_of_streams, served_applications};

@@ -28,23 +28,23 @@ pub mod kinesis {
     pub const DESCRIBE_STREAM_SUMMARY: Operation = of("DescribeStreamSummary");
     /// Whether a fan-out consumer is there.
     pub const DESCRIBE_STREAM_CONSUMER: Operation = of("DescribeStreamConsumer");
-    /// Reads records.
+    /// Reads records from a shard at an iterator.
     pub const GET_RECORDS: Operation = of("GetRecords");
     /// Finds a place in a shard.
     pub const GET_SHARD_ITERATOR: Operation = of("GetShardIterator");
-    /// Lists shards.
+    /// Lists the shards of a stream, with their parents and hash keys.
     pub const LIST_SHARDS: Operation = of("ListShards");
     /// Lists fan-out consumers; only a command does.
     pub const LIST_STREAM_CONSUMERS: Operation = of("ListStreamConsumers");
-    /// Stores output.
+    /// Stores the output of a Kinesis sink.
     pub const PUT_RECORDS: Operation = of("PutRecords");
     /// Makes a fan-out consumer.
     pub const REGISTER_STREAM_CONSUMER: Operation = of("RegisterStreamConsumer");
-    /// Has records pushed.
+    /// Asks Kinesis to push a shard's records, for five minutes at a time.
     pub const SUBSCRIBE_TO_SHARD: Operation = of("SubscribeToShard");
 }
 
-/// Those of DynamoDB.
+/// The operations of DynamoDB, in alphabetical order.
 pub mod dynamodb {
     use super::Operation;
 
@@ -56,13 +56,15 @@ pub mod dynamodb {
         }
     }
 
-    /// Makes a table.
+    /// Creates a lease table or a coordinator table.
     pub const CREATE_TABLE: Operation = of("CreateTable");
-    /// Removes a row.
+    /// Removes a table; only a command does.
+    pub const DELETE_TABLE: Operation = of("DeleteTable");
+    /// Removes one row, on a condition.
     pub const DELETE_ITEM: Operation = of("DeleteItem");
     /// Whether a table is there, and its key.
     pub const DESCRIBE_TABLE: Operation = of("DescribeTable");
-    /// Reads a row.
+    /// Reads one row, consistently where it matters.
     pub const GET_ITEM: Operation = of("GetItem");
     /// Lists tables; only commands do.
     pub const LIST_TABLES: Operation = of("ListTables");
@@ -70,17 +72,19 @@ pub mod dynamodb {
     pub const PUT_ITEM: Operation = of("PutItem");
     /// Reads the rows of a partition.
     pub const QUERY: Operation = of("Query");
-    /// Reads all rows.
+    /// Reads all rows of a table.
     pub const SCAN: Operation = of("Scan");
     /// Writes rows of two tables; needs only the permissions of its parts.
     pub const TRANSACT_WRITE_ITEMS: Operation = of("TransactWriteItems");
-    /// Changes a row.
+    /// Changes attributes of one row, on a condition.
     pub const UPDATE_ITEM: Operation = of("UpdateItem");
+    /// Has old rows removed; only a command does.
+    pub const UPDATE_TIME_TO_LIVE: Operation = of("UpdateTimeToLive");
 }
 
 impl Operation {
     /// Every one of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         kinesis::CREATE_STREAM,
         kinesis::DEREGISTER_STREAM_CONSUMER,
         kinesis::DESCRIBE_STREAM_SUMMARY,
@@ -94,6 +98,7 @@ impl Operation {
         kinesis::SUBSCRIBE_TO_SHARD,
         dynamodb::CREATE_TABLE,
         dynamodb::DELETE_ITEM,
+        dynamodb::DELETE_TABLE,
         dynamodb::DESCRIBE_TABLE,
         dynamodb::GET_ITEM,
         dynamodb::LIST_TABLES,
@@ -102,6 +107,7 @@ impl Operation {
         dynamodb::SCAN,
         dynamodb::TRANSACT_WRITE_ITEMS,
         dynamodb::UPDATE_ITEM,
+        dynamodb::UPDATE_TIME_TO_LIVE,
     ];
 
     /// As AWS writes it, such as `GetRecords`.

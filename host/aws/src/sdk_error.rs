@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_cause_is_told_and_the_mend_that_fits_any_of_them() {
+    fn the_innermost_cause_is_reported_and_the_mend_that_fits_any_of_them() {
         let causes = |texts: &[&str]| {
             texts
                 .iter()
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_too_large_is_told_as_that_and_not_in_the_services_words() {
+    fn a_record_that_is_too_large_is_reported_as_that_and_not_in_the_services_words() {
         let words = "1 validation error detected: Value 'java.nio.HeapByteBuffer[pos=0 \
             lim=1500000 cap=1500000]' at 'records.2.member.data' failed to satisfy constraint: \
             Member must have length less than or equal to 1048576";

@@ -348,7 +348,7 @@ async fn a_signature_that_stays_refused_is_an_outage_and_proves_that_no_write_wa
 }
 
 #[tokio::test]
-async fn without_credentials_nothing_is_sent_and_the_reason_is_told() {
+async fn without_credentials_nothing_is_sent_and_the_reason_is_given() {
     let transport = TransportDouble::new([]);
     let AwsClients {
         kinesis, dynamodb, ..

@@ -1,7 +1,7 @@
 //! Where a host keeps what outlives it: compiled plugins and, beside them, the versions that worked
 //! well and the record of its crashes.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use shardmill_core::hash::stable;
@@ -14,7 +14,7 @@ const NAME_CHARS_MAX: usize = 40;
 
 /// Where compiled plugins are kept and, beside them, what a host learned about its plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CachePlace {
+pub enum CacheSetting {
     /// Not set: a host asks [`crate::Config::cache_of_host`], other commands
     /// [`crate::Config::cache_of_commands`].
     Unset,
@@ -24,8 +24,8 @@ pub enum CachePlace {
     At(PathBuf),
 }
 
-impl CachePlace {
-    /// The place that the key names in a file in `folder`.
+impl CacheSetting {
+    /// What the key says in a file in `folder`.
     pub(super) fn of_key(said: Option<PathBuf>, folder: &Path) -> Self {
         match said {
             None => Self::Unset,
@@ -44,7 +44,7 @@ impl CachePlace {
     }
 }
 
-/// The default place for what outlives a host.
+/// The default folder for what outlives a host.
 pub(super) fn of_system(
     file: &Path,
     plugins: &Path,
@@ -54,7 +54,7 @@ pub(super) fn of_system(
     Ok(state.join(own_name(file, plugins)).join("cache"))
 }
 
-/// The default place for code that commands compile. Of all commands of a user: it is found by what
+/// The default folder for code that commands compile. Of all commands of a user: it is found by what
 /// it was compiled from, and nothing is learned from it. No host has that name.
 pub(super) fn of_commands(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     Ok(state_folder(variable)?.join("commands").join("cache"))
@@ -63,34 +63,46 @@ pub(super) fn of_commands(variable: impl Fn(&str) -> Option<OsString>) -> Result
 /// Below `$STATE_DIRECTORY`, which systemd sets, or where the XDG Base Directory Specification says.
 /// It demands that relative paths are ignored.
 fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
-    let folder = |name: &str| {
-        let value = variable(name)?;
-        // A service may have several; the first one counts.
-        let first = std::env::split_paths(&value).next()?;
-        first.is_absolute().then_some(first)
-    };
-    let of_home = || Some(folder("HOME")?.join(".local/state"));
-    let of_user = || Some(folder("XDG_STATE_HOME").or_else(of_home)?.join("shardmill"));
-    let unset =
-        "host.cache is not set, and neither is STATE_DIRECTORY, XDG_STATE_HOME or HOME".to_owned();
-    folder("STATE_DIRECTORY").or_else(of_user).ok_or(unset)
+    if let Some(of_service) = variable("STATE_DIRECTORY")
+        .as_deref()
+        .and_then(first_absolute)
+    {
+        return Ok(of_service);
+    }
+    if let Some(state) = variable("XDG_STATE_HOME")
+        .as_deref()
+        .and_then(first_absolute)
+    {
+        return Ok(state.join("shardmill"));
+    }
+    if let Some(home) = variable("HOME").as_deref().and_then(first_absolute) {
+        return Ok(home.join(".local/state/shardmill"));
+    }
+    Err("host.cache is not set, and neither is STATE_DIRECTORY, XDG_STATE_HOME or HOME".to_owned())
+}
+
+/// The first of a list of folders, unless it is relative: a service may have several.
+fn first_absolute(folders: &OsStr) -> Option<PathBuf> {
+    let first = std::env::split_paths(folders).next()?;
+    first.is_absolute().then_some(first)
 }
 
 /// Distinguishes two hosts of one user by what they are started with, since a version that worked
 /// well for one may not work for the other. Links are not followed: those of a mounted ConfigMap
 /// lead elsewhere after each change.
 fn own_name(file: &Path, plugins: &Path) -> String {
-    let whole = |path: &Path| {
-        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        // In one spelling: `plugins/` is `plugins`.
-        let plain: PathBuf = whole.components().collect();
-        plain.into_os_string().into_encoded_bytes()
-    };
     let hash = stable([whole(file), whole(plugins)].join(&0));
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
     let name: String = stem.chars().filter(is_plain).take(NAME_CHARS_MAX).collect();
     format!("{name}-{hash:016x}")
+}
+
+/// The absolute path in one spelling: `plugins/` is `plugins`.
+fn whole(path: &Path) -> Vec<u8> {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let plain: PathBuf = whole.components().collect();
+    plain.into_os_string().into_encoded_bytes()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use shardmill_wasm::CompileLimits;
 
 use super::duration;
 use super::floor;
+use super::machine::memory_bytes;
 use super::problem::Problem;
 use super::size;
 use super::units::to_usize;
@@ -28,6 +29,8 @@ pub(super) struct CompileFile {
 
 /// That many start within the default address space; 65,536 do not.
 const THREADS_MAX: usize = 256;
+/// The compiler does not start with less.
+const MEMORY_MIN: u64 = 256 << 20;
 
 impl CompileFile {
     pub(super) fn check(self) -> Result<CompileLimits, Problem> {
@@ -37,7 +40,7 @@ impl CompileFile {
             cpu: self.cpu.unwrap_or(defaults.cpu),
             memory_bytes: self
                 .memory
-                .map_or(defaults.memory_bytes, |size| size.as_u64()),
+                .map_or_else(default_memory_bytes, |size| size.as_u64()),
             code_bytes: self.code.map_or(defaults.code_bytes, to_usize),
             threads: self.threads.unwrap_or(defaults.threads),
         };
@@ -48,6 +51,14 @@ impl CompileFile {
     }
 }
 
+/// A quarter of what the process may have, which the compiler's process shares with it; not more
+/// than any component needs, and not less than the compiler starts with.
+fn default_memory_bytes() -> u64 {
+    let most = CompileLimits::default().memory_bytes;
+    let of_process = memory_bytes().map_or(most, |bytes| bytes / 4);
+    of_process.clamp(MEMORY_MIN, most)
+}
+
 /// The key of a limit under which nothing compiles, and why.
 fn unusable(limits: &CompileLimits) -> Option<(&'static str, &'static str)> {
     const ABOVE_ZERO: &str = "must be above zero";
@@ -55,7 +66,7 @@ fn unusable(limits: &CompileLimits) -> Option<(&'static str, &'static str)> {
         let message = "must be whole seconds, at least one: the system counts no finer";
         return Some(("compile.cpu", message));
     }
-    if limits.memory_bytes < 256 << 20 {
+    if limits.memory_bytes < MEMORY_MIN {
         let message = "must be at least 256MiB: the compiler does not start with less";
         return Some(("compile.memory", message));
     }

@@ -14,13 +14,17 @@ use shardmill_sinks::SinkOptions;
 use shardmill_wasm::{CompileLimits, Integrity, IntegrityRules};
 use shardmill_worker::{BatchLimits, LeaseOptions, ReadLimits};
 
-use super::cache::{CachePlace, of_commands, of_system};
+use super::cache::{CacheSetting, of_commands, of_system};
 use super::ceilings::Ceilings;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
 use super::sections::Sections;
-use super::settings::{AwsConfig, HostConfig, HttpConfig, SecretConfig};
+use super::settings::{
+    AwsConfig, ConsoleConfig, HostConfig, HttpConfig, RecordingsConfig, SecretConfig,
+};
+use super::written::Written;
 
-/// A checked configuration.
+/// Every setting of a host, checked; those of single plugins are laid over it by
+/// [`Config::of_plugin`].
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The stream of plugins that name none.
@@ -31,19 +35,19 @@ pub struct Config {
     pub worker_id: WorkerId,
     /// Where shards without a checkpoint start.
     pub initial_position: InitialPosition,
-    /// The section `[aws]`.
+    /// The section `[aws]`: region and endpoints of the one AWS account that this host uses.
     pub aws: AwsConfig,
-    /// Leases.
+    /// The section `[leases]`: how long a lease lasts, and how often it is renewed and looked at.
     pub leases: LeaseOptions,
-    /// Reads.
+    /// The section `[reads]`: how much is fetched, and how often.
     pub reads: ReadLimits,
     /// How records are read, unless a plugin has its own setting.
     pub(crate) retrieval: RetrievalDefaults,
-    /// Batches.
+    /// The section `[batch]`, for plugins that set none of it.
     pub batches: BatchLimits,
-    /// Checkpoints.
+    /// The section `[checkpoint]`, for plugins that set none of it.
     pub checkpoints: CheckpointPolicy,
-    /// Waits between attempts.
+    /// How long to wait between attempts, for plugins that do not set it.
     pub retry: Backoff,
     /// What happens to records that fail, unless a plugin has its own policy.
     pub(crate) failure: FailurePolicy,
@@ -53,7 +57,7 @@ pub struct Config {
     pub(crate) ceilings: Ceilings,
     /// What compiling one plugin may cost.
     pub compile: CompileLimits,
-    /// Requests of plugins.
+    /// The section `[http]`: limits on the requests that plugins make.
     pub http: HttpConfig,
     /// Secrets by name; without their values.
     pub(crate) secrets: BTreeMap<String, SecretConfig>,
@@ -61,24 +65,30 @@ pub struct Config {
     pub(crate) rollout: RolloutPolicy,
     /// Which components are loaded at all.
     pub integrity: IntegrityRules,
-    /// The section `[host]`.
+    /// The section `[host]`: what all plugins of the process share.
     pub host: HostConfig,
-    /// Sinks by name.
+    /// The section `[recordings]`: the batches that failed, kept to be run again.
+    pub recordings: RecordingsConfig,
+    /// The section `[console]`: who may see and change what in the console.
+    pub console: ConsoleConfig,
+    /// The sections `[sinks.NAME]` by name; the sink `stdout` needs none.
     pub sinks: BTreeMap<String, SinkOptions>,
     /// Names of the environment variables that set something here.
     pub environment: Vec<String>,
     /// The sections `[plugin.NAME]`.
     pub(crate) sections: Sections,
+    /// What was set, to find out later what has changed.
+    pub(crate) written: Written,
 }
 
 /// What a command sets for a plugin in place of what its section and its manifest say.
 #[derive(Debug, Clone)]
 pub struct SectionOverrides {
-    /// `batch.window`.
+    /// Replaces `batch.window`, wherever that is set.
     pub batch_window: Duration,
     /// `batch.records`; `None` leaves it as it is.
     pub batch_records: Option<usize>,
-    /// `checkpoint.age`.
+    /// Replaces `checkpoint.age`, wherever that is set.
     pub checkpoint_age: Duration,
     /// The section `[failure]`; `None` leaves it as it is.
     pub failure: Option<FailurePolicy>,
@@ -103,7 +113,7 @@ impl Config {
     /// There is no such folder; the text says why.
     pub fn cache_of_host(&self, file: &Path) -> Result<PathBuf, String> {
         match &self.host.cache {
-            CachePlace::Unset => of_system(file, &self.plugins, |name| std::env::var_os(name)),
+            CacheSetting::Unset => of_system(file, &self.plugins, |name| std::env::var_os(name)),
             said => said.folder().map(Path::to_owned).map_err(str::to_owned),
         }
     }

@@ -97,16 +97,19 @@ impl CheckpointFile {
         general: &CheckpointPolicy,
     ) -> Option<&'static str> {
         let often = Self::OFTEN;
-        let records = self.records.filter(|_| section.records.is_none());
-        let bytes = self.bytes.filter(|_| section.bytes.is_none());
-        let age = self.age.filter(|_| section.age.is_none());
-        if records.is_some_and(|records| records < often.records.min(general.records)) {
+        if let (Some(records), None) = (self.records, section.records)
+            && records < often.records.min(general.records)
+        {
             return Some("checkpoint.records");
         }
-        if bytes.is_some_and(|bytes| bytes.as_u64() < often.bytes.min(general.bytes)) {
+        if let (Some(bytes), None) = (self.bytes, section.bytes)
+            && bytes.as_u64() < often.bytes.min(general.bytes)
+        {
             return Some("checkpoint.bytes");
         }
-        if age.is_some_and(|age| age < often.age.min(general.age)) {
+        if let (Some(age), None) = (self.age, section.age)
+            && age < often.age.min(general.age)
+        {
             return Some("checkpoint.age");
         }
         None

@@ -30,7 +30,7 @@ struct Setting {
 /// A variable that sets nothing.
 #[derive(Debug, Clone)]
 struct Mistake {
-    told: String,
+    message: String,
     /// The key that it was meant to set.
     key: String,
 }
@@ -74,7 +74,7 @@ impl Environment {
                 self.settings.insert(path, Setting { variable, text });
             }
             Err(_) => self.mistakes.push(Mistake {
-                told: format!("{variable}: its value is not UTF-8 text; set it again"),
+                message: format!("{variable}: its value is not UTF-8 text; set it again"),
                 key: path.join("."),
             }),
         }
@@ -100,7 +100,7 @@ impl Environment {
                     overrides.by_key.insert(key, variable.clone());
                 }
                 Err(problem) => overrides.mistakes.push(Mistake {
-                    told: format!("{variable}: {problem}"),
+                    message: format!("{variable}: {problem}"),
                     key: path.join("."),
                 }),
             }
@@ -136,7 +136,7 @@ impl Overrides {
 
     /// What is wrong with variables that set nothing.
     pub(super) fn problems(&self) -> impl Iterator<Item = String> {
-        self.mistakes.iter().map(|mistake| mistake.told.clone())
+        self.mistakes.iter().map(|mistake| mistake.message.clone())
     }
 
     /// The keys that those were meant to set.
@@ -154,20 +154,22 @@ fn path_of(variable: &str) -> Result<Option<Vec<String>>, Mistake> {
     if path.len() == 1 {
         return of_top_level(variable, path);
     }
-    let is_key = |part: &str| {
-        let is_allowed = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-        !part.is_empty() && part.chars().all(is_allowed)
-    };
     if name.split(INTO).all(is_key) {
         return Ok(Some(path));
     }
     Err(Mistake {
-        told: format!(
+        message: format!(
             "{variable} names no setting: write the section, two underscores and the key in \
                 capitals, such as SHARDMILL_AWS__REGION, or rename it"
         ),
         key: path.join("."),
     })
+}
+
+/// Whether this part of a variable's name can stand for a key.
+fn is_key(part: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    !part.is_empty() && part.chars().all(is_allowed)
 }
 
 /// A name without a section is a setting only if it is a known key. Only near misses are reported.
@@ -183,7 +185,7 @@ fn of_top_level(variable: &str, path: Vec<String>) -> Result<Option<Vec<String>>
         .find(|key| strsim::jaro_winkler(&name, key) > NEAR);
     match meant {
         Some(key) => Err(Mistake {
-            told: format!(
+            message: format!(
                 "{variable} names no setting; did you mean {PREFIX}{}?",
                 key.to_uppercase().replace('-', "_")
             ),
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_file_is_told_with_its_line_whatever_the_environment_sets() {
+    fn a_fault_of_the_file_is_reported_with_its_line_whatever_the_environment_sets() {
         for text in [
             "stream = \"s\"\n[leases]\nmax = 0\n",
             "stream = \"s\"\n[leases]\nmaxx = 1\n",
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_variables_are_told_with_each_other_and_with_the_file() {
+    fn wrong_variables_are_reported_with_each_other_and_with_the_file() {
         let text = "[leases]\nduration = 10\n[sinks.out]\ntype = \"file\"\n";
         let variables = [
             ("SHARDMILL_STREM", "s"),
@@ -467,7 +469,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_value_that_is_no_text_is_told_with_its_variable_and_hides_no_other_mistake() {
+    fn a_value_that_is_no_text_is_reported_with_its_variable_and_hides_no_other_mistake() {
         use std::os::unix::ffi::OsStringExt;
 
         let not_text = OsString::from_vec(vec![0xff]);

@@ -17,6 +17,7 @@ use super::aws::AwsFile;
 use super::ceilings::CeilingsFile;
 use super::compile::CompileFile;
 use super::config::Config;
+use super::console::ConsoleFile;
 use super::delivery::{BatchFile, CheckpointFile, RetryFile};
 use super::failure::FailureFile;
 use super::host::HostFile;
@@ -27,12 +28,14 @@ use super::limits::HostLimitsFile;
 use super::plugin::PluginFile;
 use super::problem::{At, Problem};
 use super::reads::ReadsFile;
+use super::recordings::RecordingsFile;
 use super::rollout::RolloutFile;
 use super::secrets::{SecretFile, check_secrets};
 use super::section;
 use super::sections::Sections;
 use super::sinks::{SinkFile, check_sinks};
 use super::streams;
+use super::written::Written;
 
 /// The folder of plugins, unless the file names another.
 const DEFAULT_PLUGINS: &str = "plugins";
@@ -73,6 +76,10 @@ pub(super) struct ConfigFile {
     integrity: IntegrityFile,
     #[serde(deserialize_with = "section::one")]
     host: HostFile,
+    #[serde(deserialize_with = "section::one")]
+    recordings: RecordingsFile,
+    #[serde(deserialize_with = "section::one")]
+    console: ConsoleFile,
     #[serde(deserialize_with = "section::by_name")]
     sinks: BTreeMap<String, SinkFile>,
     #[serde(deserialize_with = "section::by_name")]
@@ -121,14 +128,17 @@ impl ConfigFile {
             compile,
             http: self.http.check()?,
             secrets: check_secrets(self.secrets, folder)?,
+            console: self.console.check(folder, self.host.has_admin())?,
             host: self.host.check(folder, &limits, compile.code_bytes)?,
             limits,
+            recordings: self.recordings.check()?,
             integrity: self.integrity.check(&IntegrityRules::default())?,
             rollout: self.rollout.check(RolloutPolicy::default())?,
             failure: self.failure.check(&sinks)?,
             sinks,
             environment: Vec::new(),
             sections: Sections::default(),
+            written: Written::default(),
         })
     }
 }

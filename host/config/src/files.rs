@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Opens a regular file. A pipe or a device is an error, and never makes the caller wait.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+pub fn open(path: &Path) -> io::Result<File> {
     // Without this flag, opening a pipe would wait for somebody to write to it.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let file = OpenOptions::new()
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_nearly_named_is_told() {
+    fn a_folder_with_nearly_that_name_is_suggested() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("plugins")).unwrap();
         std::fs::write(folder.path().join("plugnis.txt"), "").unwrap();

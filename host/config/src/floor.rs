@@ -72,13 +72,13 @@ pub(super) const RESCAN_EVERY: Floor = Floor {
     millis: 100,
     refusal: "must be at least 100ms: each look asks the system about every file of the folder",
 };
-/// `leases --watch`.
+/// The shortest interval for `leases --watch`.
 pub const WATCH: Floor = Floor {
     name: "--watch",
     millis: 100,
     refusal: "must be at least 100ms: each look reads the whole table",
 };
-/// `test --timeout`.
+/// The shortest time limit for `test --timeout`.
 pub const TIMEOUT: Floor = Floor {
     name: "--timeout",
     millis: 100,

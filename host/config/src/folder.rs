@@ -87,7 +87,7 @@ impl Config {
         }
         if !left_out.has("application") {
             let shared = shared_applications(&plugins).into_iter();
-            checked.problems.extend(shared.map(|one| one.told));
+            checked.problems.extend(shared.map(|one| one.message));
         }
     }
 
@@ -139,6 +139,10 @@ impl Config {
         }
         if let Some(token) = &self.host.admin_token {
             checked.problems.extend(missing("host.admin-token", token));
+        }
+        for token in &self.console.tokens {
+            let key = format!("console.tokens.{}", token.name);
+            checked.problems.extend(missing(&key, &token.source));
         }
     }
 }
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn two_plugins_with_one_application_are_told_before_the_faster_one_gets_it() {
+    fn two_plugins_with_one_application_are_reported_before_the_faster_one_gets_it() {
         let allows = "[ceilings]\napplications = [\"shared\"]\n";
         let shared = "application = \"shared\"";
         let files = [
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_cannot_have_its_name_is_told_and_one_of_anothers_application_too() {
+    fn a_component_that_cannot_have_its_name_is_reported_and_one_of_anothers_application_too() {
         let files = [
             ("totals-state.wasm", ""),
             ("a b.wasm", ""),
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_only_looks_like_a_component_is_told() {
+    fn a_file_that_only_looks_like_a_component_is_named() {
         let told = checked("", &[("AAA.WASM", ""), ("bbb.wasm", ""), ("ccc.toml", "")]).warnings;
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(
@@ -318,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_would_stumble_over_is_told_all_at_once() {
+    fn what_a_host_would_stumble_over_is_reported_all_at_once() {
         let text = "[plugin.ghost]\n[sinks.out]\ntype = \"http\"\nurl = \"http://localhost:1\"\n\
                     headers = { a = \"env:SHARDMILL_NOT_SET\" }\n[secrets.api]\nfile = \
                     \"nowhere\"\n";

@@ -8,12 +8,12 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::plugin::{GuestLimits, SecretSource};
 
-use super::cache::CachePlace;
+use super::cache::CacheSetting;
 use super::duration;
 use super::floor;
 use super::problem::{At, Problem};
 use super::section;
-use super::settings::{HostConfig, OnRemove};
+use super::settings::{HistoryKept, HostConfig, OnRemove};
 use super::size;
 use super::units::to_usize;
 use crate::machine::memory_bytes;
@@ -44,6 +44,8 @@ pub(super) struct HostFile {
     only_listed: bool,
     cache: Option<PathBuf>,
     #[serde(default)]
+    history: HistoryKept,
+    #[serde(default)]
     on_remove: OnRemove,
     #[serde(default, deserialize_with = "size::optional")]
     plugin_bytes_max: Option<ByteSize>,
@@ -63,6 +65,11 @@ struct TokenFile {
 // === impl HostFile ===
 
 impl HostFile {
+    /// Whether there is an address that pages are served on.
+    pub(super) fn has_admin(&self) -> bool {
+        self.admin.is_some()
+    }
+
     /// `compile_code_bytes` is what the code of one version may take.
     pub(super) fn check(
         self,
@@ -82,7 +89,8 @@ impl HostFile {
             admin: self.admin,
             admin_token: admin_token(self.admin, self.admin_token, folder)?,
             admin_names: self.admin_names,
-            cache: CachePlace::of_key(self.cache, folder),
+            cache: CacheSetting::of_key(self.cache, folder),
+            history: self.history,
             on_remove: self.on_remove,
             only_listed: self.only_listed,
             plugin_bytes_max: self.plugin_bytes_max.map_or(32 << 20, |size| size.as_u64()),
@@ -104,7 +112,7 @@ impl HostFile {
         let of_process = memory_or(2 << 30);
         let bytes = self
             .instances_memory
-            .map_or((of_process / 2).max(limits.memory_bytes), to_usize);
+            .map_or((of_process / 8 * 3).max(limits.memory_bytes), to_usize);
         if bytes < limits.memory_bytes {
             let message = "must be at least limits.memory, or no instance could have that much";
             return Err(Problem::new("host.instances-memory", message));
@@ -117,7 +125,7 @@ impl HostFile {
         let of_process = memory_or(2 << 30);
         let bytes = self
             .code_memory
-            .map_or((of_process / 2).max(least), to_usize);
+            .map_or((of_process / 4).max(least), to_usize);
         if bytes < least {
             let message = "must be at least twice compile.code: half of it is divided among the \
                 plugins, and one version may take that much";
@@ -154,8 +162,8 @@ fn admin_token(
 }
 
 /// The memory that the process may use, in bytes, or `unknown` if that cannot be found out. By
-/// default half of it is for instances, and as much for code, of which most hosts need little: what
-/// neither takes is for what is fetched, for the process, and for others.
+/// default three eighths of it are for instances, and a quarter for code: what is left is for what
+/// is fetched, for calls, for the process and its compiler.
 fn memory_or(unknown: usize) -> usize {
     memory_bytes().map_or(unknown, |bytes| {
         usize::try_from(bytes).unwrap_or(usize::MAX)

@@ -7,6 +7,7 @@ mod cache;
 mod ceilings;
 mod compile;
 mod config;
+mod console;
 mod delivery;
 mod duration;
 mod environment;
@@ -36,6 +37,8 @@ mod parallelism;
 mod plugin;
 mod problem;
 mod reads;
+mod recordings;
+mod reload;
 mod rest;
 mod retrieval;
 mod rights;
@@ -47,13 +50,15 @@ mod settings;
 mod sinks;
 mod size;
 mod streams;
+mod tick;
 mod units;
 mod wording;
+mod written;
 
 #[cfg(test)]
 mod tests;
 
-pub use cache::CachePlace;
+pub use cache::CacheSetting;
 pub use config::{Config, SectionOverrides};
 pub use duration::parse_duration;
 pub use error::ConfigError;
@@ -61,7 +66,11 @@ pub use folder::Checked;
 pub use host::refuse_open;
 pub use limits::shown as limits_shown;
 pub use manifest::Manifest;
+pub use reload::Reload;
 pub use rest::Rest;
-pub use rights::{AwsPlace, Need, Resource, Statement};
-pub use settings::{AwsConfig, HostConfig, HttpConfig, OnRemove, PluginConfig, StreamConfig};
+pub use rights::{AwsScope, Need, Resource, Statement};
+pub use settings::{
+    AwsConfig, ConsoleConfig, ConsoleRight, ConsoleToken, ForwardedUsers, HistoryKept, HostConfig,
+    HttpConfig, OnRemove, PluginConfig, RecordingsConfig, StreamConfig,
+};
 pub use sinks::check_url;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
-use shardmill_core::plugin::GuestLimits;
+use shardmill_core::plugin::{GuestLimits, STATE_BYTES_MAX};
 
 use super::duration::Bounded;
 use super::floor;
@@ -33,9 +33,6 @@ pub(super) fn default_ceilings() -> GuestLimits {
         ..GuestLimits::default()
     }
 }
-
-/// An item of DynamoDB has 400 KB at most (AWS limit), with its names, the checkpoint and a digest.
-const STATE_BYTES_MAX: usize = 380 << 10;
 
 /// The host's section `[limits]`, which has all keys of [`ROWS`]. It applies to every plugin
 /// without its own setting.

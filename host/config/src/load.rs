@@ -13,6 +13,7 @@ use super::gather::Gathered;
 use super::key_lines::KeyLines;
 use super::problem::{Problem, listed, table_of};
 use super::rest::Rest;
+use super::written::Written;
 use crate::files;
 
 /// Largest configuration. One of a hundred plugins has some tens of kilobytes.
@@ -60,19 +61,21 @@ impl Config {
             Err(problems) => return Err(Refused::no_toml(problems, environment)),
         };
         let overrides = environment.lay_over(&mut table);
+        let written = Written::of(&table);
         let mut gathered = Gathered::without(overrides.meant());
         let mut config = gathered
             .typed::<ConfigFile>(&mut table)
             .and_then(|file| gathered.checked(file, &mut table, |file| file.check(folder)));
         if let Some(config) = &mut config {
             config.environment = environment.variables();
+            config.written = written;
         }
         match config {
             Some(config) if gathered.problems().is_empty() && !overrides.has_mistakes() => {
                 Ok(config)
             }
             config => {
-                let problems = Places::new(text, overrides).shown(gathered.problems());
+                let problems = KeySources::new(text, overrides).shown(gathered.problems());
                 let left_out = gathered.left_out();
                 let rest = config.map(|config| Box::new(Rest { config, left_out }));
                 Err(Refused { problems, rest })
@@ -119,14 +122,14 @@ impl Refused {
 }
 
 /// Where a setting was made: in the file, or by a variable over it.
-struct Places<'a> {
+struct KeySources<'a> {
     lines: KeyLines<'a>,
     overrides: Overrides,
 }
 
-// === impl Places ===
+// === impl KeySources ===
 
-impl<'a> Places<'a> {
+impl<'a> KeySources<'a> {
     fn new(text: &'a str, overrides: Overrides) -> Self {
         Self {
             lines: KeyLines::of(text),
@@ -134,7 +137,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Each problem with its place, in the order of the file, and then those of variables.
+    /// Each problem with its line or variable, in the order of the file, and then those of variables.
     fn shown(&self, problems: &[Problem]) -> Vec<String> {
         let placed = problems.iter().map(|problem| self.placed(problem));
         let mut by_line: Vec<_> = placed.collect();

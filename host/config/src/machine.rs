@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Bytes of memory that the process may use: the machine's, or less if a control group says so.
 /// `None` if the system does not say.
-pub(crate) fn memory_bytes() -> Option<u64> {
+pub fn memory_bytes() -> Option<u64> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let of_groups = group_limits(&groups, &|path| read(Path::new(path)));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn more_instances_than_the_system_has_maps_for_are_told_with_what_to_set() {
+    fn more_instances_than_the_system_has_maps_for_are_reported_with_what_to_set() {
         assert_eq!(
             advice_on_maps(65_530, 8 << 30)
                 .as_deref()

@@ -98,12 +98,12 @@ impl Manifest {
         if let [(None, problem)] = by_line[..] {
             return format!("{problem} ([plugin.{plugin}] over {path})");
         }
-        let told = by_line.iter().map(|(line, problem)| match line {
+        let shown = by_line.iter().map(|(line, problem)| match line {
             Some(line) => format!("line {line}: {problem}"),
             None => format!("{problem} ([plugin.{plugin}] over it)"),
         });
-        let told: Vec<String> = told.collect();
-        format!("{path}: {}", listed(&told))
+        let shown: Vec<String> = shown.collect();
+        format!("{path}: {}", listed(&shown))
     }
 
     /// The error, if it is not TOML, names the line.

@@ -165,15 +165,17 @@ impl Config {
         let world = file.world.as_deref().map(check_world);
         let permissions = file.grants.check(failure.order, &self.secrets, &self.sinks);
         let filter = file.filter.map(FilterFile::check).transpose()?;
+        let parallelism = parallelism::check(file.parallelism, &failure)?;
         Ok(PluginConfig {
             filter: filter.map(Arc::new),
             sinks: sinks.transpose()?,
             world: world.transpose()?,
             permissions: permissions.under("grants")?,
             streams,
-            parallelism: parallelism::check(file.parallelism, &failure)?,
+            parallelism,
             batches: self.check_batches(file.batch)?,
             checkpoints: file.checkpoint.check(self.checkpoints),
+            tick: file.tick.check(parallelism)?,
             retry: file.retry.check(self.retry)?,
             failure,
             limits: self.check_limits(&file.limits).under("limits")?,

@@ -41,7 +41,7 @@ impl Config {
         refuse_shared_consumers(&plugins)?;
         if let Some(shared) = shared_applications(&plugins).pop() {
             let key = format!("plugin.{}.application", shared.plugin);
-            return Err(Problem::new(key, shared.told));
+            return Err(Problem::new(key, shared.message));
         }
         sections.by_plugin = by_plugin;
         Ok(sections)

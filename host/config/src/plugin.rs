@@ -20,6 +20,7 @@ use super::retrieval::{OwnRetrieval, RetrievalMode};
 use super::rollout::RolloutFile;
 use super::section;
 use super::streams::{OwnStreams, StreamFile};
+use super::tick::TickFile;
 
 /// As written, in either place. What is absent is not set there.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -40,6 +41,8 @@ pub(super) struct PluginFile {
     pub(super) batch: BatchFile,
     #[serde(deserialize_with = "section::one")]
     pub(super) checkpoint: CheckpointFile,
+    #[serde(deserialize_with = "section::one")]
+    pub(super) tick: TickFile,
     #[serde(deserialize_with = "section::one")]
     pub(super) retry: RetryFile,
     #[serde(deserialize_with = "section::optional")]
@@ -81,6 +84,7 @@ impl PluginFile {
             filter: self.filter.or(under.filter),
             batch: self.batch.laid_over(under.batch),
             checkpoint: self.checkpoint.laid_over(under.checkpoint),
+            tick: self.tick.laid_over(under.tick),
             retry: self.retry.laid_over(under.retry),
             failure: match (self.failure, under.failure) {
                 (Some(own), Some(under)) => Some(own.laid_over(under)),

@@ -167,10 +167,10 @@ fn of_syntax(text: &str, errors: &[toml::de::Error]) -> Vec<String> {
             .or_insert_with(|| error.message());
     }
     let shown = |line: usize| cut(text.lines().nth(line - 1).unwrap_or_default().trim());
-    let told = by_line
+    let shown = by_line
         .iter()
         .map(|(line, message)| format!("line {line}: {}: {message}", shown(*line)));
-    told.collect()
+    shown.collect()
 }
 
 /// The most problems reported at once; more would not be read.
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_parse_is_told_with_the_key_that_was_meant_or_an_example() {
+    fn what_does_not_parse_is_reported_with_the_key_that_was_meant_or_an_example() {
         for (text, expected) in [
             ("straem = \"s\"", "did you mean `stream`?"),
             ("worker_id = \"a\"", "did you mean `worker-id`?"),

@@ -46,14 +46,14 @@ pub enum Resource {
     Arn(String),
 }
 
-/// Where resources are that are given by name: literal values, or those of a template language.
+/// What an ARN says before the name of a resource: literal values, or those of a template language.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AwsPlace {
-    /// Such as `aws`.
+pub struct AwsScope {
+    /// The ARN's partition, such as `aws` or `aws-cn`.
     pub partition: String,
-    /// Such as `eu-west-1`.
+    /// The region's code, such as `eu-west-1`.
     pub region: String,
-    /// Twelve digits.
+    /// The account's number, in twelve digits.
     pub account: String,
 }
 
@@ -104,11 +104,11 @@ const COORDINATION: [Need; 6] = [
         dynamodb::DESCRIBE_TABLE,
         "whether the coordinator table is there, and has the right key",
     ),
-    need(dynamodb::QUERY, "to watch the fleet"),
     need(
-        dynamodb::GET_ITEM,
-        "to read a host's registration and what the leader left for this one",
+        dynamodb::QUERY,
+        "to watch the fleet, and to read what the leader left for this host",
     ),
+    need(dynamodb::GET_ITEM, "to read a host's registration"),
     need(
         dynamodb::PUT_ITEM,
         "to register, to lead, and to write the list of shards",
@@ -296,32 +296,37 @@ impl Collected {
     }
 }
 
+// === impl AwsScope ===
+
+impl AwsScope {
+    /// The ARN of a stream in this region, unless the stream was given by its ARN.
+    fn arn_of(&self, stream: &StreamRef, region: &str) -> String {
+        let (partition, account) = (&self.partition, &self.account);
+        match stream.arn() {
+            Some(arn) => arn.to_owned(),
+            None => format!(
+                "arn:{partition}:kinesis:{region}:{account}:stream/{}",
+                stream.name()
+            ),
+        }
+    }
+}
+
 // === impl Resource ===
 
 impl Resource {
-    /// Its ARN; `place` provides what the resource does not say itself.
-    pub fn arn(&self, place: &AwsPlace) -> String {
-        let AwsPlace {
+    /// Its ARN; `scope` provides what the resource does not say itself.
+    pub fn arn(&self, scope: &AwsScope) -> String {
+        let AwsScope {
             partition,
             region,
             account,
-        } = place;
-        let stream_arn = |stream: &StreamRef, own: Option<&String>| {
-            if let Some(arn) = stream.arn() {
-                arn.to_owned()
-            } else {
-                let region = own.unwrap_or(region);
-                format!(
-                    "arn:{partition}:kinesis:{region}:{account}:stream/{}",
-                    stream.name()
-                )
-            }
-        };
+        } = scope;
         match self {
-            Self::Stream(stream, own) => stream_arn(stream, own.as_ref()),
+            Self::Stream(stream, own) => scope.arn_of(stream, own.as_ref().unwrap_or(region)),
             // The time of the registration follows the name.
             Self::Consumer(stream, name) => {
-                format!("{}/consumer/{name}:*", stream_arn(stream, None))
+                format!("{}/consumer/{name}:*", scope.arn_of(stream, region))
             }
             Self::Table(table) => {
                 format!("arn:{partition}:dynamodb:{region}:{account}:table/{table}")
@@ -337,8 +342,8 @@ mod tests {
 
     use super::*;
 
-    fn place() -> AwsPlace {
-        AwsPlace {
+    fn scope() -> AwsScope {
+        AwsScope {
             partition: "aws".to_owned(),
             region: "eu-west-1".to_owned(),
             account: "123456789012".to_owned(),
@@ -351,7 +356,7 @@ mod tests {
         let lines = |statement: Statement| {
             let mut lines = Vec::new();
             for resource in &statement.on {
-                let arn = resource.arn(&place());
+                let arn = resource.arn(&scope());
                 let permission = |need: &Need| format!("{} {arn}", need.operation.permission());
                 lines.extend(statement.needs.iter().map(permission));
             }
@@ -486,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_plugin_nobody_can_tell() {
+    fn without_a_plugin_the_permissions_are_not_known() {
         let config = Config::parse("stream = \"orders\"", Path::new("nowhere")).unwrap();
         let told = config.rights().unwrap_err();
         assert!(told.contains("add [plugin.NAME]"), "{told}");
@@ -512,9 +517,11 @@ mod tests {
         let of_commands = BTreeSet::from([
             kinesis::CREATE_STREAM,
             kinesis::LIST_STREAM_CONSUMERS,
+            dynamodb::DELETE_TABLE,
             dynamodb::LIST_TABLES,
             // Needs the permissions of its parts.
             dynamodb::TRANSACT_WRITE_ITEMS,
+            dynamodb::UPDATE_TIME_TO_LIVE,
         ]);
         assert!(of_hosts.is_disjoint(&of_commands));
         assert_eq!(&of_hosts | &of_commands, BTreeSet::from(Operation::ALL));

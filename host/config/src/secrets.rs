@@ -27,18 +27,16 @@ pub(super) fn check_secrets(
     secrets: BTreeMap<String, SecretFile>,
     folder: &Path,
 ) -> Result<BTreeMap<String, SecretConfig>, Problem> {
-    let check = |(name, secret): (String, SecretFile)| {
+    let mut checked = BTreeMap::new();
+    for (name, secret) in secrets {
         let section = format!("secrets.{name}");
         if !is_name(&name) {
             let rule = format!("a secret's name has 1 to {NAME_MAX} letters, digits, '_' and '-'");
             return Err(Problem::new(section, rule));
         }
-        secret
-            .check(folder)
-            .map(|secret| (name, secret))
-            .under(&section)
-    };
-    secrets.into_iter().map(check).collect()
+        checked.insert(name, secret.check(folder).under(&section)?);
+    }
+    Ok(checked)
 }
 
 fn is_name(name: &str) -> bool {

@@ -24,7 +24,7 @@ where
     one(deserializer).map(Some)
 }
 
-/// A section.
+/// Reads a section, and takes only a table for it.
 pub(super) fn one<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

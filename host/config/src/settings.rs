@@ -3,17 +3,18 @@
 mod applications;
 mod plugin;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use shardmill_aws::{AwsOptions, StaticCredentials, WireSetting};
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, SecretSource};
 
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
-use super::cache::CachePlace;
+use super::cache::CacheSetting;
 
 /// The process's own settings.
 #[derive(Debug, Clone)]
@@ -34,17 +35,104 @@ pub struct HostConfig {
     /// Names that requests for these pages may be addressed to, besides addresses.
     pub admin_names: Vec<String>,
     /// Where compiled plugins are kept, if anywhere.
-    pub cache: CachePlace,
+    pub cache: CacheSetting,
     /// Whether only plugins with a section `[plugin.NAME]` are run.
     pub only_listed: bool,
     /// What happens when a plugin's file is removed.
     pub on_remove: OnRemove,
+    /// What the histories of applications say.
+    pub history: HistoryKept,
     /// Largest plugin file, in bytes.
     pub plugin_bytes_max: u64,
     /// Most plugins that are loaded.
     pub plugins_max: usize,
     /// How often the folder is looked through, even if the system reports no change.
     pub rescan_every: Duration,
+}
+
+/// What is kept of batches that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordingsConfig {
+    /// Whether batches that fail are recorded at all.
+    pub is_enabled: bool,
+    /// Bytes of batches that plugins were given, over all instances.
+    pub memory_bytes: usize,
+    /// The same for one instance.
+    pub instance_memory_bytes: usize,
+    /// Bytes of all recordings on the disk.
+    pub disk_bytes: u64,
+    /// How long one is kept.
+    pub keep_for: Duration,
+    /// Plugins of which nothing is kept.
+    pub except: BTreeSet<String>,
+}
+
+/// Whether the console is served, and who may do what there.
+#[derive(Debug, Clone, Default)]
+pub struct ConsoleConfig {
+    /// Whether it is served at all.
+    pub is_enabled: bool,
+    /// What those may do who do not say who they are.
+    pub anonymous: BTreeSet<ConsoleRight>,
+    /// Fields of records and outputs that are never shown, as paths of names.
+    pub masked: Vec<Vec<String>>,
+    /// Who shows a token.
+    pub tokens: Vec<ConsoleToken>,
+    /// Who comes through a proxy that knows them.
+    pub proxy: Option<ForwardedUsers>,
+}
+
+/// A right in the console. `operate` includes `view`, and so does `admin`, which includes
+/// `operate`; the data of records are a right of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConsoleRight {
+    /// To see how the fleet does.
+    View,
+    /// To see the data of records, outputs and states.
+    ViewData,
+    /// To change what can be taken back: to pause, move, seek, skip.
+    Operate,
+    /// To change what cannot be taken back: to delete tables, to drop states.
+    Admin,
+}
+
+/// Somebody who shows a token.
+#[derive(Debug, Clone)]
+pub struct ConsoleToken {
+    /// Who it is, for the history.
+    pub name: String,
+    /// Where the token is kept.
+    pub source: SecretSource,
+    /// What they may do.
+    pub may: BTreeSet<ConsoleRight>,
+}
+
+/// A proxy that says in a header who sends a request.
+#[derive(Debug, Clone)]
+pub struct ForwardedUsers {
+    /// The header, in small letters.
+    pub header: String,
+    /// Where the proxy's requests come from. From elsewhere the header says nothing.
+    pub addresses: Vec<IpNet>,
+    /// What each of them may do.
+    pub users: BTreeMap<String, BTreeSet<ConsoleRight>>,
+    /// What those may do whom the proxy names and who are not listed.
+    pub anybody: BTreeSet<ConsoleRight>,
+}
+
+impl ConsoleRight {
+    /// Every right once, the least first.
+    pub const ALL: [Self; 4] = [Self::View, Self::ViewData, Self::Operate, Self::Admin];
+
+    /// Whether who has this right may do what needs `needed`.
+    pub fn includes(self, needed: Self) -> bool {
+        match self {
+            Self::View | Self::ViewData => self == needed || needed == Self::View,
+            Self::Operate => matches!(needed, Self::Operate | Self::View),
+            Self::Admin => needed != Self::ViewData,
+        }
+    }
 }
 
 /// What a host does when a plugin's file is removed.
@@ -58,6 +146,17 @@ pub enum OnRemove {
     Stop,
 }
 
+/// What an application's history says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HistoryKept {
+    /// Also what hosts do by themselves: leases that move, versions, records that are given up.
+    #[default]
+    All,
+    /// Commands, and what hosts did about them.
+    Commands,
+}
+
 /// Settings for all HTTP requests of plugins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpConfig {
@@ -67,7 +166,7 @@ pub struct HttpConfig {
     pub addresses: AddressPolicy,
 }
 
-/// One secret.
+/// Where the value of one secret comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SecretConfig {
     /// Where its value is kept.
@@ -79,7 +178,7 @@ pub(crate) struct SecretConfig {
 /// How to reach AWS. The SDK's usual sources provide what is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AwsConfig {
-    /// The region.
+    /// The region's code, such as `eu-west-1`; `None` leaves it to the SDK.
     pub region: Option<String>,
     /// The URL for Kinesis, if not AWS's own.
     pub kinesis_endpoint: Option<String>,

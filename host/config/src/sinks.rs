@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kinesis_sink_keeps_order_and_takes_what_every_stream_takes_unless_told() {
+    fn a_kinesis_sink_keeps_order_and_takes_what_every_stream_takes_unless_configured_otherwise() {
         let SinkOptions::Kinesis {
             target,
             region,

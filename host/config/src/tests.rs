@@ -417,7 +417,7 @@ fn places(told: &str) -> Vec<&str> {
 }
 
 #[test]
-fn ten_mistakes_in_a_file_are_told_at_once_in_its_order_with_what_was_meant() {
+fn ten_mistakes_in_a_file_are_reported_at_once_in_its_order_with_what_was_meant() {
     let text = "straem = \"orders\"\n\
         worker-id = 5\n\
         [leases]\n\
@@ -469,7 +469,7 @@ fn ten_mistakes_in_a_file_are_told_at_once_in_its_order_with_what_was_meant() {
 }
 
 #[test]
-fn what_follows_from_another_mistake_is_not_told_beside_it() {
+fn what_follows_from_another_mistake_is_not_reported_beside_it() {
     for (text, expected) in [
         (
             "[sinks.out]\ntype = \"file\"\n[failure]\non-exhausted = \"dead-letter\"\n\
@@ -499,7 +499,7 @@ fn what_follows_from_another_mistake_is_not_told_beside_it() {
 }
 
 #[test]
-fn a_file_that_is_nothing_but_mistakes_is_told_within_bounds() {
+fn a_file_that_is_nothing_but_mistakes_is_reported_within_bounds() {
     let keys: Vec<_> = (0..500).map(|key| format!("key-{key} = 1\n")).collect();
     let keys = keys.concat();
     let told = Config::parse(&keys, Path::new(".")).unwrap_err();
@@ -516,7 +516,7 @@ fn a_file_that_is_nothing_but_mistakes_is_told_within_bounds() {
 }
 
 #[test]
-fn all_mistakes_of_a_manifest_are_told_at_once_be_it_key_type_value_or_ceiling() {
+fn all_mistakes_of_a_manifest_are_reported_at_once_be_it_key_type_value_or_ceiling() {
     let text = "straem = \"s\"\nstream = \"payroll\"\n[batch]\nrecords = 0\nwindow = 7\n\
                 [limits]\nmemory = \"64GiB\"\n[config]\n\"shardmill.destinations\" = \"y\"\n[grants]\nhttp = [\"example.com\"]\n";
     let told = config("stream = \"s\"\n")

@@ -35,17 +35,17 @@ pub struct Load {
 /// The settings that the cost depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// `leases.duration`.
+    /// How long a lease lasts: `leases.duration`.
     pub lease: Duration,
-    /// `leases.renew-every`.
+    /// How often a host sends a heartbeat: `leases.renew-every`.
     pub renew_every: Duration,
-    /// `leases.scan-every`.
+    /// How often a host looks at the fleet: `leases.scan-every`.
     pub scan_every: Duration,
-    /// `checkpoint.records`.
+    /// Settled records that trigger a checkpoint: `checkpoint.records`.
     pub checkpoint_records: u64,
-    /// `checkpoint.bytes`.
+    /// Settled bytes that trigger a checkpoint: `checkpoint.bytes`.
     pub checkpoint_bytes: u64,
-    /// `checkpoint.age`.
+    /// Age of settled records that triggers a checkpoint: `checkpoint.age`.
     pub checkpoint_age: Duration,
 }
 
@@ -62,6 +62,26 @@ pub struct Share {
     pub why: &'static str,
 }
 
+impl Share {
+    fn of_reads(what: &'static str, reads: f64, why: &'static str) -> Self {
+        Self {
+            what,
+            reads,
+            writes: 0.0,
+            why,
+        }
+    }
+
+    fn of_writes(what: &'static str, writes: f64, why: &'static str) -> Self {
+        Self {
+            what,
+            reads: 0.0,
+            writes,
+            why,
+        }
+    }
+}
+
 /// What an application costs in DynamoDB while its fleet is settled: no host joins, leaves or dies.
 pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
     let lease = seconds(pace.lease);
@@ -76,45 +96,33 @@ pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
     let scan = f64::from(load.shards) * row / READ_UNIT_BYTES * SMALL_READ;
     let registrations = hosts * WORKER_ROW_BYTES as f64 / READ_UNIT_BYTES * SMALL_READ;
     let looks = 1.0 / seconds(pace.scan_every);
-    let read = |what, reads, why| Share {
-        what,
-        reads,
-        writes: 0.0,
-        why,
-    };
-    let write = |what, writes, why| Share {
-        what,
-        reads: 0.0,
-        writes,
-        why,
-    };
     let mut shares = vec![
-        write(
+        Share::of_writes(
             "heartbeats",
             hosts / seconds(pace.renew_every),
             "hosts / leases.renew-every",
         ),
-        write(
+        Share::of_writes(
             "leading",
             1.0 / seconds(pace.renew_every),
             "one record / leases.renew-every",
         ),
-        read(
+        Share::of_reads(
             "watching leases",
             watchers * scan / lease,
             "3 hosts scan all leases once in leases.duration",
         ),
-        read(
+        Share::of_reads(
             "watching hosts",
             watchers * registrations.max(SMALL_READ) * looks,
             "3 hosts read all registrations every leases.scan-every",
         ),
-        read(
+        Share::of_reads(
             "mail",
             heeding * SMALL_READ * looks,
             "every other host reads its mail every leases.scan-every",
         ),
-        read(
+        Share::of_reads(
             "board",
             heeding * SMALL_READ / lease,
             "and the board in leases.duration",
@@ -128,7 +136,7 @@ pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
         None => "shards that get records / [checkpoint]",
         Some(_) => "the same; twice for the transaction, and a unit for each KiB of state",
     };
-    shares.push(write("checkpoints", checkpoints * units, why));
+    shares.push(Share::of_writes("checkpoints", checkpoints * units, why));
     shares
 }
 

@@ -55,7 +55,7 @@ pub struct Death {
     pub stage: Stage,
     /// Whether no other version was unproven in that process.
     pub was_alone: bool,
-    /// Its process id.
+    /// The id of the process that died.
     pub process: u32,
     /// When the version was marked, in milliseconds since the Unix epoch, on that host's wall
     /// clock. For people.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_death_is_told_with_its_stage_process_and_time() {
+    fn the_last_death_is_reported_with_its_stage_process_and_time() {
         let text = describe(&[
             death(true, 2_000),
             Death {

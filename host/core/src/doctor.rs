@@ -6,6 +6,7 @@
 //! ```
 
 mod census;
+mod deletion;
 mod diagnosis;
 mod facts;
 mod finding;
@@ -17,6 +18,7 @@ mod schema;
 mod stream;
 
 pub use census::{Census, OwnerCensus};
+pub use deletion::{DeletionFacts, DeletionRefusal, living, refuse_deletion};
 pub use diagnosis::{Diagnosis, diagnose};
 pub use facts::{
     Companions, Facts, LeaseFacts, LeaseTableFacts, PredecessorFacts, SecondLook, StreamFacts,

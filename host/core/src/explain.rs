@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use relatives::Rows;
 
-use crate::lease::{Lease, Standing};
+use crate::lease::{Availability, Lease};
 use crate::plan::{FleetView, ObservedLease, Reason, missing_rows};
 use crate::stream::{InvalidName, ShardId};
 
@@ -157,7 +157,7 @@ impl Evidence<'_> {
             held_for: row
                 .held_since_ms
                 .map(|since| Duration::from_millis(self.wall_ms.saturating_sub(since))),
-            standing: observed.standing,
+            availability: observed.availability,
             holder,
             lease: row.clone(),
         }
@@ -173,7 +173,7 @@ impl Evidence<'_> {
         let mut causes: Vec<Cause> = self.unlisted(row, rows).into_iter().collect();
         if row.is_finished() {
             causes.push(Cause::Finished);
-        } else if let (Some(holder), Standing::Held) = (holder, observed.standing) {
+        } else if let (Some(holder), Availability::Held) = (holder, observed.availability) {
             causes.extend(self.causes_while_held(observed, holder));
         } else if let Some(reason) = rows.order.waits_for(row) {
             causes.push(Cause::Planned(reason));

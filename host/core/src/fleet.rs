@@ -8,13 +8,14 @@ mod start_row;
 mod stream_row;
 mod worker_row;
 
-pub use errand::{Errand, Mail, OwnerSeen, Task, Why};
+pub use errand::{Errand, Mail, Mailbox, OwnerSeen, Task, Why};
 pub use leader::{LeaderRow, LeaderStep, Leadership};
 pub use service::{DEPUTIES, Role, Service, is_spare};
 pub use start_row::ApplicationStart;
 pub use stream_row::{StreamIdentity, StreamRow, StreamVerdict};
 pub use worker_row::{Incarnation, WorkerRow};
 
+use crate::control::Control;
 use crate::rollout::Quarantined;
 
 /// One look at the small rows, which are read together.
@@ -34,6 +35,8 @@ pub struct FleetRows {
     pub start: Option<ApplicationStart>,
     /// Versions of the plugin that hosts found bad.
     pub quarantined: Vec<Quarantined>,
+    /// What operators want of all hosts.
+    pub control: Control,
 }
 
 impl FleetRows {

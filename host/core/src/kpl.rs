@@ -154,6 +154,15 @@ fn cost_of(aggregate: &AggregatedRecord) -> Result<usize, Damage> {
     Ok(cost)
 }
 
+/// The key that a user record names by its place in a table of the aggregate.
+fn key_at(table: &[String], index: u64) -> Result<&str, Damage> {
+    usize::try_from(index)
+        .ok()
+        .and_then(|index| table.get(index))
+        .map(String::as_str)
+        .ok_or(Damage::KeyIndex)
+}
+
 /// A user record with its keys looked up.
 struct Parts<'a> {
     data: &'a Bytes,
@@ -163,20 +172,13 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn of(user_record: &'a UserRecord, aggregate: &'a AggregatedRecord) -> Result<Self, Damage> {
-        let key = |table: &'a [String], index: u64| {
-            usize::try_from(index)
-                .ok()
-                .and_then(|index| table.get(index))
-                .map(String::as_str)
-                .ok_or(Damage::KeyIndex)
-        };
         let partition_key = user_record.partition_key_index.ok_or(Damage::KeyIndex)?;
         let explicit_hash_key = user_record.explicit_hash_key_index;
         Ok(Self {
             data: user_record.data.as_ref().ok_or(Damage::KeyIndex)?,
-            partition_key: key(&aggregate.partition_keys, partition_key)?,
+            partition_key: key_at(&aggregate.partition_keys, partition_key)?,
             explicit_hash_key: explicit_hash_key
-                .map(|index| key(&aggregate.explicit_hash_keys, index))
+                .map(|index| key_at(&aggregate.explicit_hash_keys, index))
                 .transpose()?,
         })
     }

@@ -10,9 +10,9 @@ mod row;
 mod table_deadlines;
 mod write_trouble;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, Sought};
 pub use conflict::{ConflictVerdict, LossReason, judge_conflict};
-pub use expiry::{LeaseObserver, Standing};
+pub use expiry::{Availability, LeaseObserver};
 pub use heartbeat::{Generation, Heartbeat, Hold};
 pub use kcl_leader::kcl_leader;
 pub(crate) use pulse::Seconds;

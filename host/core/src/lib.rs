@@ -13,6 +13,7 @@
 //! through [`ports`].
 
 pub mod backoff;
+pub mod control;
 pub mod cost;
 pub mod deaths;
 pub mod doctor;
@@ -26,6 +27,7 @@ pub mod pipeline;
 pub mod plan;
 pub mod plugin;
 pub mod ports;
+pub mod recording;
 pub mod rollout;
 pub mod seeded_bug;
 pub mod shared_read;
@@ -35,3 +37,4 @@ pub mod text;
 pub mod time;
 pub mod token_bucket;
 pub mod turns;
+pub mod verdict;

@@ -19,7 +19,9 @@ mod read_watch;
 mod reading;
 mod renewal;
 mod retries;
+mod skipping;
 mod strands;
+mod ticks;
 
 pub use batch::{BatchLimits, OpenBatch};
 pub use checkpoint_policy::{CheckpointPolicy, CheckpointReason};
@@ -38,4 +40,6 @@ pub use read_watch::{ReadStall, ReadWatch};
 pub use reading::{is_lasting, is_told_to_all, is_trouble, read_again_after};
 pub use renewal::{Renewal, Renewals, SubscriptionEnd};
 pub use retries::{Halt, Retries};
+pub use skipping::skip_records;
 pub use strands::{Beyond, Parallelism, Spread, Strand};
+pub use ticks::{TickInterval, Ticks};

@@ -8,6 +8,7 @@ mod identity;
 mod limits;
 mod permissions;
 mod processor_error;
+mod state_fill;
 mod tables;
 
 pub use addresses::{AddressPolicy, AddressRefusal, InvalidNetwork, Network};
@@ -17,9 +18,11 @@ pub use http_limits::HttpLimits;
 pub use identity::{
     InvalidPluginName, NameFault, PluginDigest, PluginName, is_label_of, plugin_of_label,
 };
-pub use limits::GuestLimits;
+pub use limits::{GuestLimits, STATE_BYTES_MAX};
 pub use permissions::{
-    DESTINATIONS_KEY, HOST_PREFIX, Permissions, SECRET_PREFIX, SecretSource, check_state_permission,
+    DESTINATIONS_KEY, HOST_PREFIX, Permissions, SECRET_PREFIX, SecretSource,
+    check_state_permission, check_ticks,
 };
 pub use processor_error::{InstanceFate, Lack, ProcessorError};
+pub use state_fill::StateFill;
 pub use tables::{TakenName, check_ending, coordinator_table, state_table, tables_of};

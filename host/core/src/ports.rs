@@ -4,8 +4,10 @@
 mod clock;
 mod coordinator;
 mod dead_letters;
+mod guest_lines;
 mod lease_store;
 mod processor;
+mod recorder;
 mod sink;
 mod stream_reader;
 mod subscriptions;
@@ -15,14 +17,16 @@ use std::pin::Pin;
 pub use clock::Clock;
 pub use coordinator::{CachedShards, Coordinator, Raced};
 pub use dead_letters::{DeadLetter, DeadLetters};
+pub use guest_lines::GuestLines;
 pub use lease_store::{
-    BadRow, CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, Progress, SavedState,
-    ShardEndWrite, StoreError, WriteResult, Written,
+    BadRow, CheckpointWrite, Created, Deleted, Directing, LeaseListing, LeaseStore, ObeyState,
+    ObeyWrite, Progress, SavedState, ShardEndWrite, StoreError, Took, WriteResult, Written,
 };
 pub use processor::{
-    CloseReason, Commit, FailureKind, InstanceContext, Outcome, Processed, ProcessorFactory,
-    RecordFailure, RecordProcessor,
+    CloseReason, Commit, FailureKind, HeldBack, InstanceContext, Outcome, Processed,
+    ProcessorFactory, RecordFailure, RecordProcessor, StartPosition, TickTime, Ticked,
 };
+pub use recorder::Recorder;
 pub use sink::{Origin, Sink, SinkError};
 pub use stream_reader::{
     Fetched, PacedBy, REPLY_BYTES_MAX, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,

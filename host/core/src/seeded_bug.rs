@@ -25,7 +25,7 @@ pub enum SeededBug {
     DeletesBeforeChildrenStart,
     /// A removed, finished shard gets a fresh row while it is still listed.
     ResurrectsFinishedShards,
-    /// Children start at what comes next (lifion-kinesis, K10).
+    /// Children start at what comes next (lifion-kinesis).
     ChildFromLatest,
     /// A heartbeat answered after the deadline revives the leases that were held before it.
     LateHeartbeatRevives,
@@ -39,15 +39,15 @@ pub enum SeededBug {
     UnknownCountsAsApplied,
     /// Records go out after the lease was lost (kinsumer, kcl-rb).
     DeliversAfterLoss,
-    /// `ResourceNotFound` is taken as the end of a shard (KCL, K3).
+    /// `ResourceNotFound` is taken as the end of a shard (KCL).
     NotFoundEndsShard,
     /// A stream created again under its name is read on from the old checkpoints.
     IgnoresStreamIdentity,
-    /// After an expired iterator, reading goes on at what comes next (K7).
+    /// After an expired iterator, reading goes on at what comes next.
     ExpiredIteratorGoesToLatest,
     /// The record that the checkpoint names, and records fetched before it, are delivered again.
     DeliversSettledAgain,
-    /// A batch that fails is skipped (KCL, K1).
+    /// A batch that fails is skipped (KCL).
     SkipsFailedBatch,
     /// `SHARD_END` is written without making the children's rows.
     EndsWithoutChildren,
@@ -138,10 +138,36 @@ pub enum SeededBug {
     SpreadsKeysByTurns,
     /// With parallel keys, a checkpoint covers records of a slower strand.
     CheckpointPassesSlowStrand,
+    /// A shard that is paused delivers.
+    PauseIsForgotten,
+    /// A holder that was told of a seek goes there each time it is told, though it was done.
+    SeeksAgain,
+    /// A shard that is sent back goes on with what it had read ahead.
+    SeekKeepsReadAhead,
+    /// What was settled at the old place is written over the new one.
+    OldPlaceIsWritten,
+    /// A shard that is sent to another place begins one record too late.
+    SeekSkipsFirstRecord,
+    /// A pause of all shards is not handed to leases that are taken later.
+    PauseMissesTakes,
+    /// Records to be skipped are dropped, though they were to be stored.
+    SkipDropsLetters,
+    /// One record more than was named is skipped.
+    SkipsOneMore,
+    /// A host that is to be drained keeps what it holds.
+    DrainKeepsLeases,
+    /// A host that is drained takes leases.
+    DrainedTakes,
+    /// A shard goes on after a seek though its parent was opened again.
+    SoughtChildRunsOn,
+    /// A shard that was to go forward, and has come past the place, goes back to it.
+    ForwardSeekGoesBack,
+    /// What a tick emitted is stored after the state that is past it.
+    TickIsCoveredFirst,
 }
 
 impl SeededBug {
-    /// Every bug.
+    /// Every bug once, in the order of declaration.
     pub const ALL: &[Self] = &[
         Self::ExpiredAtFirstSight,
         Self::OwnRowsLeftAlone,
@@ -206,6 +232,19 @@ impl SeededBug {
         Self::KeptRepliesHideGaps,
         Self::SpreadsKeysByTurns,
         Self::CheckpointPassesSlowStrand,
+        Self::PauseIsForgotten,
+        Self::SeeksAgain,
+        Self::SeekKeepsReadAhead,
+        Self::OldPlaceIsWritten,
+        Self::SeekSkipsFirstRecord,
+        Self::PauseMissesTakes,
+        Self::SkipDropsLetters,
+        Self::SkipsOneMore,
+        Self::DrainKeepsLeases,
+        Self::DrainedTakes,
+        Self::SoughtChildRunsOn,
+        Self::ForwardSeekGoesBack,
+        Self::TickIsCoveredFirst,
     ];
 
     /// Whether this bug is switched on for this thread.

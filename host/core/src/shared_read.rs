@@ -3,8 +3,8 @@
 
 mod calls;
 mod chain;
-mod place;
+mod chain_place;
 
 pub use calls::Calls;
 pub use chain::{Absorbed, Chain, Source};
-pub use place::{Place, decode, encode};
+pub use chain_place::{ChainPlace, decode, encode};

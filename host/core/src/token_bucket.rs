@@ -1,5 +1,7 @@
 //! Limits a rate: a number per second, with a burst.
 
+use std::time::Duration;
+
 use crate::time::Moment;
 
 /// A token bucket. Time is an argument.
@@ -14,9 +16,18 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// A full bucket: `burst` may be taken at once.
     pub fn new(per_second: u32, burst: u32, now: Moment) -> Self {
+        Self::full(per_second.into(), burst, now)
+    }
+
+    /// A full bucket for what is rarer than once a second. `period` must be above zero.
+    pub fn with_one_every(period: Duration, burst: u32, now: Moment) -> Self {
+        Self::full(period.as_secs_f64().recip(), burst, now)
+    }
+
+    fn full(per_second: f64, burst: u32, now: Moment) -> Self {
         let burst = f64::from(burst);
         Self {
-            per_second: per_second.into(),
+            per_second,
             burst,
             tokens: burst,
             refilled: now,
@@ -38,8 +49,6 @@ impl TokenBucket {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -51,5 +60,8 @@ mod tests {
             (given(5), given(6), given(60), given(60)),
             (200, 100, 200, 0)
         );
+        let mut rare = TokenBucket::with_one_every(Duration::from_mins(1), 3, at(0));
+        let mut given = |seconds| (0..9).filter(|_| rare.take(at(seconds))).count();
+        assert_eq!((given(0), given(59), given(61), given(999)), (3, 0, 1, 3));
     }
 }

@@ -54,18 +54,20 @@ impl Turns {
     /// Takes the next arrival from the queue: the first of those whose plugins have had the least
     /// time, less what counts for them.
     pub fn call(&mut self) -> Option<u64> {
-        let counts = |waiting: &Waiting| {
-            let given = self.given.get(&waiting.name).copied().unwrap_or_default();
-            let waited = self.total.saturating_sub(waiting.total_before);
-            given.saturating_sub(waited / WAITED_PARTS)
-        };
         let next = self
             .waiting
             .iter()
-            .min_by_key(|(_, waiting)| counts(waiting));
+            .min_by_key(|(_, waiting)| self.time_that_counts(waiting));
         let arrival = *next?.0;
         self.waiting.remove(&arrival);
         Some(arrival)
+    }
+
+    /// The time that the plugin has had, less a part of the time that it has waited.
+    fn time_that_counts(&self, waiting: &Waiting) -> Duration {
+        let given = self.given.get(&waiting.name).copied().unwrap_or_default();
+        let waited = self.total.saturating_sub(waiting.total_before);
+        given.saturating_sub(waited / WAITED_PARTS)
     }
 
     /// Adds the time that a plugin's turn took.

@@ -261,20 +261,20 @@ fn numeric_of(value: &Value) -> Result<Rule, String> {
         };
         bounds.push((bound, number_of(number)?));
     }
-    let is_range = |(lower, upper): (Bound, Bound)| {
-        matches!(lower, Bound::Above | Bound::AtLeast)
-            && matches!(upper, Bound::Below | Bound::AtMost)
-    };
     match bounds[..] {
         [_] => Ok(Rule::Numeric(bounds)),
-        [(one, low), (other, high)] if is_range((one, other)) && low < high => {
+        [(one, low), (other, high)] if is_range(one, other) && low < high => {
             Ok(Rule::Numeric(bounds))
         }
-        [(one, high), (other, low)] if is_range((other, one)) && low < high => {
+        [(one, high), (other, low)] if is_range(other, one) && low < high => {
             Ok(Rule::Numeric(bounds))
         }
         _ => Err(problem.to_owned()),
     }
+}
+
+fn is_range(lower: Bound, upper: Bound) -> bool {
+    matches!(lower, Bound::Above | Bound::AtLeast) && matches!(upper, Bound::Below | Bound::AtMost)
 }
 
 fn anything_but_of(value: &Value) -> Result<Rule, String> {

@@ -124,7 +124,7 @@ mod tests {
     use crate::{LocalOptions, LocalStack};
 
     #[test]
-    fn a_data_directory_that_cannot_be_made_is_told_with_what_to_do() {
+    fn a_data_directory_that_cannot_be_made_is_reported_with_what_to_do() {
         let told = super::DataDir::hold(std::path::Path::new("/proc/nowhere"))
             .unwrap_err()
             .to_string();

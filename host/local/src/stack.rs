@@ -19,7 +19,7 @@ use crate::{dynamodb, kinesis};
 /// stuck client.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
-/// How to start.
+/// Where an embedded stack keeps its data and listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalOptions {
     /// Where everything is kept; `None` keeps it in memory.
@@ -103,12 +103,12 @@ impl LocalStack {
         })
     }
 
-    /// For instance `http://127.0.0.1:4567`.
+    /// The URL of the embedded Kinesis, such as `http://127.0.0.1:4567`.
     pub fn kinesis_endpoint(&self) -> &str {
         &self.kinesis_endpoint
     }
 
-    /// For instance `http://127.0.0.1:8000`.
+    /// The URL of the embedded DynamoDB, such as `http://127.0.0.1:8000`.
     pub fn dynamodb_endpoint(&self) -> &str {
         &self.dynamodb_endpoint
     }

@@ -1,8 +1,10 @@
-//! A small HTTP server for operators: `/live`, `/ready`, `/status`, `/metrics`. Read-only.
+//! A small HTTP server for operators: `/live`, `/ready`, `/status`, `/metrics`, which are
+//! read-only, and whatever pages the program adds.
 
 mod door;
 mod last_look;
 mod server;
+mod token;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
@@ -15,9 +17,11 @@ use axum::{Json, Router};
 use shardmill_config::{HostConfig, refuse_open};
 use tokio_util::sync::CancellationToken;
 
-use self::door::{Door, TokenError};
+use self::door::Door;
 use self::last_look::LastLook;
-use self::server::Pace;
+pub use self::server::Peer;
+use self::server::{Pace, PaceOfEach};
+pub use self::token::{Token, TokenError};
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
 use crate::readiness;
@@ -34,6 +38,8 @@ struct Page {
 pub(crate) struct Admin {
     listener: TcpListener,
     page: Page,
+    /// Further pages, which ask for tokens themselves.
+    further: Option<Router>,
 }
 
 /// Why the admin pages cannot be served.
@@ -43,7 +49,7 @@ pub(crate) enum AdminError {
     #[error("{0}")]
     Open(String),
     /// There is a token that cannot be used.
-    #[error("{0}")]
+    #[error("host.admin-token cannot be used: {0}")]
     Token(String),
     /// The address cannot be bound.
     #[error("{0}; free it, or choose another address: host.admin, or --admin of `dev`")]
@@ -66,12 +72,18 @@ impl Admin {
         Ok(Self {
             listener,
             page: Page::new(status, metrics, door),
+            further: None,
         })
     }
 
     /// The address in use; the port is the real one if 0 was asked for.
     pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// Serves these pages, too: to whoever names this host, without a token.
+    pub(crate) fn serve_too(&mut self, further: Router) {
+        self.further = Some(further);
     }
 
     /// Serves until `stop`, on a separate thread.
@@ -83,12 +95,22 @@ impl Admin {
             )
             .route("/metrics", get(metrics))
             .layer(from_fn_with_state(Pace::new(), server::keep_pace));
-        let router = Router::new()
+        let door = self.page.door.clone();
+        let mut router = Router::new()
             .route("/live", get(|| async { "live\n" }))
             .route("/ready", get(ready))
             .merge(costly)
-            .layer(from_fn_with_state(self.page.door.clone(), door::let_in))
+            .layer(from_fn_with_state(door.clone(), door::let_in))
             .with_state(self.page);
+        if let Some(further) = self.further {
+            let further = further
+                .layer(from_fn_with_state(
+                    PaceOfEach::default(),
+                    server::keep_pace_of_each,
+                ))
+                .layer(from_fn_with_state(door, door::let_in_unknown));
+            router = router.merge(further);
+        }
         match server::start(self.listener, router, stop) {
             Ok(ended) => ended.wait().await,
             Err(error) => tracing::error!(%error, "the admin pages cannot be served"),

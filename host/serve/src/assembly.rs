@@ -7,31 +7,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use axum::Router;
 use shardmill_aws::AwsClients;
-use shardmill_config::{CachePlace, Config};
-use shardmill_core::ports::StreamReader;
+use shardmill_config::{CacheSetting, Config};
+use shardmill_core::ports::{Clock, StreamReader};
 use shardmill_sinks::open_sinks;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
-use shardmill_wasm::{Marks, Metering, Runtime, RuntimeOptions};
+use shardmill_wasm::{LogLines, Marks, Metering, Runtime, RuntimeOptions};
+use shardmill_worker::{Recordings, ReloadBell, Tap, TickClock};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
+use crate::clock::{BootClock, SteppedClock};
 use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
 use crate::parts::{Outputs, Parts, Sinks};
-use crate::supervisor::{NothingLeft, Supervisor};
+use crate::recordings::recordings;
+use crate::supervisor::{NothingLeft, Reloads, Supervisor};
 
-/// What a trial puts in the place of what a host has.
+/// What a dry run puts in the place of what a host has.
 pub struct Substitutes {
-    /// Where output goes.
+    /// The sinks that the plugins' output and dead letters go to.
     pub outputs: Outputs,
     /// Instead of Kinesis, if there is one.
     pub reader: Option<Arc<dyn StreamReader>>,
+    /// Instead of the time by which plugins are called because time has passed, if there is one.
+    pub tick_clock: Option<Arc<SteppedClock>>,
     /// How long a call may take, and how that is measured.
     pub metering: Metering,
+    /// Where batches that failed are kept.
+    pub recordings: Recordings,
     /// Where compiled code is kept, if that is not where the host keeps all that outlives it.
     pub code: Option<PathBuf>,
 }
@@ -41,6 +49,8 @@ pub struct Host {
     runtime: Runtime,
     supervisor: Supervisor,
     status: HostStatus,
+    tap: Tap,
+    reload: ReloadBell,
     folder: PluginFolder,
     events: mpsc::Receiver<FolderEvent>,
     admin: Option<Admin>,
@@ -60,6 +70,7 @@ impl Host {
             sinks: Sinks::Configured(Arc::clone(&sinks)),
             dead_letters: sinks,
         };
+        let recordings = recordings(&config);
         Self::with(
             config,
             &clients,
@@ -67,15 +78,17 @@ impl Host {
             Substitutes {
                 outputs,
                 reader: None,
+                tick_clock: None,
                 metering: Metering::default(),
+                recordings,
                 code: None,
             },
         )
     }
 
-    /// The same, with output going elsewhere than to the configured sinks, and what else a trial
+    /// The same, with output going elsewhere than to the configured sinks, and what else a dry run
     /// replaces.
-    pub fn on_trial(
+    pub fn for_dry_run(
         config: Config,
         clients: &AwsClients,
         substitutes: Substitutes,
@@ -97,13 +110,24 @@ impl Host {
             .remembering(marks.clone())
             .speaking(clients.wire.clone());
         let admin = bind_admin(&mut config, &status, metrics)?;
-        let parts = Parts::new(config, clients, substitutes.outputs, substitutes.reader)?;
+        let mut parts = Parts::new(config, clients, substitutes.outputs, substitutes.reader)?;
+        if let Some(clock) = substitutes.tick_clock {
+            let steps = clock.steps();
+            parts.tick_clock = TickClock::stepped(clock, steps);
+        }
+        parts.recordings = substitutes.recordings;
+        let (reload, rings) = ReloadBell::new(BootClock.wall_ms());
+        parts.reload = reload.clone();
+        let reloads = Reloads { file: None, rings };
         let mut options = engine_options(&parts.config, substitutes.metering, &marks)?;
         options.cache_dir = substitutes.code.or(options.cache_dir);
+        options.log_lines = LogLines::seen_by(Arc::new(parts.tap.clone()));
         let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options(&parts.config));
         Ok(Self {
-            supervisor: Supervisor::new(parts, status.clone(), &runtime, marks),
+            tap: parts.tap.clone(),
+            reload,
+            supervisor: Supervisor::new(parts, status.clone(), &runtime, marks, reloads),
             status,
             folder,
             events,
@@ -122,9 +146,33 @@ impl Host {
         self.status.clone()
     }
 
+    /// Shows what goes through plugins here, to whoever watches.
+    pub fn tap(&self) -> Tap {
+        self.tap.clone()
+    }
+
+    /// Names the file that the configuration comes from, to be read again when somebody asks.
+    pub fn reload_from(&mut self, file: PathBuf) {
+        self.supervisor.reload_from(file);
+    }
+
+    /// Has this host read its configuration again.
+    pub fn reload_bell(&self) -> ReloadBell {
+        self.reload.clone()
+    }
+
     /// Where the admin pages are, if they are served.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().and_then(|admin| admin.address().ok())
+    }
+
+    /// Serves these pages beside the admin pages, if those are served. They ask for tokens
+    /// themselves; requests that are not addressed to this host, or that come from other web sites,
+    /// do not reach them.
+    pub fn serve_too(&mut self, pages: Router) {
+        if let Some(admin) = &mut self.admin {
+            admin.serve_too(pages);
+        }
     }
 
     /// Serves until `stop`, then drains.
@@ -191,13 +239,15 @@ fn folder_options(config: &Config) -> FolderOptions {
 
 /// What the host remembers of its deaths. If the operator named a folder that cannot be used, that
 /// is a warning: it needs a fix.
-fn marks_of(cache: &CachePlace) -> Marks {
+fn marks_of(cache: &CacheSetting) -> Marks {
     const LOST: &str = "if a plugin kills this host, its next run will not know about it";
     let marks = cache.folder().map_or_else(Marks::nothing, Marks::beside);
     match (marks.why_not(), cache) {
         (None, _) => {}
-        (Some(why), CachePlace::At(_)) => tracing::warn!(why, "{LOST}"),
-        (Some(why), CachePlace::Unset | CachePlace::Nowhere(_)) => tracing::info!(why, "{LOST}"),
+        (Some(why), CacheSetting::At(_)) => tracing::warn!(why, "{LOST}"),
+        (Some(why), CacheSetting::Unset | CacheSetting::Nowhere(_)) => {
+            tracing::info!(why, "{LOST}");
+        }
     }
     marks
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use shardmill_core::ports::Clock;
 use shardmill_core::time::Moment;
+use tokio::sync::watch;
 
 /// Monotonic time that goes on while the machine is suspended, where the system has such a clock.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,6 +33,40 @@ impl Clock for BootClock {
             .duration_since(UNIX_EPOCH)
             .unwrap_or(Duration::ZERO);
         u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The real clocks, and as much later as was asked for: for a dry run that lets time pass.
+#[derive(Debug, Default)]
+pub struct SteppedClock {
+    ahead_ms: watch::Sender<u64>,
+}
+
+impl SteppedClock {
+    /// From now on it is so much later. Less than a millisecond does not count.
+    pub fn advance(&self, by: Duration) {
+        let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        self.ahead_ms
+            .send_modify(|ahead_ms| *ahead_ms = ahead_ms.saturating_add(by_ms));
+    }
+
+    /// Changes with each step.
+    pub(crate) fn steps(&self) -> watch::Receiver<u64> {
+        self.ahead_ms.subscribe()
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_millis(*self.ahead_ms.borrow())
+    }
+}
+
+impl Clock for SteppedClock {
+    fn now(&self) -> Moment {
+        BootClock.now() + self.ahead()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        BootClock.wall_ms().saturating_add(*self.ahead_ms.borrow())
     }
 }
 

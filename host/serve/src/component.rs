@@ -20,7 +20,7 @@ const SIGNATURE_BYTES_MAX: u64 = 1_024;
 pub struct Found {
     /// As they were read.
     pub bytes: Bytes,
-    /// Of the bytes.
+    /// The SHA-256 of `bytes`, which names the version.
     pub digest: PluginDigest,
     signature: Option<Vec<u8>>,
 }

@@ -44,14 +44,8 @@ pub fn command_options(config: &Config) -> std::io::Result<RuntimeOptions> {
 /// endpoints.
 fn http_options(config: &Config) -> HttpOptions {
     let endpoints = [&config.aws.kinesis_endpoint, &config.aws.dynamodb_endpoint];
-    let endpoint = |url: &String| {
-        let url = reqwest::Url::parse(url).ok()?;
-        Some(Endpoint {
-            host: url.host_str()?.to_owned(),
-            port: url.port_or_known_default()?,
-        })
-    };
-    let aws = endpoints.into_iter().flatten().filter_map(endpoint);
+    let aws = endpoints.into_iter().flatten();
+    let aws = aws.filter_map(|url| endpoint_of(url));
     let admin = config.host.admin.map(|address| Endpoint {
         // Unspecified: every address of this machine.
         host: address.ip().to_string(),
@@ -62,6 +56,14 @@ fn http_options(config: &Config) -> HttpOptions {
         addresses: config.http.addresses.clone(),
         never: aws.chain(admin).collect(),
     }
+}
+
+fn endpoint_of(url: &str) -> Option<Endpoint> {
+    let url = reqwest::Url::parse(url).ok()?;
+    Some(Endpoint {
+        host: url.host_str()?.to_owned(),
+        port: url.port_or_known_default()?,
+    })
 }
 
 fn compiler() -> std::io::Result<Compiler> {
@@ -77,7 +79,7 @@ fn compiler() -> std::io::Result<Compiler> {
 
 /// The running binary. On Linux a link that leads to it though the file was replaced since: another
 /// version's compiler would write code that this one does not find.
-fn own_binary() -> std::io::Result<PathBuf> {
+pub fn own_binary() -> std::io::Result<PathBuf> {
     const OWN: &str = "/proc/self/exe";
     if Path::new(OWN).exists() {
         Ok(OWN.into())

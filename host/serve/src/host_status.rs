@@ -10,6 +10,7 @@ use shardmill_config::StreamConfig;
 use shardmill_core::plugin::{PluginName, is_label_of};
 use shardmill_wasm::Marks;
 use shardmill_worker::{StatusBoard, WorkerStatus};
+use tokio::time::Instant;
 
 use crate::hardening;
 
@@ -21,6 +22,7 @@ pub struct HostStatus {
     plugins: Arc<Mutex<BTreeMap<String, PluginEntry>>>,
     is_folder_read: Arc<AtomicBool>,
     folder_written_by: Arc<Mutex<Option<String>>>,
+    folder_unreadable: Arc<Mutex<Option<Unreadable>>>,
     worker_id: Arc<str>,
     marks: Marks,
     wire: Option<Wire>,
@@ -37,11 +39,22 @@ struct PluginEntry {
     pinned: Option<String>,
 }
 
+/// The plugins folder cannot be read.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Unreadable {
+    /// Why, and what to do about it.
+    pub reason: String,
+    /// When this host first failed to read it; shown as seconds since then.
+    #[serde(rename = "seconds", serialize_with = "seconds_since")]
+    pub since: Instant,
+}
+
 /// A host at one moment.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct HostSnapshot {
-    /// This host's id.
+    /// The id under which this host owns leases.
     pub worker_id: String,
     /// Whether everything that lay in the plugins folder at the start has been loaded or refused.
     pub is_folder_read: bool,
@@ -52,6 +65,9 @@ pub struct HostSnapshot {
     /// Which users besides this one and root may write to the plugins folder, or to files loaded
     /// from it, and what to do about it; `None` if no others may.
     pub folder_written_by: Option<String>,
+    /// Why the plugins folder cannot be read, if it cannot: what runs goes on, and no new version is
+    /// loaded.
+    pub(crate) folder_unreadable: Option<Unreadable>,
     /// The format that Kinesis is spoken to in, and why it is not the better one; `None` before
     /// there is a client.
     pub wire: Option<String>,
@@ -80,19 +96,20 @@ pub struct PluginSnapshot {
     pub stream: Option<String>,
     /// What its leases are kept under.
     pub application: Option<String>,
-    /// Its worker.
+    /// The worker that serves the stream for the plugin.
     #[serde(flatten)]
     pub worker: WorkerStatus,
 }
 
 impl HostStatus {
-    /// An empty view.
+    /// A view without plugins, before the folder was read.
     pub fn new(worker_id: &str) -> Self {
         let worker_id = worker_id.into();
         Self {
             plugins: Arc::default(),
             is_folder_read: Arc::default(),
             folder_written_by: Arc::default(),
+            folder_unreadable: Arc::default(),
             worker_id,
             marks: Marks::default(),
             wire: None,
@@ -119,6 +136,7 @@ impl HostStatus {
             wall_lacks: hardening::wall_lacks(),
             deaths_not_remembered: self.marks.why_not(),
             folder_written_by: self.written_by().clone(),
+            folder_unreadable: self.unreadable().clone(),
             wire: self.wire.as_ref().map(Wire::to_string),
             plugins: plugins
                 .iter()
@@ -211,8 +229,15 @@ impl HostStatus {
         self.is_folder_read.store(true, Ordering::Release);
     }
 
-    pub(crate) fn folder_written_by(&self, told: Option<String>) {
-        *self.written_by() = told;
+    pub(crate) fn folder_written_by(&self, reported: Option<String>) {
+        *self.written_by() = reported;
+    }
+
+    pub(crate) fn folder_unreadable(&self, reported: Option<String>) {
+        *self.unreadable() = reported.map(|reason| Unreadable {
+            reason,
+            since: Instant::now(),
+        });
     }
 
     pub(crate) fn stopped(&self, label: &str) {
@@ -236,13 +261,22 @@ impl HostStatus {
     }
 
     fn written_by(&self) -> MutexGuard<'_, Option<String>> {
-        let told = self.folder_written_by.lock();
-        told.unwrap_or_else(PoisonError::into_inner)
+        let reported = self.folder_written_by.lock();
+        reported.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unreadable(&self) -> MutexGuard<'_, Option<Unreadable>> {
+        let unreadable = self.folder_unreadable.lock();
+        unreadable.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PluginEntry>> {
         self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn seconds_since<S: serde::Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(at.elapsed().as_secs_f64())
 }
 
 impl PluginEntry {

@@ -48,9 +48,9 @@ pub struct Kept {
 /// A version that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptVersion {
-    /// Of its component.
+    /// The SHA-256 of the component, which names the version.
     pub digest: PluginDigest,
-    /// Its component.
+    /// The file that holds the component's bytes.
     pub path: PathBuf,
     /// When it was last found to do well.
     pub at: SystemTime,
@@ -68,8 +68,8 @@ impl Kept {
                 Some(kept)
             }
             Err(error) => {
-                tracing::warn!(%error, "no version is kept to fall back to, and none runs that was \
-                    kept or pinned");
+                tracing::warn!(%error, "no version is kept to fall back to, and kept or pinned versions \
+                    do not run");
                 None
             }
         }
@@ -87,8 +87,8 @@ impl Kept {
     fn report_others_work(&self) {
         for name in self.plugins() {
             if let Err(error) = self.own(&name) {
-                tracing::warn!(plugin = %name, %error, "no version of the plugin runs that was \
-                    kept or pinned");
+                tracing::warn!(plugin = %name, %error, "kept or pinned versions of the plugin do \
+                    not run");
             }
         }
     }
@@ -161,8 +161,7 @@ impl Kept {
         let too_many = unused.len().saturating_sub(UNUSED_MAX);
         for (_, name) in unused.into_iter().take(too_many) {
             std::fs::remove_dir_all(self.of(&name))?;
-            tracing::info!(plugin = %name, "the kept versions of a plugin that is not here any \
-                more are removed");
+            tracing::info!(plugin = %name, "removed the kept versions of a plugin that is gone");
         }
         Ok(())
     }
@@ -183,17 +182,20 @@ impl Kept {
         let Ok(own) = self.own(name) else {
             return Vec::new();
         };
-        let version = |entry: std::fs::DirEntry| {
-            let path = entry.path();
-            let digest =
-                PluginDigest::from_hex(path.file_name()?.to_str()?.strip_suffix(".wasm")?)?;
-            refuse_others_file(&path, self.owner).ok()?;
-            let at = modified(&entry);
-            Some(KeptVersion { digest, path, at })
-        };
-        let mut versions: Vec<KeptVersion> = entries(&own).filter_map(version).collect();
+        let found = entries(&own).filter_map(|entry| self.version_of(&entry));
+        let mut versions: Vec<KeptVersion> = found.collect();
         versions.sort_by_key(|version| std::cmp::Reverse(version.at));
         versions
+    }
+
+    /// The version that a file of a plugin's folder holds; `None` if it is another user's, or its
+    /// name is not a digest.
+    fn version_of(&self, entry: &std::fs::DirEntry) -> Option<KeptVersion> {
+        let path = entry.path();
+        let digest = PluginDigest::from_hex(path.file_name()?.to_str()?.strip_suffix(".wasm")?)?;
+        refuse_others_file(&path, self.owner).ok()?;
+        let at = modified(entry);
+        Some(KeptVersion { digest, path, at })
     }
 
     /// The last version that worked well, if its bytes are whole.

@@ -17,12 +17,14 @@ mod own_cache;
 mod parts;
 mod process;
 mod readiness;
+pub mod recordings;
 mod shutdown;
 mod supervisor;
 pub mod telemetry;
 
+pub use admin::{Peer, Token, TokenError};
 pub use assembly::{Host, Substitutes};
-pub use clock::BootClock;
+pub use clock::{BootClock, SteppedClock};
 pub use host_status::{HostSnapshot, HostStatus, PluginSnapshot};
 pub use measurements::Measurements;
 pub use memory_sum::MemorySum;

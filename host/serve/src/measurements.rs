@@ -58,6 +58,7 @@ impl Measurements {
         shardmill_sinks::metrics::describe();
         crate::telemetry::metrics::describe();
         crate::metrics::describe();
+        crate::recordings::describe();
         shardmill_wasm::describe_metrics();
         let counted = handle.clone();
         let upkeep = Upkeep::start(UPKEEP_EVERY, move || counted.run_upkeep());

@@ -3,14 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use shardmill_config::{CachePlace, Config};
+use shardmill_config::{CacheSetting, Config};
 use shardmill_wasm::try_cache;
 
-/// The place for a host whose configuration was read from `file`. A folder that the operator named
+/// The folder for a host whose configuration was read from `file`. A folder that the operator named
 /// is not tested here: a host that cannot use it does not start. A default folder must never
 /// prevent a start.
-pub fn own_cache(config: &Config, file: &Path) -> CachePlace {
-    if config.host.cache != CachePlace::Unset {
+pub fn own_cache(config: &Config, file: &Path) -> CacheSetting {
+    if config.host.cache != CacheSetting::Unset {
         return config.host.cache.clone();
     }
     let tried = config
@@ -21,19 +21,19 @@ pub fn own_cache(config: &Config, file: &Path) -> CachePlace {
         });
     match tried {
         Ok(cache) => {
-            tracing::info!(cache = %cache.display(), "host.cache is not set, keeping here what \
-                outlives this process");
-            CachePlace::At(cache)
+            tracing::info!(cache = %cache.display(), "host.cache is not set, using a folder of \
+                this host's own");
+            CacheSetting::At(cache)
         }
         Err(why) => {
             tracing::warn!(
                 why,
                 "each start compiles every plugin, no version is kept to fall back to, and a \
-                    plugin that kills this host is not found out: set host.cache to a folder that \
-                    this user can write to and that outlives the process, or to \"off\" if that \
-                    is meant"
+                    plugin that kills this host is not detected: set host.cache to a folder that \
+                    this user can write to and that outlives the process, or to \"off\" if you \
+                    want that"
             );
-            CachePlace::Nowhere(why)
+            CacheSetting::Nowhere(why)
         }
     }
 }
@@ -45,11 +45,11 @@ const ROOM_BYTES: u64 = 256 << 20;
 /// Where a command that is no host keeps the code that it compiles: only that, so that nothing is
 /// learned about plugins from it. A default folder that cannot be used, or has no room, costs time,
 /// and is no reason to fail or to warn.
-pub fn cache_of_command(place: &CachePlace) -> Option<PathBuf> {
-    match place {
-        CachePlace::At(folder) => Some(folder.clone()),
-        CachePlace::Nowhere(_) => None,
-        CachePlace::Unset => {
+pub fn cache_of_command(setting: &CacheSetting) -> Option<PathBuf> {
+    match setting {
+        CacheSetting::At(folder) => Some(folder.clone()),
+        CacheSetting::Nowhere(_) => None,
+        CacheSetting::Unset => {
             let own = Config::cache_of_commands().ok();
             own.filter(|cache| try_cache(cache).is_ok() && has_room(cache))
         }
@@ -77,7 +77,7 @@ mod tests {
     fn what_the_operator_says_is_taken_at_his_word() {
         let file = Path::new("/etc/shardmill.toml");
         let named = own_cache(&config("cache = \"/dev/null/cache\""), file);
-        assert_eq!(named, CachePlace::At("/dev/null/cache".into()));
+        assert_eq!(named, CacheSetting::At("/dev/null/cache".into()));
         let off = own_cache(&config("cache = \"off\""), file);
         assert!(off.folder().unwrap_err().contains("off"));
         assert_eq!(cache_of_command(&off), None);

@@ -7,17 +7,18 @@ use std::time::Duration;
 use anyhow::bail;
 use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{PluginName, plugin_of_label};
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, ProcessorFactory, Sink, StreamReader,
 };
 use shardmill_core::stream::StreamRef;
 use shardmill_worker::{
-    ByteBudget, ByteShare, Freezer, Ports, RingBudget, SharedRollout, SharedStream, WorkerOptions,
+    ByteBudget, ByteShare, Freezer, Ports, Recordings, ReloadBell, RingBudget, SharedRollout,
+    SharedStream, Tap, TickClock, WorkerOptions,
 };
 use tokio::sync::watch;
 
-use shardmill_config::{Config, Manifest, OnRemove, PluginConfig, StreamConfig};
+use shardmill_config::{Config, HistoryKept, Manifest, OnRemove, PluginConfig, StreamConfig};
 use shardmill_sinks::{OwnSinks, Router};
 
 use crate::clock::BootClock;
@@ -31,12 +32,19 @@ pub(crate) struct Parts {
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) destinations: Vec<String>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tick_clock: TickClock,
     pub(crate) budget: ByteBudget,
     pub(crate) ring: RingBudget,
     /// Streams that are read, each by all plugins together.
     pub(crate) streams: HashMap<StreamRef, SharedStream>,
-    /// Reads instead of Kinesis, on trial.
+    /// Reads instead of Kinesis, in a dry run.
     pub(crate) reader: Option<Arc<dyn StreamReader>>,
+    /// Where batches that failed are kept.
+    pub(crate) recordings: Recordings,
+    /// Shows what goes through plugins to whoever watches.
+    pub(crate) tap: Tap,
+    /// Rings when the configuration is to be read again.
+    pub(crate) reload: ReloadBell,
 }
 
 /// What the workers of one plugin share.
@@ -65,7 +73,7 @@ impl Settings {
     }
 }
 
-/// Where output goes.
+/// The two ways out of a host: output of plugins, and records that were given up.
 pub struct Outputs {
     /// The sinks of plugins.
     pub sinks: Sinks,
@@ -79,7 +87,7 @@ pub struct Outputs {
 pub enum Sinks {
     /// Those that are configured.
     Configured(Arc<Router>),
-    /// One for all, on trial.
+    /// One for all, in a dry run.
     One(Arc<dyn Sink>),
 }
 
@@ -111,10 +119,14 @@ impl Parts {
             budget,
             streams: HashMap::new(),
             reader,
+            recordings: Recordings::off(),
+            tap: Tap::default(),
+            reload: ReloadBell::default(),
             destinations: outputs.names,
             sinks: outputs.sinks,
             dead_letters: outputs.dead_letters,
             clock: Arc::new(BootClock),
+            tick_clock: TickClock::of(Arc::new(BootClock)),
             clients: clients.for_leases_of(config.leases.duration),
             config,
         })
@@ -157,7 +169,7 @@ impl Parts {
                 guaranteed_mib = share.guaranteed_bytes() >> 20,
                 "with this plugin, host.buffer has no room for two replies of GetRecords for each \
                  plugin: shards may read nothing while they work, and with failure.order = \"key\" \
-                 records of other keys may wait for one that is tried again; give host.buffer \
+                 records of other keys may wait for one that is retried; give host.buffer \
                  20 MiB for each plugin, or run fewer on a host"
             );
         }
@@ -178,10 +190,23 @@ impl Parts {
             sink: self.sinks.for_worker(),
             dead_letters: Arc::clone(&self.dead_letters),
             clock: Arc::clone(&self.clock),
+            tick_clock: self.tick_clock.clone(),
             budget: plugin.budget,
             versions: plugin.versions,
             rollout: plugin.rollout,
+            recordings: self.recordings_of(stream),
+            tap: self.tap.clone(),
+            reload: self.reload.clone(),
             freezer: Freezer::never(),
+        }
+    }
+
+    fn recordings_of(&self, stream: &StreamConfig) -> Recordings {
+        let plugin = plugin_of_label(stream.label.as_str());
+        if self.config.recordings.except.contains(plugin) {
+            Recordings::off()
+        } else {
+            self.recordings.clone()
         }
     }
 
@@ -200,6 +225,7 @@ impl Parts {
             parallelism: settings.parallelism,
             batches: settings.batches,
             checkpoints: settings.checkpoints,
+            tick: settings.tick,
             backoff: settings.retry,
             failure: settings.failure.clone(),
             destinations: settings.destinations(&self.destinations),
@@ -208,6 +234,7 @@ impl Parts {
             keeps_state: settings.permissions.state,
             permissions: Arc::new(settings.permissions.clone()),
             rollout: settings.rollout,
+            records_own_deeds: self.config.host.history == HistoryKept::All,
         }
     }
 
@@ -242,13 +269,12 @@ impl Parts {
 
     /// The tables through which the fleets of a plugin's streams learn about its versions.
     pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<Arc<dyn Coordinator>> {
-        let table = |stream: &StreamConfig| -> Arc<dyn Coordinator> {
-            Arc::new(CoordinatorTable::new(
-                self.clients.dynamodb.clone(),
-                &stream.application,
-            ))
-        };
-        settings.streams.iter().map(table).collect()
+        let mut tables: Vec<Arc<dyn Coordinator>> = Vec::new();
+        for stream in &settings.streams {
+            let client = self.clients.dynamodb.clone();
+            tables.push(Arc::new(CoordinatorTable::new(client, &stream.application)));
+        }
+        tables
     }
 
     pub(crate) fn worker_id(&self) -> &WorkerId {

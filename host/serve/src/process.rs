@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_tells_what_it_uses_and_leaves_out_what_it_cannot_know() {
+    fn a_process_shows_what_it_uses_and_leaves_out_what_it_cannot_know() {
         assert_eq!(
             bytes_of("Name:\tx\nVmRSS:\t    1024 kB\n", "VmRSS:"),
             Some(1 << 20)

@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(15);
 
 /// Why the host is not ready, or why one of `named` is not if any are named; nothing if it is.
 ///
-/// Ready is a host that has read its folder, and whose every plugin is served by a worker that
+/// Ready is a host that has read its folder and still can, and whose every plugin is served by a worker that
 /// writes its heartbeat, sees its leases, can take them, and makes progress on a shard if it holds
 /// any. A refused version beside a running one is not a reason, nor is one shard that is stuck
 /// while others progress.
@@ -28,6 +28,12 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
         reasons.extend(unknown(host, named));
     } else {
         reasons.push("the plugins folder has not been read yet".to_owned());
+    }
+    if let Some(unreadable) = &host.folder_unreadable
+        && unreadable.since.elapsed() >= LONG
+    {
+        let reason = &unreadable.reason;
+        reasons.push(format!("the plugins folder cannot be read: {reason}"));
     }
     let is_asked_for =
         |label: &str| named.is_empty() || named.iter().any(|name| is_label_of(label, name));
@@ -89,7 +95,7 @@ fn not_served(plugin: &PluginSnapshot) -> Option<String> {
     }
     slow(worker)
         .or_else(|| silent(worker))
-        .or_else(|| standing(worker))
+        .or_else(|| no_progress(worker))
 }
 
 fn not_started(plugin: &PluginSnapshot) -> String {
@@ -139,23 +145,23 @@ fn in_seconds(time: Duration) -> Duration {
 
 /// Why no held shard makes progress; or why one is stuck whose children have no rows yet, so that
 /// nobody reads them.
-fn standing(worker: &WorkerStatus) -> Option<String> {
+fn no_progress(worker: &WorkerStatus) -> Option<String> {
     let held: Vec<_> = worker
         .shards
         .iter()
         .filter(|(_, shard)| is_held(shard))
         .collect();
-    let standing = || {
-        held.iter()
-            .filter_map(|(id, shard)| Some((id, in_the_way(shard)?)))
-    };
-    if let Some((id, (_, reason))) = standing().find(|(_, (why, _))| *why == Why::Children) {
+    let stuck: Vec<_> = held
+        .iter()
+        .filter_map(|(id, shard)| Some((id, in_the_way(shard)?)))
+        .collect();
+    if let Some((id, (_, reason))) = stuck.iter().find(|(_, (why, _))| *why == Why::Children) {
         return Some(format!("shard {id} has stopped: {reason}"));
     }
-    if standing().count() < held.len() {
+    if stuck.len() < held.len() {
         return None;
     }
-    let (_, (why, reason)) = standing().next()?;
+    let (_, (why, reason)) = stuck.first()?;
     Some(format!(
         "none of its {} shard(s) makes progress ({}): {reason}",
         held.len(),
@@ -172,6 +178,10 @@ fn is_held(shard: &ShardStatus) -> bool {
 
 fn in_the_way(shard: &ShardStatus) -> Option<(Why, &str)> {
     let blocked = shard.blocked.as_ref()?;
+    if blocked.why == Why::Tick {
+        // Records are delivered all the same.
+        return None;
+    }
     let has_failed = blocked.attempts >= FAILURES_MIN || blocked.why == Why::Halted;
     let takes_long = blocked.attempts == 0 && shard.stage.since.elapsed() >= LONG;
     (has_failed || takes_long).then_some((blocked.why, blocked.reason.as_str()))
@@ -184,6 +194,8 @@ mod tests {
     use shardmill_core::lease::Checkpoint;
     use shardmill_worker::BlockedStatus;
     use tokio::time::Instant;
+
+    use crate::host_status::Unreadable;
 
     use super::*;
 
@@ -217,6 +229,7 @@ mod tests {
             wall_lacks: Vec::new(),
             deaths_not_remembered: None,
             folder_written_by: None,
+            folder_unreadable: None,
             wire: None,
             plugins,
         }
@@ -235,6 +248,18 @@ mod tests {
             "nothing is to be done"
         );
         assert_eq!(why(served()), "");
+        let mut gone = host(&[("orders", served())]);
+        gone.folder_unreadable = Some(Unreadable {
+            reason: "No such file".to_owned(),
+            since: Instant::now(),
+        });
+        assert_eq!(missing(&gone, &BTreeSet::new()), Vec::<String>::new());
+        tokio::time::advance(LONG).await;
+        gone.plugins.insert("orders".to_owned(), served());
+        assert_eq!(
+            missing(&gone, &BTreeSet::new()),
+            ["the plugins folder cannot be read: No such file"]
+        );
         let unread = HostSnapshot {
             is_folder_read: false,
             ..host(&[])
@@ -335,6 +360,8 @@ mod tests {
             stands,
             "orders: none of its 2 shard(s) makes progress (sink): denied"
         );
+        let failing_ticks = serving(&[Some(blocked(Why::Tick, 9))]);
+        assert_eq!(why(failing_ticks), "", "records are delivered all the same");
         let children = why(serving(&[Some(blocked(Why::Children, 3)), None]));
         assert_eq!(
             children, "orders: shard 0 has stopped: denied",

@@ -24,6 +24,7 @@ mod fall_back;
 mod keep_serving;
 mod pins;
 mod refused;
+mod reload;
 mod restless;
 mod served;
 
@@ -32,6 +33,7 @@ use fall_back::FallBack;
 use keep_serving::End;
 use pins::Pins;
 use refused::RefusedFiles;
+pub(crate) use reload::Reloads;
 use served::Served;
 
 type Version = Arc<dyn ProcessorFactory>;
@@ -57,6 +59,8 @@ pub(crate) struct Supervisor {
     refused: RefusedFiles,
     /// Where there is a place to keep versions.
     pins: Option<Pins>,
+    /// How the configuration is read again.
+    reloads: Reloads,
 }
 
 /// No plugin is served any longer, and this process may not start one again.
@@ -96,7 +100,13 @@ struct Ended {
 }
 
 impl Supervisor {
-    pub(crate) fn new(parts: Parts, status: HostStatus, runtime: &Runtime, marks: Marks) -> Self {
+    pub(crate) fn new(
+        parts: Parts,
+        status: HostStatus,
+        runtime: &Runtime,
+        marks: Marks,
+        reloads: Reloads,
+    ) -> Self {
         let config = &parts.config;
         let kept = Kept::of_host(config);
         let fall_back = kept
@@ -114,6 +124,7 @@ impl Supervisor {
             deadly: Deadly::new(marks),
             refused: RefusedFiles::default(),
             pins,
+            reloads,
         }
     }
 
@@ -152,6 +163,7 @@ impl Supervisor {
                         break;
                     }
                 }
+                Some(ring) = self.reloads.next() => self.reload(ring),
                 Some(event) = events.recv() => self.apply(event),
             }
         }
@@ -182,13 +194,16 @@ impl Supervisor {
                 reason,
                 keeps,
             } => self.refused(&file, &reason, keeps),
-            FolderEvent::ManifestChanged { name } => self.manifest_changed(&name),
-            FolderEvent::Writers { told } => {
-                if let Some(who) = &told {
+            FolderEvent::ManifestChanged { name } => {
+                self.follow_settings_of(&name);
+            }
+            FolderEvent::Writers { reported } => {
+                if let Some(who) = &reported {
                     tracing::warn!(who, "the plugins folder is open to others");
                 }
-                self.status.folder_written_by(told);
+                self.status.folder_written_by(reported);
             }
+            FolderEvent::Unreadable { reported } => self.status.folder_unreadable(reported),
             FolderEvent::FirstScanDone => self.status.folder_read(),
         }
     }
@@ -351,46 +366,6 @@ impl Supervisor {
     fn refuse(&self, name: &PluginName, problem: &str) {
         tracing::error!(plugin = %name, problem, "the plugin's settings are invalid, not starting it");
         self.status.settings_refused(name.as_str(), problem);
-    }
-
-    /// New settings need new workers: these drain, checkpoint and release, and the next ones resume
-    /// where they ended.
-    fn manifest_changed(&mut self, name: &PluginName) {
-        if let Some(version) = self.waiting.remove(name) {
-            return self.start(name, version, None);
-        }
-        let settings = self.settings(name);
-        let Some(running) = self.running.get_mut(name) else {
-            return;
-        };
-        if running.stop.is_cancelled() {
-            // It stops for good, or is about to start with what the manifest says by then.
-            return;
-        }
-        match settings.and_then(|settings| running.accept(settings)) {
-            Ok(settings) if settings == running.settings => {
-                self.status.settings_accepted(name.as_str());
-            }
-            // As with a component: a deploy that deletes and copies must not move the plugin to
-            // other streams in between.
-            Ok(settings) if !settings.has_manifest => {
-                tracing::warn!(plugin = %name, "manifest removed; its settings stay in use until \
-                    the host stops");
-                let problem =
-                    "the manifest was removed; its settings stay in use until the host stops";
-                self.status.settings_refused(name.as_str(), problem);
-            }
-            Ok(_) if running.has_just_started() => self.follow_later(name),
-            Ok(_) => {
-                tracing::info!(plugin = %name, "manifest changed, draining to restart with the \
-                    new settings");
-                running.restart();
-            }
-            Err(problem) => {
-                tracing::warn!(plugin = %name, problem, "manifest refused, the previous settings stay in use");
-                self.status.settings_refused(name.as_str(), &problem);
-            }
-        }
     }
 
     fn removed(&mut self, name: &PluginName) {

@@ -24,7 +24,7 @@ const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
 /// The process's one queue to standard error.
 static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
-/// How logs look.
+/// How a line of the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.

@@ -299,16 +299,17 @@ fn set_mode(file: &File, mode: u32) -> io::Result<()> {
 }
 
 fn next_rotated(path: &Path) -> PathBuf {
-    let numbered = |n: u32| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{n}"));
-        PathBuf::from(name)
-    };
     let mut n = 1;
-    while numbered(n).try_exists().unwrap_or(true) && n < u32::MAX {
+    while numbered(path, n).try_exists().unwrap_or(true) && n < u32::MAX {
         n += 1;
     }
-    numbered(n)
+    numbered(path, n)
+}
+
+fn numbered(path: &Path, n: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{n}"));
+    PathBuf::from(name)
 }
 
 /// Cuts what follows the last line end; returns the length left.

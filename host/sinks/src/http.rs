@@ -32,7 +32,7 @@ const ANSWER_CHARS_SHOWN: usize = 300;
 pub struct HttpSinkOptions {
     /// The endpoint, without user and password.
     pub url: Url,
-    /// Headers, by name.
+    /// Headers of every request, by name; a value may be a secret.
     pub headers: BTreeMap<String, HeaderSource>,
     /// How a piece looks.
     pub format: LineFormat,

@@ -44,7 +44,7 @@ pub enum KeyOrder {
 /// How a Kinesis sink writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KinesisSinkOptions {
-    /// The order.
+    /// Whether records of one key keep their order.
     pub order: KeyOrder,
     /// Largest record, data and key, that the stream takes, in bytes.
     pub record_bytes: usize,

@@ -8,6 +8,7 @@ mod seen;
 mod source;
 mod storing;
 
+pub(crate) use envelope::is_readable;
 pub use envelope::{Fragment, LETTER_VERSION, LetterError, encode};
 pub use input::{InputError, Item, LetterInput};
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Where emitted data goes: named sinks behind one router; and dead letters, which have their own
-//! format.
+//! Where emitted data goes: named sinks behind one router; and the formats of dead letters, of
+//! captured records and of recordings.
 
 mod body;
+mod captured;
 mod file;
 mod http;
 mod kinesis;
@@ -13,12 +14,14 @@ mod open;
 mod open_error;
 mod options;
 mod own;
+pub mod recordings;
 mod router;
 mod secret;
 mod stdout;
 mod unfinished;
 
 pub use body::BodyFormat;
+pub use captured::{CAPTURED_VERSION, Captured};
 pub use file::FileSinkError;
 pub use http::HttpSinkOptions;
 pub use kinesis::{KeyOrder, KinesisSinkOptions};

@@ -51,7 +51,7 @@ pub(super) trait Carrier: Send + Sync + 'static {
         left: &BTreeSet<usize>,
     ) -> Result<(Vec<usize>, Self::Request), String>;
 
-    /// Sends it, once.
+    /// Sends the request once, without a retry.
     fn send(&self, request: &Self::Request) -> impl Future<Output = Attempt> + Send;
 }
 

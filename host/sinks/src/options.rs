@@ -11,7 +11,7 @@ use super::line::LineFormat;
 /// The sink that exists without being configured.
 pub const STDOUT: &str = "stdout";
 
-/// One sink.
+/// The kind of a sink, with the settings of that kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SinkOptions {
     /// Standard output.

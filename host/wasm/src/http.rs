@@ -43,6 +43,6 @@ pub struct HttpOptions {
 pub struct Endpoint {
     /// A name or an address, an IPv6 one in brackets.
     pub host: String,
-    /// The port.
+    /// The TCP port, 80 or 443 where a URL names none.
     pub port: u16,
 }

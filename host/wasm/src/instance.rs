@@ -14,6 +14,7 @@ mod limiter;
 mod running;
 pub(crate) mod state;
 pub(crate) mod state_exports;
+pub(crate) mod ticker_export;
 pub(crate) mod version;
 
 use std::sync::Arc;
@@ -22,7 +23,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use shardmill_core::deaths::Stage;
 use shardmill_core::plugin::{GuestLimits, ProcessorError};
-use shardmill_core::ports::{CloseReason, InstanceContext, PortFuture, Processed, RecordProcessor};
+use shardmill_core::ports::{
+    CloseReason, InstanceContext, PortFuture, Processed, RecordProcessor, TickTime, Ticked,
+};
 use shardmill_core::stream::{Batch, Emitted};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -150,6 +153,27 @@ impl RecordProcessor for Instance {
             let Returned { running, result } = self.version.shares.run(work).await?;
             self.running = running;
             result
+        })
+    }
+
+    fn tick(&mut self, time: TickTime) -> PortFuture<'_, Result<Ticked, ProcessorError>> {
+        Box::pin(async move {
+            let running = self.take_running()?;
+            let entry = self.entry("tick", self.limits.process_deadline);
+            let version = Arc::clone(&self.version);
+            let work = move || {
+                let at_work = version.newcomer.enter(Stage::Call)?;
+                let returned = running.tick(time, entry);
+                if let (Some(at_work), Err(error)) = (&at_work, &returned.result)
+                    && is_denied_memory(error)
+                {
+                    at_work.denied_memory();
+                }
+                Ok(returned)
+            };
+            let Returned { running, result } = self.version.shares.run(work).await?;
+            self.running = running;
+            result.inspect_err(|error| self.version.count_denial(error))
         })
     }
 

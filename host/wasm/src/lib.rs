@@ -58,6 +58,7 @@ pub use load::{
     SignedVersion, digest_of,
 };
 pub use marks::Marks;
+pub use output::LogLines;
 pub use plugin::Plugin;
 pub use runtime::{GUEST_CALLS_MAX, InspectedImport, Inspection, Runtime, RuntimeOptions};
 

@@ -322,8 +322,8 @@ impl State {
     /// Writes down that versions which were tried alone are so no more.
     fn end_solitude(&mut self, digests: &[PluginDigest]) {
         for digest in digests {
-            tracing::warn!(%digest, "the version that was tried alone is not proven in its time: \
-                others are tried beside it now");
+            tracing::warn!(%digest, "the version that was tried alone was not proven in time: \
+                trying others beside it now");
             let mark = self.held.get(digest);
             let written = mark.map_or(Ok(()), |mark| files::write_alone(&mark.file, false));
             self.note(written);

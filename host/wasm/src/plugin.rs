@@ -22,7 +22,7 @@ impl Plugin {
         Self { version }
     }
 
-    /// The plugin's name.
+    /// The plugin's name: its file's, without `.wasm`.
     pub fn name(&self) -> &PluginName {
         &self.version.name
     }
@@ -45,6 +45,10 @@ impl ProcessorFactory for Plugin {
 
     fn saves_state(&self) -> bool {
         self.version.state.is_some()
+    }
+
+    fn ticks(&self) -> bool {
+        self.version.ticker.is_some()
     }
 
     fn contract(&self) -> Option<&str> {

@@ -20,8 +20,9 @@ use crate::instance::bulk_export::BulkExport;
 use crate::instance::host::InstanceHost;
 use crate::instance::state::InstanceState;
 use crate::instance::state_exports::StateExports;
+use crate::instance::ticker_export::TickerExport;
 use crate::instance::version::Version;
-use crate::output::{MeasurementNames, PluginOutput};
+use crate::output::{LogLines, MeasurementNames, PluginOutput};
 use crate::shares::{PluginShares, Shares};
 use crate::{CompileLimits, Compiler, EngineError, HttpOptions, LoadError, Marks, Metering};
 
@@ -60,6 +61,8 @@ pub struct RuntimeOptions {
     /// What bounds a call. By fuel, code differs from what the compiler in another process makes:
     /// this process compiles.
     pub metering: Metering,
+    /// Where the log lines of guests go.
+    pub log_lines: LogLines,
     /// What is remembered of versions that a host died of. Nothing.
     pub marks: Marks,
 }
@@ -78,6 +81,7 @@ impl Default for RuntimeOptions {
             calls_max: GUEST_CALLS_MAX,
             http: HttpOptions::default(),
             metering: Metering::default(),
+            log_lines: LogLines::default(),
             marks: Marks::default(),
         }
     }
@@ -112,6 +116,7 @@ pub(crate) struct Compiled {
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
     pub(crate) bulk: Option<BulkExport>,
+    pub(crate) ticker: Option<TickerExport>,
     /// Bytes of one instance outside of its memories and tables.
     pub(crate) instance_bytes: usize,
     pub(crate) code_bytes: usize,
@@ -119,11 +124,18 @@ pub(crate) struct Compiled {
 }
 
 impl Runtime {
-    /// Starts the engine.
+    /// Starts the engine, its clock and its caches. Fails if the engine or the code cache cannot be
+    /// set up.
     pub fn new(options: RuntimeOptions) -> Result<Self, EngineError> {
         let code_cache = open_code_cache(&options)?;
         let cache = code_cache.as_ref().map(|code| code.cache().clone());
-        let host = InstanceHost::start(cache, options.metering, options.limits, options.http)?;
+        let host = InstanceHost::start(
+            cache,
+            options.metering,
+            options.limits,
+            options.http,
+            options.log_lines,
+        )?;
         let mut linker = Linker::new(host.engine());
         add_to_linker(&mut linker).map_err(|error| EngineError::Engine(format!("{error:#}")))?;
         let shared = Shared {

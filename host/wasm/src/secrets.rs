@@ -25,17 +25,14 @@ impl Secrets {
     /// Reads all of them. Blocks for as long as reading small files takes. The error names the one
     /// that cannot be read.
     pub(crate) fn read(sources: &BTreeMap<String, SecretSource>) -> Result<Self, ProcessorError> {
-        let read_one = |(name, source): (&String, &SecretSource)| match read(source) {
-            Ok(value) => Ok((name.clone(), value)),
-            Err(problem) => Err(ProcessorError::Host {
+        let mut values = BTreeMap::new();
+        for (name, source) in sources {
+            let value = read(source).map_err(|problem| ProcessorError::Host {
                 message: format!("cannot read the secret {name}: {source} {problem}"),
-            }),
-        };
-        sources
-            .iter()
-            .map(read_one)
-            .collect::<Result<_, _>>()
-            .map(Self)
+            })?;
+            values.insert(name.clone(), value);
+        }
+        Ok(Self(values))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {

@@ -7,7 +7,7 @@ pub struct CborWriter {
 }
 
 impl CborWriter {
-    /// What was written.
+    /// The bytes of all that was written.
     pub fn finish(self) -> Vec<u8> {
         self.body
     }
@@ -27,7 +27,7 @@ impl CborWriter {
         self.body.push(0xFF);
     }
 
-    /// Text.
+    /// Writes a text, with its length in front.
     pub fn text(&mut self, text: &str) {
         self.head(3, text.len() as u64);
         self.body.extend_from_slice(text.as_bytes());
@@ -39,7 +39,7 @@ impl CborWriter {
         self.body.extend_from_slice(bytes);
     }
 
-    /// A whole number.
+    /// Writes a whole number, in as few bytes as it fits in.
     pub fn integer(&mut self, number: i64) {
         match u64::try_from(number) {
             Ok(number) => self.head(0, number),
@@ -54,12 +54,12 @@ impl CborWriter {
         self.integer(ms);
     }
 
-    /// Yes or no.
+    /// Writes `true` or `false`, in one byte.
     pub fn boolean(&mut self, value: bool) {
         self.body.push(if value { 0xF5 } else { 0xF4 });
     }
 
-    /// A null.
+    /// Writes `null`, in one byte.
     pub fn null(&mut self) {
         self.body.push(0xF6);
     }

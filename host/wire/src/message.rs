@@ -8,7 +8,7 @@ use crate::reader::{Reader, Unreadable};
 pub struct Message {
     /// The exception's name, without its namespace.
     pub code: Option<String>,
-    /// In a sentence.
+    /// What went wrong, in a sentence of the service.
     pub message: Option<String>,
 }
 

@@ -12,7 +12,7 @@ use crate::reader::{Read, Reader, Unreadable};
 pub struct PutResult {
     /// Where it is stored.
     pub shard_id: Option<String>,
-    /// Under which number.
+    /// The sequence number that it is stored under.
     pub sequence_number: Option<String>,
     /// Why it is not stored.
     pub error_code: Option<String>,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at} of the reply: expected {expected}")]
 pub struct Unreadable {
-    /// Bytes before it.
+    /// How many bytes of the reply come before the place.
     pub at: usize,
     /// What should be there.
     pub expected: &'static str,
@@ -31,10 +31,10 @@ pub(crate) trait Reader<'a>: Sized {
     /// Text, in place unless it is written in pieces or with escapes.
     fn text(&mut self) -> Read<Cow<'a, str>>;
 
-    /// Binary data.
+    /// Reads binary data; a slice of the reply where the format allows it.
     fn blob(&mut self) -> Read<Bytes>;
 
-    /// A whole number.
+    /// Reads a whole number that fits in 64 bits.
     fn integer(&mut self) -> Read<i64>;
 
     /// A time, in milliseconds since the Unix epoch.
@@ -43,7 +43,7 @@ pub(crate) trait Reader<'a>: Sized {
     /// Any value, which is checked and dropped.
     fn skip(&mut self) -> Read<()>;
 
-    /// Nothing may follow.
+    /// Fails unless the reply ends here.
     fn end(&mut self) -> Read<()>;
 
     /// The bytes that are left.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 pub struct Freezer(Option<watch::Receiver<bool>>);
 
 impl Freezer {
-    /// Never stops anything.
+    /// A freezer that never stops anything, as in production.
     pub fn never() -> Self {
         Self(None)
     }

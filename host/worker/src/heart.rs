@@ -34,7 +34,7 @@ pub(crate) struct HeartWatch {
     heartbeat: watch::Receiver<Heartbeat>,
 }
 
-/// Sends heartbeats.
+/// The task that writes this host's heartbeat, which holds all its leases.
 pub(crate) struct Heart {
     ports: HeartPorts,
     options: LeaseOptions,

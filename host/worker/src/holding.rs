@@ -2,6 +2,7 @@
 
 mod gate;
 mod handle;
+mod held;
 mod keeper;
 mod rate;
 mod row_write;
@@ -9,7 +10,8 @@ mod supervisor;
 mod trouble;
 
 pub(crate) use gate::{Gate, Stopped};
-pub(crate) use handle::{KeeperHandle, Refused};
-pub(crate) use keeper::{Keeper, KeeperPorts, Taken};
+pub(crate) use handle::{KeeperHandle, Obeyed, Refused};
+pub(crate) use held::{Shown, Taken};
+pub(crate) use keeper::{Keeper, KeeperPorts};
 pub(crate) use supervisor::{Holding, HoldingEnd};
 pub(crate) use trouble::Troubles;

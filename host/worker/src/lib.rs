@@ -10,6 +10,7 @@
 //! A worker serves one application: one plugin on one stream, with its own lease table.
 
 mod budget;
+mod chronicle;
 mod fan_out;
 mod freezer;
 mod gone;
@@ -18,11 +19,15 @@ mod holding;
 pub mod metrics;
 mod options;
 mod pipeline;
+mod recordings;
+mod reload_bell;
 mod retrieval;
 mod rollout;
 mod shared_read;
 mod signs;
 mod status;
+mod tap;
+mod tick_clock;
 mod timed;
 mod timer;
 mod worker;
@@ -31,6 +36,8 @@ pub use budget::{ByteBudget, ByteShare, Reservation, TooManyPlugins};
 pub use freezer::Freezer;
 pub use gone::confirm_gone;
 pub use options::{InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
+pub use recordings::{RecordingLimits, Recordings};
+pub use reload_bell::{ReloadBell, Ring};
 pub use retrieval::{FanOut, Retrieval};
 pub use rollout::SharedRollout;
 pub use shardmill_core::pipeline::BatchLimits;
@@ -39,4 +46,6 @@ pub use status::{
     BlockedStatus, FanOutStatus, Gaps, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus,
     StageStatus, StatusBoard, SwapRefusal, VersionStatus, Why, WorkerStatus,
 };
+pub use tap::{SHOWN_BYTES_MAX, Sample, SampleKind, Tap, TooManyWatchers, Wanted, Watch};
+pub use tick_clock::TickClock;
 pub use worker::{Ports, Worker, WorkerError};

@@ -32,6 +32,9 @@ pub(crate) const HALTED: &str = "shardmill_shard_halted";
 pub(crate) const PROCESS_SECONDS: &str = "shardmill_process_seconds";
 /// Bytes of a shard's state, each time it is saved. Labels: plugin.
 pub(crate) const STATE_BYTES: &str = "shardmill_state_bytes";
+/// How much of its limit a shard's state takes that was saved last, 1 for all of it. Labels: plugin,
+/// shard.
+pub(crate) const STATE_FILL: &str = "shardmill_state_limit_ratio";
 /// Checkpoints written. Labels: plugin.
 pub(crate) const CHECKPOINTS: &str = "shardmill_checkpoints_total";
 /// Workers started again after they ended or panicked. Labels: plugin.
@@ -101,6 +104,8 @@ pub const AGGREGATES: &str = "shardmill_aggregates_total";
 pub(crate) const DAMAGED_AGGREGATES: &str = "shardmill_damaged_aggregates_total";
 /// Swaps to another version of the plugin. Labels: plugin, outcome.
 pub const SWAPS: &str = "shardmill_plugin_swaps_total";
+/// Shards that were sent to another place by an operator. Labels: plugin.
+pub(crate) const SEEKS: &str = "shardmill_seeks_total";
 /// Instances closed between batches because others needed their memory. Labels: plugin.
 pub(crate) const ROOM_MADE: &str = "shardmill_instances_recycled_total";
 
@@ -204,7 +209,7 @@ const fn histogram(name: &'static str, unit: Unit, help: &'static str) -> Descri
     }
 }
 
-const DESCRIPTIONS: [Description; 48] = [
+const DESCRIPTIONS: [Description; 49] = [
     counter(RECORDS, Unit::Count, "records settled"),
     counter(
         FILTERED,
@@ -248,6 +253,11 @@ const DESCRIPTIONS: [Description; 48] = [
         STATE_BYTES,
         Unit::Bytes,
         "bytes of a shard's state, each time it is saved",
+    ),
+    gauge(
+        STATE_FILL,
+        Unit::Count,
+        "how much of its limit a shard's state takes, 1 for all of it",
     ),
     counter(CHECKPOINTS, Unit::Count, "checkpoints written"),
     counter(

@@ -7,6 +7,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::pipeline::{
     BatchLimits, CheckpointPolicy, FailurePolicy, Order, Parallelism, PolicyProblem, ReadRate,
+    TickInterval,
 };
 use shardmill_core::plan::Balance;
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
@@ -26,13 +27,13 @@ pub struct WorkerOptions {
     pub application: String,
     /// The stream it reads.
     pub stream: StreamName,
-    /// This host.
+    /// The id under which this host owns leases.
     pub worker: WorkerId,
     /// Where shards start that were never checkpointed.
     pub initial_position: InitialPosition,
-    /// Leases.
+    /// How long leases last, and how often they are renewed and looked at.
     pub leases: LeaseOptions,
-    /// Reads.
+    /// How much is fetched at a time, and how fast.
     pub reads: ReadLimits,
     /// How records are read.
     pub retrieval: Retrieval,
@@ -42,8 +43,10 @@ pub struct WorkerOptions {
     pub parallelism: Parallelism,
     /// Batches, of each instance.
     pub batches: BatchLimits,
-    /// Checkpoints.
+    /// When settled records are written to the lease table.
     pub checkpoints: CheckpointPolicy,
+    /// How often an instance is called because time has passed, if its version wants that.
+    pub tick: TickInterval,
     /// Waits after failures of reads, deliveries and sinks.
     pub backoff: Backoff,
     /// What is done about records that fail.
@@ -60,6 +63,9 @@ pub struct WorkerOptions {
     pub permissions: Arc<Permissions>,
     /// How new versions of the plugin are taken up.
     pub rollout: RolloutPolicy,
+    /// Whether the application's history also has what this host does by itself, and not only what
+    /// it does for commands.
+    pub records_own_deeds: bool,
 }
 
 /// How leases are kept.
@@ -117,7 +123,7 @@ const SUBSCRIPTION_SILENT_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {problem}")]
 pub struct InvalidOptions {
-    /// Which setting.
+    /// The setting's key, as the configuration file names it.
     pub setting: &'static str,
     /// What is wrong and what would be right.
     pub problem: String,
@@ -327,6 +333,11 @@ impl WorkerOptions {
             return refuse("parallelism", problem.to_owned());
         }
         Ok(())
+    }
+
+    /// The most bytes that the plugin's state may have. No store holds what has no limit.
+    pub(crate) fn state_bytes_max(&self) -> usize {
+        self.limits.map_or(usize::MAX, |limits| limits.state_bytes)
     }
 
     /// How long nothing may be heard of a shard before it counts as one that cannot be read. The

@@ -24,7 +24,7 @@ pub enum Retrieval {
 /// Which consumer to subscribe with, and what happens to it at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FanOut {
-    /// The consumer.
+    /// The registered consumer, by name or by ARN.
     pub consumer: FanOutConsumer,
     /// Whether the last worker of the application that leaves deregisters a consumer that is given
     /// by name.

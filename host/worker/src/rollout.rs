@@ -8,7 +8,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_core::rollout::{At, Change, Role, Rollout, RolloutPolicy, Site};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::metrics;
 
@@ -17,6 +17,8 @@ type Version = Arc<dyn ProcessorFactory>;
 /// Compiled versions that are kept before unneeded ones are dropped: what runs, what ran before,
 /// and what is tried or starts just now. Each takes memory for its code.
 const VERSIONS_KEPT: usize = 3;
+/// Decisions that wait for a worker to take them in: more than one version brings about at a time.
+const CHANGES_KEPT: usize = 32;
 
 /// Shared by all shards that a plugin serves on a host, on all its streams. Cheap to clone.
 #[derive(Clone)]
@@ -29,6 +31,8 @@ struct Shared {
     // Every pipeline of the plugin asks it between batches; never held across an await.
     inner: Mutex<Inner>,
     revision: watch::Sender<u64>,
+    /// What is decided, for the histories of the plugin's applications.
+    changes: broadcast::Sender<Change>,
 }
 
 struct Inner {
@@ -51,7 +55,7 @@ pub(crate) struct RolloutView {
 }
 
 impl SharedRollout {
-    /// Nothing runs yet.
+    /// The rollout of a plugin of which no version runs yet.
     pub fn new(plugin: PluginName, worker: WorkerId, policy: RolloutPolicy) -> Self {
         metrics::count_rollbacks_from_zero(&plugin);
         let inner = Inner {
@@ -62,6 +66,7 @@ impl SharedRollout {
             plugin,
             inner: Mutex::new(inner),
             revision: watch::channel(0).0,
+            changes: broadcast::channel(CHANGES_KEPT).0,
         };
         Self {
             shared: Arc::new(shared),
@@ -87,6 +92,11 @@ impl SharedRollout {
     /// The version of all shards of this host but a canary's.
     pub fn active(&self) -> Option<PluginDigest> {
         self.with(|rollout| rollout.active().cloned())
+    }
+
+    /// What is decided from now on.
+    pub(crate) fn changes(&self) -> broadcast::Receiver<Change> {
+        self.shared.changes.subscribe()
     }
 
     pub(crate) fn view(&self) -> RolloutView {
@@ -146,12 +156,14 @@ impl SharedRollout {
                 inner.rollout.revision(),
             )
         };
-        for change in &changes {
-            self.report(change);
+        for change in changes {
+            self.report(&change);
+            // An error means that no worker listens.
+            let _ = self.shared.changes.send(change);
         }
         self.shared
             .revision
-            .send_if_modified(|told| std::mem::replace(told, revision) != revision);
+            .send_if_modified(|known| std::mem::replace(known, revision) != revision);
         answer
     }
 

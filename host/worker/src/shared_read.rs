@@ -23,7 +23,7 @@ use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{
     Clock, Fetched, PacedBy, PortFuture, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,
 };
-use shardmill_core::shared_read::{Place, Source, decode, encode};
+use shardmill_core::shared_read::{ChainPlace, Source, decode, encode};
 use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
 use shardmill_core::time::Moment;
 use tokio::sync::Mutex as AsyncMutex;
@@ -211,7 +211,7 @@ impl Inner {
         shard: &ShardId,
         from: &ReadFrom,
         is_anchored: bool,
-    ) -> Result<Place, ReadError> {
+    ) -> Result<ChainPlace, ReadError> {
         let opening = self.with_shard(shard, |shared| match shared.find(from) {
             Some(place) => Err(place),
             None => Ok(Arc::clone(&shared.opening)),
@@ -271,7 +271,7 @@ impl Inner {
         })
     }
 
-    fn step(&self, shard: &ShardId, place: &Place, limit: u32, has_polled: bool) -> Step {
+    fn step(&self, shard: &ShardId, place: &ChainPlace, limit: u32, has_polled: bool) -> Step {
         let caller = Caller {
             readers: self.readers.load(Ordering::Acquire),
             has_polled,
@@ -365,7 +365,7 @@ impl Inner {
     /// Waits until a caller at `place` has something to come for, or a call for it may be made, or
     /// another has made one. That it found nothing the caller must hear too: where the same plugin makes
     /// every call, the others would take the stream for silent.
-    async fn turn(&self, shard: &ShardId, place: Option<&Place>) {
+    async fn turn(&self, shard: &ShardId, place: Option<&ChainPlace>) {
         let now = self.clock.now();
         let known = self.with_shard(shard, |shared| shared.fresh_answer(place, now));
         let mut wait = TurnWait::default();

@@ -42,6 +42,8 @@ pub(crate) enum Stage {
     Checkpointing,
     /// Waits before it tries again.
     Waiting,
+    /// Waits for an operator.
+    Paused,
 }
 
 /// A shard's signs. Cheap to clone.
@@ -95,7 +97,7 @@ impl Stage {
             Self::Starting | Self::InPlugin => Some(Why::Plugin),
             Self::Storing(_) => Some(Why::Sink),
             Self::Checkpointing => Some(Why::Row),
-            Self::Reading | Self::Waiting => None,
+            Self::Reading | Self::Waiting | Self::Paused => None,
         }
     }
 }
@@ -109,6 +111,7 @@ impl fmt::Display for Stage {
             Self::Storing(what) => write!(f, "storing {what}"),
             Self::Checkpointing => f.write_str("checkpointing"),
             Self::Waiting => f.write_str("waiting to try again"),
+            Self::Paused => f.write_str("paused"),
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::rollout::VersionRow;
 use shardmill_core::stream::{Position, ShardId};
+use shardmill_core::time::Moment;
 use tokio::time::Instant;
 
 mod blocked;
@@ -23,7 +24,7 @@ pub struct StatusBoard {
     inner: Arc<Mutex<WorkerStatus>>,
 }
 
-/// One worker.
+/// What one worker does, as `/status` shows it.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct WorkerStatus {
@@ -43,6 +44,8 @@ pub struct WorkerStatus {
     pub lease_rows: usize,
     /// Rows whose shard has not ended, as of the last pass.
     pub unfinished_leases: usize,
+    /// Who drains this host, and why, if an operator does.
+    pub drained: Option<String>,
     /// Why the last pass failed, if it did.
     pub pass_error: Option<String>,
     /// What it waits for before it can look at its leases, if it waits.
@@ -84,7 +87,7 @@ pub struct WorkerStatus {
 pub struct SwapRefusal {
     /// Its digest, where it got that far.
     pub digest: Option<String>,
-    /// Why.
+    /// Why it did not take over, for people.
     pub reason: String,
 }
 
@@ -92,7 +95,7 @@ pub struct SwapRefusal {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct VersionStatus {
-    /// Its digest.
+    /// The SHA-256 of the component, in 64 hex digits.
     pub digest: String,
     /// Such as `active` or `canary(SHARD)`.
     pub state: String,
@@ -102,7 +105,7 @@ pub struct VersionStatus {
     pub reason: Option<String>,
 }
 
-/// The fan-out consumer.
+/// The fan-out consumer that shards are subscribed to with.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct FanOutStatus {
@@ -112,7 +115,7 @@ pub struct FanOutStatus {
     pub unusable: Option<String>,
 }
 
-/// One shard.
+/// What the pipeline of one shard does, as `/status` shows it.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ShardStatus {
@@ -137,6 +140,9 @@ pub struct ShardStatus {
     pub fetched: Option<Position>,
     /// Whether the last reply was empty and at the shard's tip.
     pub is_at_tip: bool,
+    /// When that reply came, by this host's clock.
+    #[serde(skip)]
+    pub tip_at: Option<Moment>,
     /// How it is read.
     pub retrieval: ShardRetrieval,
     /// The age of the oldest record that is fetched and not settled, or how far the reader is
@@ -144,6 +150,9 @@ pub struct ShardStatus {
     pub lag_ms: Option<u64>,
     /// Records that the plugin handled and does not commit yet.
     pub held_back_records: u64,
+    /// How much of its limit the plugin's state takes that was saved last, in percent; `None` if none
+    /// was saved in this run.
+    pub state_percent: Option<u8>,
     /// Milliseconds behind the tip at the last reply: of the reader, which may be far ahead of what
     /// is settled.
     pub millis_behind_latest: Option<u64>,
@@ -153,6 +162,8 @@ pub struct ShardStatus {
     pub filtered_records: u64,
     /// Batches in this run of which a record at least was settled.
     pub batches: u64,
+    /// Calls because time has passed that worked, in this run.
+    pub ticks: u64,
     /// Why it makes no progress, if so.
     pub blocked: Option<BlockedStatus>,
     /// Records that wait while others flow, since one of their key is tried again.
@@ -173,9 +184,9 @@ pub struct ShardStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Parking {
-    /// Partition keys.
+    /// Partition keys whose records are parked.
     pub keys: usize,
-    /// Their records.
+    /// Parked records, of all these keys.
     pub records: usize,
     /// What they cost the host's buffer.
     pub bytes: usize,
@@ -187,7 +198,7 @@ pub struct Parking {
 pub struct GivenUp {
     /// Stored as dead letters.
     pub dead_lettered: u64,
-    /// Dropped.
+    /// Dropped, because the policy or a command skips them.
     pub skipped: u64,
     /// The last of them, and why.
     pub last: Option<String>,
@@ -211,6 +222,8 @@ pub enum ShardState {
     Starting,
     /// Reads and delivers.
     Processing,
+    /// Delivers nothing: an operator paused it.
+    Paused,
     /// Delivers nothing: a record failed for good, and the failure policy says to stop there.
     Halted,
     /// Delivers what it has, then stops.
@@ -325,6 +338,13 @@ impl StatusBoard {
             .is_some_and(|status| status.is_at_tip)
     }
 
+    /// When the last reply came, if that had nothing, since everything was read.
+    pub(crate) fn tip_at(&self, shard: &ShardId) -> Option<Moment> {
+        let known = self.lock();
+        let status = known.shards.get(shard.as_str())?;
+        status.tip_at.filter(|_| status.is_at_tip)
+    }
+
     fn lock(&self) -> MutexGuard<'_, WorkerStatus> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -336,9 +356,13 @@ impl ShardStatus {
         let is_covered = match (&self.fetched, &self.checkpoint) {
             (None, _) | (Some(_), Checkpoint::ShardEnd) => true,
             (Some(fetched), Checkpoint::At(position)) => position >= fetched,
-            (Some(_), Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp) => {
-                false
-            }
+            (
+                Some(_),
+                Checkpoint::TrimHorizon
+                | Checkpoint::Latest
+                | Checkpoint::AtTimestamp
+                | Checkpoint::Sought(_),
+            ) => false,
         };
         is_covered && (self.is_at_tip || self.state == ShardState::Ended)
     }
@@ -349,6 +373,7 @@ impl ShardStatus {
             records,
             filtered_records,
             batches,
+            ticks,
             given_up,
             gaps,
             ..
@@ -360,6 +385,7 @@ impl ShardStatus {
             records,
             filtered_records,
             batches,
+            ticks,
             given_up,
             gaps,
             ..self
@@ -378,13 +404,16 @@ impl ShardStatus {
             checkpoint,
             fetched: None,
             is_at_tip: false,
+            tip_at: None,
             lag_ms: None,
             held_back_records: 0,
+            state_percent: None,
             retrieval: ShardRetrieval::Polling,
             millis_behind_latest: None,
             records: 0,
             filtered_records: 0,
             batches: 0,
+            ticks: 0,
             blocked: None,
             parked: Parking::default(),
             given_up: GivenUp::default(),

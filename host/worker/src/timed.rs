@@ -9,12 +9,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
+use shardmill_core::control::{Control, Directives, HistoryEntry};
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, LeaderRow, Mail, Mailbox, StreamRow, WorkerRow,
+};
 use shardmill_core::lease::{Lease, LeaseToken, TableDeadlines, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
-    CachedShards, CheckpointWrite, Clock, Coordinator, Created, Deleted, LeaseListing, LeaseStore,
-    PortFuture, Progress, Raced, SavedState, ShardEndWrite, StoreError, WriteResult,
+    CachedShards, CheckpointWrite, Clock, Coordinator, Created, Deleted, Directing, LeaseListing,
+    LeaseStore, ObeyWrite, PortFuture, Progress, Raced, SavedState, ShardEndWrite, StoreError,
+    Took, WriteResult,
 };
 use shardmill_core::rollout::Quarantined;
 use shardmill_core::seeded_bug::SeededBug;
@@ -141,7 +145,7 @@ impl LeaseStore for TimedStore {
         seen: &'a Lease,
         by: &'a WorkerId,
         wall_ms: u64,
-    ) -> PortFuture<'a, WriteResult> {
+    ) -> PortFuture<'a, Result<Took, StoreError>> {
         self.call(self.store.take(seen, by, wall_ms))
     }
 
@@ -185,6 +189,22 @@ impl LeaseStore for TimedStore {
         self.call(self.store.release(token, progress))
     }
 
+    fn direct<'a>(
+        &'a self,
+        seen: &'a Lease,
+        next: &'a Directives,
+    ) -> PortFuture<'a, Result<Directing, StoreError>> {
+        self.call(self.store.direct(seen, next))
+    }
+
+    fn obey<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ObeyWrite,
+    ) -> PortFuture<'a, WriteResult> {
+        self.call(self.store.obey(token, write))
+    }
+
     /// Without a deadline, as [`Self::ensure_table`].
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         self.store.ensure_state_table()
@@ -212,8 +232,8 @@ impl Coordinator for TimedCoordinator {
         self.call(self.coordinator.board())
     }
 
-    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
-        self.call(self.coordinator.mail(id))
+    fn mailbox<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Mailbox, StoreError>> {
+        self.call(self.coordinator.mailbox(id))
     }
 
     fn leave_mail<'a>(
@@ -222,6 +242,26 @@ impl Coordinator for TimedCoordinator {
         mail: Option<&'a Mail>,
     ) -> PortFuture<'a, Result<(), StoreError>> {
         self.call(self.coordinator.leave_mail(id, mail))
+    }
+
+    fn nudge<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        number: u64,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
+        self.call(self.coordinator.nudge(id, number))
+    }
+
+    fn write_control<'a>(
+        &'a self,
+        seen: &'a Control,
+        next: &'a Control,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        self.call(self.coordinator.write_control(seen, next))
+    }
+
+    fn record<'a>(&'a self, entry: &'a HistoryEntry) -> PortFuture<'a, Result<(), StoreError>> {
+        self.call(self.coordinator.record(entry))
     }
 
     fn worker<'a>(

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::control::Deed;
 use shardmill_core::lease::TableDeadlines;
 use shardmill_core::stream::LeaseKey;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::chronicle::ChronicleWriter;
 use crate::heart::Replaced;
 use crate::holding::HoldingEnd;
 use crate::metrics;
@@ -21,6 +23,7 @@ use crate::timer::timer_now;
 
 mod act;
 mod audit;
+mod control;
 mod errands;
 mod error;
 mod finished;
@@ -84,6 +87,10 @@ pub struct Worker {
     reports: Reports,
     versions: FleetVersions,
     subscribing: Subscribing,
+    /// Whether an operator drains this host.
+    is_drained: bool,
+    /// Writes the history, once the worker runs.
+    chronicler: Option<ChronicleWriter>,
     /// Last: what sets them is dropped before.
     _gauges: PluginGauges,
 }
@@ -147,7 +154,8 @@ impl Worker {
             status.lease_duration = options.leases.duration;
         });
         let (keeper, fan_out) = fan_out(&ports, &options, &status)?.unzip();
-        let run = Arc::new(Run::new(ports, options, status));
+        let (run, chronicler) = Run::new(ports, options, status);
+        let run = Arc::new(run);
         let lookout = Lookout::new(Arc::clone(&run));
         let renews_rows = lookout.kcl().switch();
         Ok(Self {
@@ -163,6 +171,8 @@ impl Worker {
             reports: Reports::new(Arc::clone(&run)),
             versions: FleetVersions::new(Arc::clone(&run)),
             subscribing: Subscribing::new(Arc::clone(&run), keeper),
+            is_drained: false,
+            chronicler: Some(chronicler),
             _gauges: PluginGauges::of(run.plugin().clone()),
             run,
         })
@@ -197,6 +207,10 @@ impl Worker {
         stop: &CancellationToken,
         drain_limit: Duration,
     ) -> Result<(), WorkerError> {
+        let mut writing = JoinSet::new();
+        if let Some(chronicler) = self.chronicler.take() {
+            writing.spawn(self.run.guard(chronicler.run()));
+        }
         // From the start: an alarm on a figure must not wait for the first lease.
         self.holdings.show_count();
         metrics::count_from_zero(self.run.plugin(), &self.run.options.failure);
@@ -353,7 +367,11 @@ impl Worker {
                 self.run.counter(metrics::LOSSES).increment(1);
                 self.heeding.errands_mut().follow_lost(key);
             }
-            PipelineEnd::GaveUp(reason) => self.holdings.leave_to_others(key, &reason),
+            PipelineEnd::GaveUp(reason) => {
+                let chronicle = &self.run.chronicle;
+                chronicle.did(Deed::GaveUp, Some(&key.shard_id()), &reason);
+                self.holdings.leave_to_others(key, &reason);
+            }
             PipelineEnd::Failed(error) => self.pipeline_failed(key, &error),
             PipelineEnd::Unreleased(reason) => {
                 self.holdings.leave_to_others(key.clone(), &reason);

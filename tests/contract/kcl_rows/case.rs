@@ -6,10 +6,10 @@ use harness::embedded::Embedded;
 use harness::kcl_peer::{Item, KclPeer, item, number};
 use shardmill_aws::LeaseTable;
 use shardmill_core::lease::{
-    ConflictVerdict, Lease, LeaseToken, LossReason, WorkerId, judge_conflict,
+    Checkpoint, ConflictVerdict, Lease, LeaseToken, LossReason, WorkerId, judge_conflict,
 };
 use shardmill_core::ports::{
-    CheckpointWrite, LeaseStore, Progress, ShardEndWrite, WriteResult, Written,
+    CheckpointWrite, LeaseStore, Progress, ShardEndWrite, Took, WriteResult, Written,
 };
 use shardmill_core::stream::{Position, SequenceNumber, ShardId};
 use shardmill_local::LocalOptions;
@@ -265,7 +265,10 @@ impl Run<'_> {
     async fn send(&self, write: Write) -> WriteResult {
         let (table, token, progress) = (self.table, self.sent_with(), Progress::default());
         match write {
-            Write::Take => table.take(&self.seen, &token.owner, WALL_MS).await,
+            Write::Take => {
+                let took = table.take(&self.seen, &token.owner, WALL_MS).await;
+                took.map(Took::written)
+            }
             Write::Renew => table.renew(&token, &progress).await,
             Write::Save => {
                 let position = Position {
@@ -276,7 +279,7 @@ impl Run<'_> {
                     .checkpoint(
                         &token,
                         &CheckpointWrite {
-                            position,
+                            checkpoint: Checkpoint::At(position),
                             progress,
                             state: None,
                         },
@@ -292,6 +295,7 @@ impl Run<'_> {
                             children,
                             progress,
                             keeps_state: false,
+                            seen_version: 0,
                         },
                     )
                     .await

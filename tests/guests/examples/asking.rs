@@ -89,14 +89,14 @@ fn answer(words: &[&str]) -> String {
             metrics::counter("name_of_nothing", 1);
             "measured".to_owned()
         }
-        ["http", method, url] => told(exchange(method, url, 0, None)),
-        ["http", method, url, body_bytes] => told(exchange(
+        ["http", method, url] => shown(exchange(method, url, 0, None)),
+        ["http", method, url, body_bytes] => shown(exchange(
             method,
             url,
             body_bytes.parse().unwrap_or_default(),
             None,
         )),
-        ["wait", millis, url] => told(exchange("GET", url, 0, millis.parse().ok())),
+        ["wait", millis, url] => shown(exchange("GET", url, 0, millis.parse().ok())),
         ["follow", url] => follow(url),
         ["leave", url] => {
             // As a guest does that forgets about it: the handle stays in the host's table.
@@ -137,7 +137,7 @@ fn print_padded(padding: usize, value: &str) -> String {
     "printed".to_owned()
 }
 
-fn told(result: Result<(u16, Vec<u8>), String>) -> String {
+fn shown(result: Result<(u16, Vec<u8>), String>) -> String {
     match result {
         Ok((status, body)) => {
             format!(
@@ -258,7 +258,7 @@ fn follow(url: &str) -> String {
         Some(location) => format!(
             "{} then {}",
             response.status(),
-            told(exchange("GET", &location, 0, None))
+            shown(exchange("GET", &location, 0, None))
         ),
         None => format!("{} and no redirect", response.status()),
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use shardmill_core::control::{Asked, Control, Deed, HistoryEntry, Pause};
 use shardmill_core::fleet::{
-    ApplicationStart, Errand, FleetRows, Incarnation, LeaderRow, Mail, OwnerSeen, Service,
+    ApplicationStart, Errand, FleetRows, Incarnation, LeaderRow, Mail, Mailbox, OwnerSeen, Service,
     StreamIdentity, StreamRow, Task, Why, WorkerRow,
 };
 use shardmill_core::lease::{LeaseCounter, WorkerId};
@@ -463,13 +464,13 @@ pub async fn mail_is_read_back_by_its_worker_until_other_mail_is_left(
         number: u64::MAX,
         errands,
     };
-    assert_eq!(coordinator.mail(&a).await, Ok(None));
+    assert_eq!(coordinator.mailbox(&a).await, Ok(Mailbox::default()));
     coordinator
         .leave_mail(&a, Some(&mail))
         .await
         .expect("an answer");
-    assert_eq!(coordinator.mail(&a).await, Ok(Some(mail)));
-    assert_eq!(coordinator.mail(&b).await, Ok(None));
+    assert_eq!(coordinator.mailbox(&a).await, Ok(left(mail)));
+    assert_eq!(coordinator.mailbox(&b).await, Ok(Mailbox::default()));
     let none = Mail {
         to: run,
         number: 2,
@@ -479,10 +480,95 @@ pub async fn mail_is_read_back_by_its_worker_until_other_mail_is_left(
         .leave_mail(&a, Some(&none))
         .await
         .expect("an answer");
-    assert_eq!(coordinator.mail(&a).await, Ok(Some(none)));
+    assert_eq!(coordinator.mailbox(&a).await, Ok(left(none)));
     for _ in 0..2 {
         coordinator.leave_mail(&a, None).await.expect("an answer");
     }
-    assert_eq!(coordinator.mail(&a).await, Ok(None));
+    assert_eq!(coordinator.mailbox(&a).await, Ok(Mailbox::default()));
+    assert_eq!(fleet(coordinator).await, FleetRows::default());
+}
+
+/// A mailbox with mail and no nudge.
+fn left(mail: Mail) -> Mailbox {
+    Mailbox {
+        mail: Some(mail),
+        nudge: None,
+    }
+}
+
+/// A nudge comes beside the mail, and goes with it.
+pub async fn a_nudge_is_read_with_the_mail_until_there_is_another(coordinator: &dyn Coordinator) {
+    let a = WorkerId::new("a").expect("not empty");
+    for number in [7, u64::MAX] {
+        coordinator.nudge(&a, number).await.expect("an answer");
+        let expected = Mailbox {
+            mail: None,
+            nudge: Some(number),
+        };
+        assert_eq!(coordinator.mailbox(&a).await, Ok(expected));
+    }
+    let mail = Mail {
+        to: Incarnation::new("run").expect("not empty"),
+        number: 1,
+        errands: Vec::new(),
+    };
+    coordinator
+        .leave_mail(&a, Some(&mail))
+        .await
+        .expect("an answer");
+    let expected = Mailbox {
+        mail: Some(mail),
+        nudge: Some(u64::MAX),
+    };
+    assert_eq!(coordinator.mailbox(&a).await, Ok(expected));
+    coordinator.leave_mail(&a, None).await.expect("an answer");
+    assert_eq!(coordinator.mailbox(&a).await, Ok(Mailbox::default()));
+}
+
+/// Of two who read the same, one wins; every host reads it with the other small rows.
+pub async fn what_operators_want_of_all_hosts_is_changed_by_one_at_a_time(
+    coordinator: &dyn Coordinator,
+) {
+    let asked = Asked {
+        by: "ops".to_owned(),
+        why: "incident 7".to_owned(),
+        at_ms: 5,
+    };
+    let first = Control::default().changed(|next| {
+        next.pause = Some(Pause {
+            asked: asked.clone(),
+            until_ms: Some(9),
+        });
+        let host = WorkerId::new("host.a:1").expect("not empty");
+        next.drains.insert(host, asked);
+    });
+    let none = Control::default();
+    let raced = coordinator.write_control(&none, &first).await;
+    assert_eq!(raced, Ok(Raced::Applied));
+    let raced = coordinator
+        .write_control(&none, &none.changed(|_| {}))
+        .await;
+    assert_eq!(raced, Ok(Raced::Lost));
+    assert_eq!(fleet(coordinator).await.control, first);
+    let second = first.changed(|next| next.pause = None);
+    let raced = coordinator.write_control(&first, &second).await;
+    assert_eq!(raced, Ok(Raced::Applied));
+    let board = coordinator.board().await.expect("an answer");
+    assert_eq!(board.control, second);
+}
+
+/// Entries are no rows of the fleet.
+pub async fn the_history_is_added_to_and_changes_nothing_else(coordinator: &dyn Coordinator) {
+    let entry = HistoryEntry {
+        at_ms: 5,
+        by: "ops".to_owned(),
+        deed: Deed::Pause,
+        shard: None,
+        details: "all shards".to_owned(),
+        why: "incident 7".to_owned(),
+    };
+    for _ in 0..2 {
+        coordinator.record(&entry).await.expect("an answer");
+    }
     assert_eq!(fleet(coordinator).await, FleetRows::default());
 }

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use shardmill_core::lease::{
     Checkpoint, ConflictVerdict, Lease, LeaseCounter, LeaseToken, WorkerId, judge_conflict,
 };
-use shardmill_core::plugin::PluginDigest;
+use shardmill_core::plugin::{PluginDigest, StateFill};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, Deleted, LeaseStore, Progress, ShardEndWrite, Written,
+    CheckpointWrite, Created, Deleted, LeaseStore, Progress, ShardEndWrite, Took, Written,
 };
 use shardmill_core::stream::{HashKeyRange, LeaseKey, Position, SequenceNumber, Shard, ShardId};
 
@@ -14,7 +14,7 @@ fn shard_id(index: usize) -> ShardId {
     ShardId::new(format!("shardId-{index:012}")).expect("a valid id")
 }
 
-fn fresh(index: usize) -> Lease {
+pub(super) fn fresh(index: usize) -> Lease {
     let parents = if index == 0 {
         Vec::new()
     } else {
@@ -29,41 +29,47 @@ fn fresh(index: usize) -> Lease {
     Lease::fresh(&shard, Checkpoint::TrimHorizon)
 }
 
-fn worker(name: &str) -> WorkerId {
+pub(super) fn worker(name: &str) -> WorkerId {
     WorkerId::new(name).expect("not empty")
 }
 
-fn applied(written: Written) -> LeaseToken {
+pub(super) fn applied(written: Written) -> LeaseToken {
     match written {
         Written::Applied(token) => token,
         Written::Conflict(row) => panic!("conflict with {row:?}"),
     }
 }
 
-fn conflict(written: Written) -> Option<Lease> {
+pub(super) fn conflict(written: Written) -> Option<Lease> {
     match written {
         Written::Applied(token) => panic!("applied {token:?}"),
         Written::Conflict(row) => row.map(|row| *row),
     }
 }
 
-async fn row(store: &dyn LeaseStore, key: &LeaseKey) -> Lease {
+pub(super) async fn row(store: &dyn LeaseStore, key: &LeaseKey) -> Lease {
     store.get(key).await.expect("an answer").expect("a row")
 }
 
-async fn held(store: &dyn LeaseStore, by: &str) -> LeaseToken {
+pub(super) async fn held(store: &dyn LeaseStore, by: &str) -> LeaseToken {
     let lease = fresh(0);
     store.create(&lease).await.expect("an answer");
-    applied(store.take(&lease, &worker(by), 7).await.expect("an answer"))
+    applied(
+        store
+            .take(&lease, &worker(by), 7)
+            .await
+            .expect("an answer")
+            .written(),
+    )
 }
 
-fn at(sequence: &str, sub_sequence: u64) -> CheckpointWrite {
+pub(super) fn at(sequence: &str, sub_sequence: u64) -> CheckpointWrite {
     let position = Position {
         sequence: SequenceNumber::parse(sequence).expect("digits"),
         sub_sequence,
     };
     CheckpointWrite {
-        position,
+        checkpoint: Checkpoint::At(position),
         progress: Progress::default(),
         state: None,
     }
@@ -101,13 +107,25 @@ pub async fn taking_a_free_lease_makes_an_owner_and_raises_the_counter(store: &d
 pub async fn taking_from_another_owner_counts_the_switch(store: &dyn LeaseStore) {
     let token = held(store, "a").await;
     let seen = row(store, &token.key).await;
-    applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
+    applied(
+        store
+            .take(&seen, &worker("b"), 7)
+            .await
+            .expect("an answer")
+            .written(),
+    );
     let seen = row(store, &token.key).await;
     assert_eq!(
         (seen.owner.clone(), seen.owner_switches),
         (Some(worker("b")), 1)
     );
-    applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
+    applied(
+        store
+            .take(&seen, &worker("b"), 7)
+            .await
+            .expect("an answer")
+            .written(),
+    );
     assert_eq!(row(store, &token.key).await.owner_switches, 1);
 }
 
@@ -119,7 +137,7 @@ pub async fn of_two_takes_on_the_same_sight_one_wins_and_the_other_sees_the_winn
     store.create(&lease).await.expect("an answer");
     let (a, b) = (worker("a"), worker("b"));
     let (by_a, by_b) = tokio::join!(store.take(&lease, &a, 7), store.take(&lease, &b, 7));
-    let written = [by_a.expect("an answer"), by_b.expect("an answer")];
+    let written = [by_a, by_b].map(|took| took.expect("an answer").written());
     let winners: Vec<_> = written
         .iter()
         .filter(|w| matches!(w, Written::Applied(_)))
@@ -145,6 +163,7 @@ pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseSt
         millis_behind_latest: Some(1_500),
         settled_arrival_ms: Some(1_700_000_000_123),
         given_up: Some("skip of 7".to_owned()),
+        state_fill: Some(StateFill(81)),
         ..Progress::default()
     };
     let token = applied(store.renew(&token, &progress).await.expect("an answer"));
@@ -165,6 +184,7 @@ pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseSt
         (digest, Some(1_500))
     );
     assert_eq!(row.settled_arrival_ms, Some(1_700_000_000_123));
+    assert_eq!(row.state_fill, Some(StateFill(81)));
     assert_eq!(
         row.given_up.as_deref(),
         Some("skip of 7"),
@@ -176,20 +196,27 @@ pub async fn a_renewal_raises_the_counter_and_notes_progress(store: &dyn LeaseSt
 pub async fn a_stale_holder_can_write_nothing(store: &dyn LeaseStore) {
     let stale = held(store, "a").await;
     let seen = row(store, &stale.key).await;
-    applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
+    applied(
+        store
+            .take(&seen, &worker("b"), 7)
+            .await
+            .expect("an answer")
+            .written(),
+    );
     let before = row(store, &stale.key).await;
     let progress = Progress::default();
     let ended = ShardEndWrite {
         children: vec![shard_id(1)],
         progress: progress.clone(),
         keeps_state: false,
+        seen_version: 0,
     };
     for written in [
         store.renew(&stale, &progress).await,
         store.checkpoint(&stale, &at("9", 0)).await,
         store.end(&stale, &ended).await,
         store.release(&stale, &Progress::default()).await,
-        store.take(&seen, &worker("a"), 7).await,
+        store.take(&seen, &worker("a"), 7).await.map(Took::written),
     ] {
         assert_eq!(conflict(written.expect("an answer")), Some(before.clone()));
     }
@@ -200,7 +227,13 @@ pub async fn a_stale_holder_can_write_nothing(store: &dyn LeaseStore) {
 pub async fn a_checkpoint_moves_the_position_and_resets_the_switches(store: &dyn LeaseStore) {
     let token = held(store, "a").await;
     let seen = row(store, &token.key).await;
-    let token = applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
+    let token = applied(
+        store
+            .take(&seen, &worker("b"), 7)
+            .await
+            .expect("an answer")
+            .written(),
+    );
     let write = at(
         "49640871423056104321897561048329857382957382957382957382",
         7,
@@ -209,7 +242,7 @@ pub async fn a_checkpoint_moves_the_position_and_resets_the_switches(store: &dyn
     let row = row(store, &token.key).await;
     assert_eq!(
         (row.checkpoint, row.counter),
-        (write.checkpoint(), token.counter)
+        (write.checkpoint, token.counter)
     );
     assert_eq!((row.owner, row.owner_switches), (Some(worker("b")), 0));
 }
@@ -227,6 +260,7 @@ pub async fn the_end_of_a_shard_is_written_with_its_children(store: &dyn LeaseSt
         children: vec![shard_id(1), shard_id(2)],
         progress: Progress::default(),
         keeps_state: false,
+        seen_version: 0,
     };
     let token = applied(store.end(&token, &write).await.expect("an answer"));
     let ended = row(store, &token.key).await;
@@ -236,6 +270,7 @@ pub async fn the_end_of_a_shard_is_written_with_its_children(store: &dyn LeaseSt
         children: Vec::new(),
         progress: Progress::default(),
         keeps_state: false,
+        seen_version: 0,
     };
     applied(store.end(&token, &none).await.expect("an answer"));
 }
@@ -281,6 +316,7 @@ pub async fn state_comes_and_goes_with_its_checkpoint(store: &dyn LeaseStore) {
         children: Vec::new(),
         progress: Progress::default(),
         keeps_state: true,
+        seen_version: 0,
     };
     applied(store.end(&token, &end).await.expect("an answer"));
     assert_eq!(
@@ -301,12 +337,19 @@ pub async fn a_stale_holder_can_write_no_state(store: &dyn LeaseStore) {
             .expect("an answer"),
     );
     let seen = row(store, &stale.key).await;
-    applied(store.take(&seen, &worker("b"), 7).await.expect("an answer"));
+    applied(
+        store
+            .take(&seen, &worker("b"), 7)
+            .await
+            .expect("an answer")
+            .written(),
+    );
     let before = row(store, &stale.key).await;
     let end = ShardEndWrite {
         children: Vec::new(),
         progress: Progress::default(),
         keeps_state: true,
+        seen_version: 0,
     };
     for written in [
         store.checkpoint(&stale, &with_state("10", b"lost")).await,
@@ -350,7 +393,13 @@ pub async fn a_released_lease_is_free_and_the_token_is_void(store: &dyn LeaseSto
         .await
         .expect("an answer");
     assert_eq!(conflict(written), Some(free.clone()));
-    applied(store.take(&free, &worker("b"), 7).await.expect("an answer"));
+    applied(
+        store
+            .take(&free, &worker("b"), 7)
+            .await
+            .expect("an answer")
+            .written(),
+    );
 }
 
 /// A claim names the claimant and moves nothing else; the owner goes on as before, and its release
@@ -386,7 +435,13 @@ pub async fn a_claim_asks_the_owner_and_fences_nobody(store: &dyn LeaseStore) {
     );
     let free = row(store, &token.key).await;
     assert_eq!((&free.owner, &free.claimant), (&None, &Some(worker("b"))));
-    applied(store.take(&free, &worker("b"), 9).await.expect("an answer"));
+    applied(
+        store
+            .take(&free, &worker("b"), 9)
+            .await
+            .expect("an answer")
+            .written(),
+    );
     let taken = row(store, &token.key).await;
     assert_eq!(
         (taken.owner, taken.claimant, taken.held_since_ms),
@@ -467,6 +522,7 @@ pub async fn a_write_to_a_row_that_is_not_there_is_a_conflict_without_a_row(
                 .take(&lease, &worker("a"), 7)
                 .await
                 .expect("an answer")
+                .written()
         ),
         None
     );

@@ -28,7 +28,7 @@ impl Story {
         self.push(What::Stored { output })
     }
 
-    fn told(self, after: u64) -> Self {
+    fn gap_reported(self, after: u64) -> Self {
         self.push(What::GapTold {
             host: "a".to_owned(),
             shard: "p".to_owned(),
@@ -148,7 +148,7 @@ fn s20_what_is_delivered_again_emits_again() {
 }
 
 #[test]
-fn s21_what_left_the_stream_unread_is_told() {
+fn s21_what_left_the_stream_unread_is_reported() {
     let trimmed = || {
         Story::with_records(4)
             .take("a", "p")
@@ -162,7 +162,7 @@ fn s21_what_left_the_stream_unread_is_told() {
             .checkpoint("a", "p", 4)
             .healed()
     };
-    goes_on(trimmed().told(1)).passes();
+    goes_on(trimmed().gap_reported(1)).passes();
     goes_on(trimmed()).breaks(&[S21]);
     // Nobody has come to the gap yet.
     let unread = trimmed().healed();
@@ -176,7 +176,7 @@ fn s21_what_left_the_stream_unread_is_told() {
     goes_on(anew.take("a", "p")).passes();
     // What leaves while it is in memory says nothing of the gap before it.
     let failed = trimmed()
-        .told(1)
+        .gap_reported(1)
         .start("a", "p", &[4], 1, "v1")
         .ended(Outcome::Error, &[])
         .trimmed("p", Some(4));
@@ -201,15 +201,15 @@ fn s21_what_was_trimmed_before_the_first_read_follows_nothing() {
 }
 
 #[test]
-fn s21_a_gap_that_is_told_is_one() {
+fn s21_a_gap_that_is_reported_is_one() {
     let story = || {
         Story::with_records(4)
             .take("a", "p")
             .deliver("a", "p", &[1, 2])
             .checkpoint("a", "p", 2)
     };
-    story().told(2).breaks(&[S21]);
-    story().trimmed("p", Some(1)).told(2).breaks(&[S21]);
+    story().gap_reported(2).breaks(&[S21]);
+    story().trimmed("p", Some(1)).gap_reported(2).breaks(&[S21]);
     // Nothing is missing, but nobody can know that.
-    story().trimmed("p", Some(2)).told(2).passes();
+    story().trimmed("p", Some(2)).gap_reported(2).passes();
 }

@@ -42,8 +42,30 @@ pub(crate) struct Shard {
     /// Nobody need deliver what is at or below: trimmed, skipped by an operator, or before the
     /// start.
     waived_through: Option<Place>,
+    /// The same of what an operator left out by sending the shard forward, until it is sent back.
+    left_out_through: Option<Place>,
+    /// What is in the plugin's state beside what was handled since: unknown after it was kept as it
+    /// was at another place; from this place on, after it was removed.
+    pub(crate) state: StateBase,
+    /// Whether it is where an operator sent it, and nothing is checkpointed since.
+    pub(crate) is_at_sought_place: bool,
     /// When a record was last settled, perhaps again.
     pub(crate) last_settled_at: Micros,
+}
+
+/// From where a plugin's state counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StateBase {
+    /// It has everything after this.
+    From(Checkpoint),
+    /// Nobody can know: it was kept at another place.
+    Unknown,
+}
+
+impl Default for StateBase {
+    fn default() -> Self {
+        Self::From(Checkpoint::Initial)
+    }
 }
 
 /// Who settled a record.
@@ -236,7 +258,8 @@ impl Shard {
         through: &Checkpoint,
     ) -> impl Iterator<Item = &'a Place> + use<'a> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
-        let lower = match (from, &self.waived_through) {
+        let waived = (&self.waived_through).max(&self.left_out_through);
+        let lower = match (from, waived) {
             (Checkpoint::At(from), Some(waived)) => Excluded(from.max(waived)),
             (Checkpoint::At(place), None) | (Checkpoint::Initial, Some(place)) => Excluded(place),
             (Checkpoint::Initial, None) | (Checkpoint::End, _) => Unbounded,
@@ -275,6 +298,27 @@ impl Shard {
             settled.epoch = Some(epoch);
             self.last_settled_at = at;
         }
+    }
+
+    /// An operator sent it to `to`, from `from`: what lies behind is to be settled again, and what
+    /// lies between is left out.
+    pub(super) fn sought(&mut self, from: &Checkpoint, to: &Checkpoint) {
+        self.given_back = None;
+        self.is_at_sought_place = true;
+        self.settled.retain(|place, _| to.covers(place));
+        self.settled
+            .values_mut()
+            .for_each(|settled| settled.epoch = None);
+        let place = if let Checkpoint::At(place) = to {
+            Some(place.clone())
+        } else {
+            None
+        };
+        self.left_out_through = if to > from {
+            self.left_out_through.take().max(place)
+        } else {
+            self.left_out_through.take().min(place)
+        };
     }
 
     fn waive(&mut self, through: Option<Place>) {

@@ -122,7 +122,8 @@ impl RowFacts {
         if after.checkpoint != self.row.checkpoint {
             self.checkpoint_generation = generation;
         }
-        self.has_begun |= after.checkpoint != Checkpoint::Initial;
+        // Whoever sends it back to its beginning, as it was told to, has read it.
+        self.has_begun |= after.checkpoint != Checkpoint::Initial || write.kind == WriteKind::Obey;
         self.row = after.clone();
     }
 }

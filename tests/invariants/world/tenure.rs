@@ -18,7 +18,7 @@ pub(crate) struct TenureKey {
 #[derive(Debug)]
 pub(crate) struct Tenure {
     pub(crate) key: TenureKey,
-    /// The checkpoint in the row when it was granted.
+    /// The checkpoint in the row when the lease was taken.
     pub(crate) start: Checkpoint,
     /// The stream whose records it delivers.
     pub(crate) generation: usize,
@@ -403,6 +403,24 @@ impl Tenure {
             .last()
             .cloned();
         self.settled_through = through.or(self.settled_through.take());
+    }
+
+    /// An operator sent the shard to `to`: nothing counts any more that was handled, failed or was
+    /// given up before.
+    pub(super) fn sought(&mut self, to: &Checkpoint) {
+        self.start.clone_from(to);
+        self.written.clone_from(to);
+        self.handled.clear();
+        self.held_back.clear();
+        self.pending.clear();
+        self.failures.forget();
+        self.repeatable.clear();
+        self.unpassed.clear();
+        self.unstored.clear();
+        self.settled_through = None;
+        self.saved = self.saved.take().map(|_| Saved::default());
+        self.has_delivered = false;
+        self.cut_off.clear();
     }
 
     /// The stream was recreated and this tenure reads the new one.

@@ -70,7 +70,7 @@ impl Arguments {
         let dimensions = self
             .with
             .as_deref()
-            .map_or_else(Dimensions::usual, Dimensions::of);
+            .map_or_else(|| Dimensions::usual(seed), Dimensions::of);
         let (usual, needed) = match bug {
             Some(bug) => (Over::Ports, bug.needs()),
             None => (Over::of(seed), [].as_slice()),
@@ -107,7 +107,7 @@ fn main() -> io::Result<ExitCode> {
         arguments.threads,
         &job,
         |seed, result| {
-            problem = tell(&mut out, &arguments, &mut summary, seed, result);
+            problem = report(&mut out, &arguments, &mut summary, seed, result);
             if problem.is_ok() {
                 ControlFlow::Continue(())
             } else {
@@ -144,7 +144,7 @@ fn one(arguments: &Arguments, seed: u64) -> SeedReport {
     )
 }
 
-fn tell(
+fn report(
     out: &mut impl Write,
     arguments: &Arguments,
     summary: &mut Summary,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
+use shardmill_core::control::Directives;
+use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, Sought, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
-    ShardEndWrite, StoreError, WriteResult, Written,
+    CheckpointWrite, Created, Deleted, Directing, LeaseListing, LeaseStore, ObeyState, ObeyWrite,
+    PortFuture, Progress, SavedState, ShardEndWrite, StoreError, Took, WriteResult, Written,
 };
 use shardmill_core::stream::{LeaseKey, SequenceNumber};
 use tokio::time::Instant;
@@ -101,8 +102,8 @@ impl WrongStore {
         }
     }
 
-    /// What is told of a write that was to leave `then`.
-    async fn told(&self, then: LeaseToken, write: PortFuture<'_, WriteResult>) -> WriteResult {
+    /// What the host hears of a write that was to leave `then`.
+    async fn answered(&self, then: LeaseToken, write: PortFuture<'_, WriteResult>) -> WriteResult {
         match (self.bug, write.await) {
             (PortBug::UnknownToldAsApplied, Err(StoreError::Unknown { .. }))
             | (PortBug::ConflictToldAsApplied, Ok(Written::Conflict(_))) => {
@@ -112,26 +113,47 @@ impl WrongStore {
         }
     }
 
+    /// What a holder has done, as it goes out.
+    fn changed_obey(&self, write: &ObeyWrite) -> ObeyWrite {
+        let mut write = write.clone();
+        match (self.bug, &mut write.to) {
+            (PortBug::ObeyForgetsState, _) => write.state = ObeyState::Untouched,
+            (PortBug::ObeyOneTooFar, Some(Checkpoint::Sought(Sought::Sequence(number)))) => {
+                let next = number.as_str().parse::<u128>().map(|number| number + 1);
+                let next = next.map(|next| SequenceNumber::parse(&next.to_string()));
+                if let Ok(Ok(next)) = next {
+                    *number = next;
+                }
+            }
+            _ => {}
+        }
+        write
+    }
+
     /// A write of a checkpoint as it goes out.
     fn changed(&self, write: &CheckpointWrite) -> CheckpointWrite {
         let mut write = write.clone();
         match self.bug {
-            PortBug::ForgetsSubSequence => write.position.sub_sequence = 0,
+            PortBug::ForgetsSubSequence => {
+                if let Checkpoint::At(position) = &mut write.checkpoint {
+                    position.sub_sequence = 0;
+                }
+            }
             PortBug::CheckpointWithoutState => write.state = None,
             PortBug::CheckpointOneTooFar => {
                 let mut kept = lock(&self.kept);
                 kept.checkpoints += 1;
                 let next = write
-                    .position
-                    .sequence
-                    .as_str()
+                    .checkpoint
+                    .text()
                     .parse::<u128>()
                     .map(|number| (number + 1).to_string());
-                if let (0, Ok(Ok(next))) = (
+                if let (0, Ok(Ok(next)), Checkpoint::At(position)) = (
                     kept.checkpoints % 2,
                     next.map(|next| SequenceNumber::parse(&next)),
+                    &mut write.checkpoint,
                 ) {
-                    write.position.sequence = next;
+                    position.sequence = next;
                 }
             }
             _ => {}
@@ -176,15 +198,46 @@ impl LeaseStore for WrongStore {
         seen: &'a Lease,
         by: &'a WorkerId,
         wall_ms: u64,
+    ) -> PortFuture<'a, Result<Took, StoreError>> {
+        Box::pin(async move {
+            let took = self.store.take(seen, by, wall_ms).await;
+            match (self.bug, took) {
+                (PortBug::UnknownToldAsApplied, Err(StoreError::Unknown { .. }))
+                | (PortBug::ConflictToldAsApplied, Ok(Took::Conflict(_))) => Ok(Took::Applied {
+                    token: seen.token(by.clone()).advanced(),
+                    directives: Box::default(),
+                }),
+                (PortBug::TakeTellsNothing, Ok(Took::Applied { token, .. })) => Ok(Took::Applied {
+                    token,
+                    directives: Box::default(),
+                }),
+                (_, took) => took,
+            }
+        })
+    }
+
+    fn direct<'a>(
+        &'a self,
+        seen: &'a Lease,
+        next: &'a Directives,
+    ) -> PortFuture<'a, Result<Directing, StoreError>> {
+        self.store.direct(seen, next)
+    }
+
+    fn obey<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ObeyWrite,
     ) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.told(
-            seen.token(by.clone()).advanced(),
-            self.store.take(seen, by, wall_ms),
-        ))
+        Box::pin(async move {
+            let write = self.changed_obey(write);
+            self.answered(token.advanced(), self.store.obey(token, &write))
+                .await
+        })
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.told(seen.token(by.clone()), self.store.claim(seen, by)))
+        Box::pin(self.answered(seen.token(by.clone()), self.store.claim(seen, by)))
     }
 
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>> {
@@ -196,7 +249,7 @@ impl LeaseStore for WrongStore {
         token: &'a LeaseToken,
         progress: &'a Progress,
     ) -> PortFuture<'a, WriteResult> {
-        Box::pin(self.told(token.advanced(), self.store.renew(token, progress)))
+        Box::pin(self.answered(token.advanced(), self.store.renew(token, progress)))
     }
 
     fn checkpoint<'a>(
@@ -211,7 +264,7 @@ impl LeaseStore for WrongStore {
                     self.written_apart(token, write).await
                 }
                 _ => {
-                    self.told(
+                    self.answered(
                         token.advanced(),
                         self.store.checkpoint(token, &self.changed(write)),
                     )
@@ -231,7 +284,7 @@ impl LeaseStore for WrongStore {
             if self.bug == PortBug::EndForgetsChildren {
                 write.children.clear();
             }
-            self.told(token.advanced(), self.store.end(token, &write))
+            self.answered(token.advanced(), self.store.end(token, &write))
                 .await
         })
     }
@@ -246,7 +299,7 @@ impl LeaseStore for WrongStore {
             PortBug::ReleaseIsNotSent => {
                 Box::pin(std::future::ready(Ok(Written::Applied(token.advanced()))))
             }
-            _ => Box::pin(self.told(token.advanced(), self.store.release(token, progress))),
+            _ => Box::pin(self.answered(token.advanced(), self.store.release(token, progress))),
         }
     }
 

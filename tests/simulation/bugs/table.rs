@@ -2,7 +2,7 @@
 //! Only over the ports.
 
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken};
-use shardmill_core::ports::Written;
+use shardmill_core::ports::{ObeyWrite, Written};
 use shardmill_fakes::lease_rows::LeaseRows;
 use shardmill_invariants::history::WriteKind;
 
@@ -54,6 +54,31 @@ pub(crate) fn asked_of_take(bug: Option<PortBug>, rows: &LeaseRows, seen: &Lease
         .clone()
 }
 
+/// What a command asks the row to be.
+pub(crate) fn asked_of_direct(bug: Option<PortBug>, rows: &LeaseRows, seen: &Lease) -> Lease {
+    let asks_for_nothing = bug == Some(PortBug::DirectWithoutCondition);
+    rows.get(&seen.key)
+        .filter(|_| asks_for_nothing)
+        .unwrap_or(seen)
+        .clone()
+}
+
+/// What a holder that has done something asks the row to be.
+pub(crate) fn asked_of_obey(
+    bug: Option<PortBug>,
+    rows: &LeaseRows,
+    token: &LeaseToken,
+    write: &ObeyWrite,
+) -> ObeyWrite {
+    let mut write = write.clone();
+    if bug == Some(PortBug::ObeyWithoutVersion)
+        && let Some(row) = rows.get(&token.key)
+    {
+        write.seen_version = row.directives.version;
+    }
+    write
+}
+
 /// The row that a write leaves, which turned `before` into `after`.
 pub(crate) fn spoilt(bug: PortBug, kind: WriteKind, before: &Lease, after: &Lease) -> Lease {
     let mut row = after.clone();
@@ -69,6 +94,12 @@ pub(crate) fn spoilt(bug: PortBug, kind: WriteKind, before: &Lease, after: &Leas
         }
         (PortBug::TakeKeepsClaim, WriteKind::Take { .. }) => {
             row.claimant.clone_from(&before.claimant);
+        }
+        (PortBug::ObeyKeepsDirective, WriteKind::Obey) => {
+            row.directives.clone_from(&before.directives);
+        }
+        (PortBug::ObeyKeepsPlace, WriteKind::Obey) => {
+            row.checkpoint.clone_from(&before.checkpoint);
         }
         (PortBug::ReleaseDropsClaim, WriteKind::Release | WriteKind::GiveUp) => row.claimant = None,
         _ => {}

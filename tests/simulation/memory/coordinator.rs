@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
+use shardmill_core::control::{Control, HistoryEntry};
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, LeaderRow, Mail, Mailbox, StreamRow, WorkerRow,
+};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
@@ -23,8 +26,8 @@ pub struct NetCoordinator(Net);
 /// What the real adapter asks DynamoDB for.
 fn action_of(operation: &str) -> &'static str {
     match operation {
-        "fleet" | "board" | "shards" => "Query",
-        "worker" | "mail" => "GetItem",
+        "fleet" | "board" | "shards" | "mailbox" => "Query",
+        "worker" => "GetItem",
         "remove_worker" | "release_version" => "DeleteItem",
         "announce" => "UpdateItem",
         "ensure_table" => "DescribeTable",
@@ -90,11 +93,38 @@ impl Coordinator for NetCoordinator {
         }))
     }
 
-    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
+    fn mailbox<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Mailbox, StoreError>> {
         let id = id.clone();
-        let read =
-            move |world: &World| memory(world).read_coordinator(|rows| rows.mail.get(&id).cloned());
-        Box::pin(self.ask(RequestKind::Other, "mail", read))
+        let read = move |world: &World| memory(world).read_coordinator(|rows| rows.mailbox(&id));
+        Box::pin(self.ask(RequestKind::Other, "mailbox", read))
+    }
+
+    fn nudge<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        number: u64,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
+        let id = id.clone();
+        let act = move |rows: &mut CoordinatorRows| {
+            rows.nudges.insert(id.clone(), number);
+        };
+        Box::pin(self.write(RequestKind::Other, "nudge", act))
+    }
+
+    fn write_control<'a>(
+        &'a self,
+        seen: &'a Control,
+        next: &'a Control,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        let (seen, next) = (seen.clone(), next.clone());
+        let act = move |rows: &mut CoordinatorRows| rows.write_control(&seen, &next);
+        Box::pin(self.write(RequestKind::Other, "write_control", act))
+    }
+
+    fn record<'a>(&'a self, entry: &'a HistoryEntry) -> PortFuture<'a, Result<(), StoreError>> {
+        let entry = entry.clone();
+        let act = move |rows: &mut CoordinatorRows| rows.history.push(entry.clone());
+        Box::pin(self.write(RequestKind::Other, "record", act))
     }
 
     fn leave_mail<'a>(

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use shardmill_core::control::Directives;
 use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
-    ShardEndWrite, StoreError, WriteResult, Written,
+    CheckpointWrite, Created, Deleted, Directing, LeaseListing, LeaseStore, ObeyState, ObeyWrite,
+    PortFuture, Progress, SavedState, ShardEndWrite, StoreError, Took, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 use shardmill_fakes::lease_rows::LeaseRows;
@@ -39,7 +40,7 @@ fn action_of(operation: &str) -> &'static str {
         "get" | "state" => "GetItem",
         "create" => "PutItem",
         "delete" => "DeleteItem",
-        "checkpoint_with_state" | "end_with_state" => "TransactWriteItems",
+        "checkpoint_with_state" | "end_with_state" | "obey_with_state" => "TransactWriteItems",
         "ensure_table" | "ensure_state_table" => "DescribeTable",
         _ => "UpdateItem",
     }
@@ -164,7 +165,7 @@ impl LeaseStore for NetStore {
         seen: &'a Lease,
         by: &'a WorkerId,
         wall_ms: u64,
-    ) -> PortFuture<'a, WriteResult> {
+    ) -> PortFuture<'a, Result<Took, StoreError>> {
         let kind = WriteKind::Take {
             seen: seen.counter.0,
         };
@@ -252,6 +253,31 @@ impl LeaseStore for NetStore {
         let (kind, progress) = (release_kind(progress), progress.clone());
         let act = self.held(kind, token, move |rows, held| rows.release(held, &progress));
         Box::pin(self.write("release", &token.key, kind, act))
+    }
+
+    fn direct<'a>(
+        &'a self,
+        seen: &'a Lease,
+        next: &'a Directives,
+    ) -> PortFuture<'a, Result<Directing, StoreError>> {
+        let (row, next) = (seen.clone(), next.clone());
+        let act = move |rows: &mut LeaseRows| rows.direct(&row, &next);
+        Box::pin(self.write("direct", &seen.key, WriteKind::Direct, act))
+    }
+
+    fn obey<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ObeyWrite,
+    ) -> PortFuture<'a, WriteResult> {
+        let (kind, asked, bug) = (WriteKind::Obey, write.clone(), self.0.world.bug);
+        let act = self.held(kind, token, move |rows, held| {
+            rows.obey(held, &bugs::asked_of_obey(bug, rows, held, &asked))
+        });
+        if write.state == ObeyState::Untouched {
+            return Box::pin(self.write("obey", &token.key, kind, act));
+        }
+        Box::pin(self.write("obey_with_state", &token.key, kind, once(act)))
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {

@@ -15,6 +15,7 @@ use shardmill_invariants::history::{
     Checkpoint, Micros, Place, Row, Start, What, Write, WriteKind,
 };
 
+use super::commands;
 use crate::bugs;
 use crate::edits::Edit;
 use crate::past;
@@ -166,7 +167,8 @@ impl MemoryTables {
             world.count("reached: condition failed");
             return result;
         }
-        let (before, after) = (before.as_ref().map(row_of), after.cloned());
+        let (wanted_before, after) = (before, after.cloned());
+        let before = wanted_before.as_ref().map(row_of);
         note_rare(
             world,
             asked.kind,
@@ -181,6 +183,7 @@ impl MemoryTables {
             after: after.as_ref().map(row_of),
             sent_at: asked.sent_at,
         }));
+        commands::note_wanted(world, key, wanted_before.as_ref(), after.as_ref());
         if world.weather().chance(Fault::StaleRead) > 0.0 {
             table
                 .past
@@ -241,6 +244,9 @@ impl MemoryTables {
             quarantined: version()
                 .map(|rows| rows.quarantined.clone())
                 .unwrap_or_default(),
+            control: version()
+                .map(|rows| rows.control.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -266,6 +272,7 @@ impl MemoryTables {
             |rows: &CoordinatorRows| rows.fleet.leader.as_ref().map(|leader| leader.version);
         let before = version(&table.rows);
         let start_before = table.rows.fleet.start;
+        let wanted_before = table.rows.fleet.control.clone();
         let result = act(&mut table.rows);
         if version(&table.rows) != before {
             table.leader_since = world.now();
@@ -275,6 +282,7 @@ impl MemoryTables {
         {
             world.note(What::StartChosen(start_of(&start)));
         }
+        commands::note_fleet_wanted(world, &wanted_before, &table.rows.fleet.control);
         if world.weather().chance(Fault::StaleQuery) > 0.0 {
             let now = table.rows.fleet.clone();
             table.past.push(world.now(), now);
@@ -292,6 +300,22 @@ fn start_of(start: &ApplicationStart) -> Start {
     }
 }
 
+/// How far a row is, in the judge's words. A shard that was sent to a record is settled up to what
+/// comes before it.
+pub(super) fn checkpoint_of(checkpoint: &lease::Checkpoint) -> Checkpoint {
+    match checkpoint {
+        lease::Checkpoint::ShardEnd => Checkpoint::End,
+        lease::Checkpoint::At(at) => Checkpoint::At(Place {
+            sub: at.sub_sequence,
+            ..Place::plain(at.sequence.as_str())
+        }),
+        lease::Checkpoint::Sought(lease::Sought::Sequence(number)) => {
+            Checkpoint::At(commands::before(number))
+        }
+        _ => Checkpoint::Initial,
+    }
+}
+
 /// A row in the judge's words.
 fn row_of(lease: &Lease) -> Row {
     let names = |shards: &[shardmill_core::stream::ShardId]| {
@@ -300,14 +324,7 @@ fn row_of(lease: &Lease) -> Row {
     Row {
         owner: lease.owner.as_ref().map(ToString::to_string),
         counter: lease.counter.0,
-        checkpoint: match &lease.checkpoint {
-            lease::Checkpoint::ShardEnd => Checkpoint::End,
-            lease::Checkpoint::At(at) => Checkpoint::At(Place {
-                sub: at.sub_sequence,
-                ..Place::plain(at.sequence.as_str())
-            }),
-            _ => Checkpoint::Initial,
-        },
+        checkpoint: checkpoint_of(&lease.checkpoint),
         parents: names(&lease.parents),
         children: names(&lease.children),
         range: lease.hash_range.map(|range| (range.start(), range.end())),

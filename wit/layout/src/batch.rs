@@ -48,7 +48,7 @@ pub struct Record<'a> {
 /// Records delivered in one call, in shard order, never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<'a> {
-    /// The records.
+    /// The records, as slices of the frame.
     pub records: Vec<Record<'a>>,
     /// 1 on the first delivery, one more on each delivery after a failure.
     pub attempt: u32,

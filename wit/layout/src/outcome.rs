@@ -53,7 +53,7 @@ pub struct Failure<'a> {
     pub index: u32,
     /// Whether to try it again.
     pub kind: FailureKind,
-    /// Why it failed.
+    /// Why it failed, for the log and the dead letter.
     pub message: &'a str,
 }
 

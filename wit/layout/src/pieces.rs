@@ -25,9 +25,9 @@ const COUNT: std::ops::Range<usize> = 4..8;
 pub struct Piece<'a> {
     /// Which destination, by its place in the list of `terms`.
     pub destination: u32,
-    /// The key.
+    /// The partition key for the sink; may be empty.
     pub key: &'a str,
-    /// The payload.
+    /// The payload, as a slice of the frame.
     pub data: &'a [u8],
 }
 

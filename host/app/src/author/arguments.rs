@@ -7,6 +7,9 @@ use shardmill_config::Config;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::StreamName;
 
+/// In the data directory of `shardmill dev`: where it keeps what outlives it.
+pub(crate) const DEV_CACHE: &str = "compiled";
+
 /// The name that a component's file gives its plugin.
 pub(super) fn plugin_name(component: &Path) -> anyhow::Result<PluginName> {
     PluginName::new(stem(component))

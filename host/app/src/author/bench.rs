@@ -19,7 +19,7 @@ use serde::Serialize;
 use shardmill_config::{Config, ConfigError, Manifest, PluginConfig};
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{InstanceContext, ProcessorFactory};
+use shardmill_core::ports::{InstanceContext, ProcessorFactory, StartPosition};
 use shardmill_core::stream::{ShardId, StreamName};
 use shardmill_serve::Signals;
 use shardmill_serve::component;
@@ -140,6 +140,7 @@ fn context(
         .chain([STDOUT.to_owned()])
         .collect();
     Ok(InstanceContext {
+        start: StartPosition::default(),
         plugin: name.clone(),
         application: name.to_string(),
         stream: StreamName::new(STREAM)?,

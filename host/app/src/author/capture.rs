@@ -13,10 +13,10 @@ use shardmill_core::ports::{ReadError, StreamReader};
 use shardmill_core::stream::{ReadFrom, ShardId, StreamRef};
 use shardmill_core::text::printable;
 use shardmill_serve::Signals;
+use shardmill_sinks::Captured;
 use tokio_util::sync::CancellationToken;
 
 use self::take::{Part, take};
-use crate::author::captured::Captured;
 use crate::cli::CaptureArgs;
 use crate::output::{Interrupted, PipeClosed, millis, no_stream};
 
@@ -25,7 +25,7 @@ const SHARDS_SHOWN: usize = 5;
 
 pub(crate) async fn execute(args: &CaptureArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let clients = crate::aws::connect_to(&args.place).await?;
+    let clients = crate::aws::connect_to(&args.connection).await?;
     let stream = StreamRef::parse(&args.stream)?;
     let reader = KinesisReader::new(clients.kinesis, &stream).speaking(clients.wire);
     let shards = shards(&reader, args).await?;

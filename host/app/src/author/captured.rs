@@ -1,39 +1,19 @@
-//! Records with their place in a shard, as lines of JSON: `shardmill capture` writes them and
-//! `shardmill test --captured` delivers them. The keys are those of a dead letter without those
-//! about the failure; dead letters are read too.
+//! Reads files of captured records, which `shardmill capture` writes and `shardmill test --captured`
+//! delivers; dead letters are read too.
 
-use std::fmt::Display;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use shardmill_core::ports::DeadLetter;
-use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
+use shardmill_sinks::Captured;
 use shardmill_sinks::letters::{Fragment, InputError, Item, LetterInput, input_name, open_input};
 
-/// The version that is written, and the only one that is read.
-pub(crate) const VERSION: u32 = 1;
 /// Longest line: 10 MiB of data (AWS limit) in base64, and room for the rest.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of records that are held in all: a test takes a sample.
 const BYTES_MAX: usize = 1 << 30;
 /// Bytes that each record takes in addition to its data and keys: its position, and its
 /// allocations.
-const PLACE_BYTES: usize = 256;
-
-/// A record, and where it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Captured {
-    /// The stream.
-    pub(crate) stream: StreamName,
-    /// The shard.
-    pub(crate) shard: ShardId,
-    /// The record.
-    pub(crate) record: Record,
-}
+const RECORD_OVERHEAD_BYTES: usize = 256;
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,109 +40,6 @@ pub(crate) enum CaptureError {
     TooMuch,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Line {
-    #[serde(rename = "shardmill-record")]
-    version: u32,
-    stream: String,
-    shard: String,
-    sequence_number: String,
-    #[serde(default)]
-    sub_sequence_number: u64,
-    partition_key: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    explicit_hash_key: Option<String>,
-    arrival_ms: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    data: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    data_base64: Option<String>,
-}
-
-impl Captured {
-    /// One line without its end. Data that is not UTF-8 is in base64.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let Record {
-            data,
-            partition_key,
-            explicit_hash_key,
-            position,
-            arrival_ms,
-        } = &self.record;
-        let text = std::str::from_utf8(data).ok();
-        let line = Line {
-            version: VERSION,
-            stream: self.stream.to_string(),
-            shard: self.shard.to_string(),
-            sequence_number: position.sequence.to_string(),
-            sub_sequence_number: position.sub_sequence,
-            partition_key: partition_key.clone(),
-            explicit_hash_key: explicit_hash_key.clone(),
-            arrival_ms: *arrival_ms,
-            data: text.map(str::to_owned),
-            data_base64: text.is_none().then(|| STANDARD.encode(data)),
-        };
-        // Writing strings and numbers to a vector cannot fail.
-        serde_json::to_vec(&line).unwrap_or_default()
-    }
-
-    fn held_bytes(&self) -> usize {
-        let names = self.stream.as_str().len() + self.shard.as_str().len();
-        self.record.cost_bytes() + names + PLACE_BYTES
-    }
-
-    /// Reads one line; the error says what is wrong with it.
-    pub(crate) fn decode(line: &[u8]) -> Result<Self, String> {
-        let line: Line = serde_json::from_slice(line)
-            .map_err(|error| format!("not a captured record: {error}"))?;
-        if line.version != VERSION {
-            return Err(format!(
-                "a record of version {}, but this shardmill reads version {VERSION}",
-                line.version
-            ));
-        }
-        let data = data_of(line.data, line.data_base64)?;
-        let position = Position {
-            sequence: parsed(SequenceNumber::parse(&line.sequence_number))?,
-            sub_sequence: line.sub_sequence_number,
-        };
-        Ok(Self {
-            stream: parsed(StreamName::new(&line.stream))?,
-            shard: parsed(ShardId::new(&line.shard))?,
-            record: Record {
-                data,
-                partition_key: line.partition_key,
-                explicit_hash_key: line.explicit_hash_key,
-                position,
-                arrival_ms: line.arrival_ms,
-            },
-        })
-    }
-}
-
-impl From<DeadLetter> for Captured {
-    fn from(letter: DeadLetter) -> Self {
-        Self {
-            stream: letter.stream,
-            shard: letter.shard,
-            record: letter.record,
-        }
-    }
-}
-
-fn data_of(text: Option<String>, base64: Option<String>) -> Result<Bytes, String> {
-    match (text, base64) {
-        (Some(text), None) => Ok(Bytes::from(text)),
-        (None, Some(base64)) => parsed(STANDARD.decode(base64)).map(Bytes::from),
-        _ => Err("it must have exactly one of data and data-base64".to_owned()),
-    }
-}
-
-fn parsed<T, E: Display>(result: Result<T, E>) -> Result<T, String> {
-    result.map_err(|error| error.to_string())
-}
-
 /// Records that are held in memory, up to a bound.
 #[derive(Default)]
 struct Held {
@@ -172,13 +49,18 @@ struct Held {
 
 impl Held {
     fn add(&mut self, record: Captured) -> Result<(), CaptureError> {
-        self.bytes += record.held_bytes();
+        self.bytes += held_bytes(&record);
         if self.bytes > BYTES_MAX {
             return Err(CaptureError::TooMuch);
         }
         self.records.push(record);
         Ok(())
     }
+}
+
+fn held_bytes(captured: &Captured) -> usize {
+    let names = captured.stream.as_str().len() + captured.shard.as_str().len();
+    captured.record.cost_bytes() + names + RECORD_OVERHEAD_BYTES
 }
 
 /// Reads a file, plain or gzip: captured records, or dead letters, if its first line is one.
@@ -239,7 +121,10 @@ fn read_letters(path: &Path) -> Result<Vec<Captured>, CaptureError> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use shardmill_core::plugin::{PluginDigest, PluginName};
+    use shardmill_core::ports::DeadLetter;
+    use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
     use shardmill_sinks::letters::encode;
 
     use super::*;
@@ -315,14 +200,14 @@ mod tests {
     #[test]
     fn keys_and_places_take_room_and_not_only_data() {
         let mut record = captured("1", b"");
-        let place = record.held_bytes();
+        let place = held_bytes(&record);
         assert!(
             place > std::mem::size_of::<Captured>() + 100,
             "{place}: what is allocated for its names costs as well"
         );
         record.record.partition_key = "k".repeat(1 << 20);
         record.record.explicit_hash_key = Some("7".repeat(1 << 20));
-        assert!(record.held_bytes() > 2 << 20);
+        assert!(held_bytes(&record) > 2 << 20);
     }
 
     #[test]

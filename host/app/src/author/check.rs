@@ -7,7 +7,7 @@ mod settings;
 
 use anyhow::{Context, bail};
 use indicatif::HumanBytes;
-use shardmill_config::{CachePlace, Config};
+use shardmill_config::{CacheSetting, Config};
 use shardmill_serve::cache_of_command;
 use shardmill_serve::component::Found;
 use shardmill_serve::engine::runtime_options;
@@ -53,7 +53,7 @@ pub(crate) async fn execute(args: &CheckArgs) -> anyhow::Result<()> {
 
 impl Examined {
     async fn by(args: &CheckArgs) -> anyhow::Result<Self> {
-        let named = args.place.config.as_deref();
+        let named = args.connection.config.as_deref();
         let host = config_or_default(named, STREAM)?;
         // A component that is too large for the host is shown as well, if compiling it is not too
         // expensive.
@@ -117,7 +117,7 @@ impl Examined {
 /// of commands.
 fn runtime(host: &Config) -> anyhow::Result<Runtime> {
     let place = match &host.host.cache {
-        CachePlace::At(_) => &CachePlace::Unset,
+        CacheSetting::At(_) => &CacheSetting::Unset,
         said => said,
     };
     let options = RuntimeOptions {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use shardmill_aws::{AwsClients, PutTarget, StreamAdmin};
-use shardmill_config::{CachePlace, Config, files};
+use shardmill_config::{CacheSetting, Config, ConsoleRight, files};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::stream::StreamName;
 use shardmill_local::{LocalOptions, LocalStack};
@@ -18,6 +18,7 @@ use shardmill_sinks::SinkOptions;
 use shardmill_worker::ReadLimits;
 
 use self::session::serve;
+use super::arguments::DEV_CACHE;
 use crate::cli::{DevArgs, PLUGINS};
 
 pub(crate) async fn execute(args: DevArgs) -> anyhow::Result<()> {
@@ -89,9 +90,10 @@ fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
     config.stream = Some(stream.into());
     config.plugins.clone_from(&args.plugins);
     config.host.admin = Some(args.admin);
+    open_console(&mut config);
     // A restart with the same plugins need not compile them again.
-    if config.host.cache == CachePlace::Unset {
-        config.host.cache = CachePlace::At(args.data.join("compiled"));
+    if config.host.cache == CacheSetting::Unset {
+        config.host.cache = CacheSetting::At(args.data.join(DEV_CACHE));
     }
     // The data directory is held by one process, so a fixed id never meets a twin, and a restart
     // resumes at once.
@@ -99,6 +101,16 @@ fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
         config.worker_id = worker_id;
     }
     Ok(config)
+}
+
+/// Who runs `dev` may do everything, in the console too, which nobody else can reach. A file that
+/// says more about the console is right.
+fn open_console(config: &mut Config) {
+    let is_own = config.host.admin.is_some_and(|at| at.ip().is_loopback());
+    if !config.console.is_enabled && is_own && config.host.admin_token.is_none() {
+        config.console.is_enabled = true;
+        config.console.anonymous = ConsoleRight::ALL.into();
+    }
 }
 
 /// Settings without a file: the embedded stack has none of AWS' read limits, and requests cost

@@ -6,10 +6,12 @@ mod collector;
 mod folder;
 mod headway;
 mod input;
+mod passing;
 mod report;
 mod run;
 mod scene;
 mod settings;
+mod steps;
 
 pub(crate) use captured::CapturedStream;
 pub(crate) use input::{DryRunInput, read_entries};

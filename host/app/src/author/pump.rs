@@ -35,7 +35,7 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct PumpSummary {
-    /// Records stored.
+    /// Records that Kinesis acknowledged.
     pub(crate) records: u64,
     /// Their bytes, keys included.
     pub(crate) bytes: u64,
@@ -329,7 +329,7 @@ mod tests {
     use crate::output::in_one_line;
 
     #[test]
-    fn a_record_that_is_too_large_is_told_with_its_file_and_line() {
+    fn a_record_that_is_too_large_is_reported_with_its_file_and_line() {
         let room = Arc::new(Semaphore::new(9));
         let line = |line: u64, bytes: usize| ReadLine {
             line,

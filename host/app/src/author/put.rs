@@ -15,7 +15,7 @@ use crate::output::{Interrupted, no_stream, print, print_json};
 
 pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let clients = crate::aws::connect_to(&args.place).await?;
+    let clients = crate::aws::connect_to(&args.connection).await?;
     let target = PutTarget::parse(&args.stream)?;
     let writer = StreamWriter::to(clients.kinesis, target).speaking(clients.wire);
     let keys = PutKeys {

@@ -75,7 +75,7 @@ pub(crate) enum ScaffoldError {
 }
 
 impl ProjectName {
-    /// Checks it.
+    /// Checks that the text can name a project, a file and a package.
     pub(crate) fn new(text: &str) -> Result<Self, InvalidProjectName> {
         let is_inner =
             |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
@@ -101,9 +101,9 @@ impl Language {
         }
     }
 
-    /// The place in a project of a file of the contract; `None` if projects in this language do not
+    /// Where in a project a file of the contract lies; `None` if projects in this language do not
     /// have it.
-    fn place(self, path: &Path) -> Option<PathBuf> {
+    fn path_in_project(self, path: &Path) -> Option<PathBuf> {
         if has_extension(path, &["wit"]) {
             return self.needs_wit(path).then(|| Path::new("wit").join(path));
         }
@@ -163,7 +163,7 @@ impl Project {
         for (path, content) in files_of(&CONTRACT) {
             files.extend(
                 self.language
-                    .place(path)
+                    .path_in_project(path)
                     .map(|place| (place, content.to_vec())),
             );
         }

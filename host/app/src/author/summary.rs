@@ -13,17 +13,17 @@ use shardmill_serve::{HostSnapshot, PluginSnapshot};
 use crate::author::pump::PumpSummary;
 use crate::output::short_digest;
 
-/// One run.
+/// What a host did in one run that ended once it was idle.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Summary {
     /// Seconds from start to idle.
     pub(crate) seconds: f64,
-    /// Records fed.
+    /// Records that the feed put into the stream.
     pub(crate) fed: u64,
     /// Whether a signal came before everything was processed.
     pub(crate) was_interrupted: bool,
-    /// By plugin.
+    /// What each plugin did, by its name.
     pub(crate) plugins: BTreeMap<String, PluginSummary>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Summary {
 pub(crate) struct PluginSummary {
     /// The version on offer at the end.
     pub(crate) plugin_digest: Option<String>,
-    /// Shards served.
+    /// Shards that this host served, now or earlier in the run.
     pub(crate) shards: usize,
     /// Records settled in this run.
     pub(crate) records: u64,
@@ -157,7 +157,10 @@ pub(crate) fn is_checkpointed(leases: &[Lease], last: &BTreeMap<ShardId, Sequenc
         lease.is_some_and(|lease| match &lease.checkpoint {
             Checkpoint::ShardEnd => true,
             Checkpoint::At(position) => position.sequence >= *last,
-            Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
+            Checkpoint::TrimHorizon
+            | Checkpoint::Latest
+            | Checkpoint::AtTimestamp
+            | Checkpoint::Sought(_) => false,
         })
     })
 }
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_interrupted_is_not_told_as_done_and_what_was_given_up_is_told() {
+    fn a_run_that_was_interrupted_is_not_shown_as_done_and_what_was_given_up_is_shown() {
         let done = summary(false, 0).to_string();
         assert!(
             done.contains("idle after 1.0 s") && done.contains("all checkpointed"),

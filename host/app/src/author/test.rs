@@ -59,10 +59,16 @@ fn dry_run(args: &TestArgs, config: Config) -> DryRun {
             after: usize::try_from(after).unwrap_or(usize::MAX),
             to: args.reload_to.clone(),
         }),
+        hand_over_after: args
+            .hand_over_after
+            .map(|after| usize::try_from(after).unwrap_or(usize::MAX)),
+        passes: args.clock,
+        ends_shards: args.end_shard,
         timeout: args.timeout,
         metering: if args.deterministic {
             Metering::Fuel {
                 per_call: args.fuel,
+                wall_ms: Metering::NO_REAL_TIME_MS,
             }
         } else {
             Metering::Deadline

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::PlaceArgs;
+use super::ConnectionArgs;
 
 /// Arguments of `capture`.
 #[derive(Debug, Args)]
@@ -26,10 +26,10 @@ pub(crate) struct CaptureArgs {
     /// record.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     pub(crate) from: Option<std::time::SystemTime>,
-    /// Most records of each shard. Default: all, up to the latest.
+    /// Maximum records from each shard. Default: all, up to the latest.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{AwsArgs, OutputArgs, PlaceArgs, values};
+use super::{AwsArgs, ConnectionArgs, OutputArgs, values};
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct CheckArgs {
     pub(crate) output: OutputArgs,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 impl CheckArgs {
@@ -45,7 +45,7 @@ impl CheckArgs {
             dynamodb_endpoint,
             local,
             ..
-        } = &self.place.aws;
+        } = &self.connection.aws;
         self.host.is_none()
             && (region.is_some()
                 || endpoint.is_some()

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{OutputArgs, PlaceArgs};
+use super::{ConnectionArgs, OutputArgs};
 
 /// Arguments of `consumers`.
 #[derive(Debug, Args)]
@@ -24,5 +24,5 @@ pub(crate) struct ConsumersArgs {
     pub(crate) output: OutputArgs,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }

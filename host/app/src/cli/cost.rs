@@ -38,7 +38,7 @@ pub(crate) struct CostArgs {
     /// The streams are on demand, not provisioned.
     #[arg(long)]
     pub(crate) on_demand: bool,
-    /// Other prices than those of us-east-1 that are built in; docs/commands.md has the file.
+    /// A file of prices that replaces the built-in ones of us-east-1; docs/commands.md shows it.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
     /// How to print.

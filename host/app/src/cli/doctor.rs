@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{OutputArgs, PlaceArgs, WatchArgs, values};
+use super::{ConnectionArgs, OutputArgs, WatchArgs, values};
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -34,5 +34,5 @@ pub(crate) struct DoctorArgs {
     pub(crate) output: OutputArgs,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use shardmill_core::migration::Library;
 
-use super::{OutputArgs, PlaceArgs, WatchArgs, values};
+use super::{ConnectionArgs, OutputArgs, WatchArgs, values};
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ pub(crate) struct ExportArgs {
     pub(crate) output: OutputArgs,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 fn library(text: &str) -> Result<Library, String> {

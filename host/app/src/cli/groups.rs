@@ -6,15 +6,18 @@ use std::fmt::Write;
 use clap::Command;
 
 /// Every command that is shown, but `help`.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Write a plugin", &["dev", "new", "test", "bench", "check"]),
     (
         "Operate hosts",
         &[
             "run",
             "doctor",
+            "status",
+            "top",
             "leases",
             "explain",
+            "debug",
             "plan",
             "plugins",
             "consumers",
@@ -24,7 +27,14 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "cost",
         ],
     ),
-    ("Come from another library", &["import", "export"]),
+    (
+        "Change a running fleet",
+        &[
+            "pause", "resume", "seek", "skip", "reset", "drain", "release", "reload", "delete",
+            "history",
+        ],
+    ),
+    ("Migrate from another library", &["import", "export"]),
     ("Move records", &["put", "capture"]),
     ("About shardmill", &["completions", "man", "version"]),
 ];

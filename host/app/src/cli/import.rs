@@ -5,13 +5,13 @@ use std::time::Duration;
 use clap::Args;
 use shardmill_core::stream::InitialPosition;
 
-use super::{OutputArgs, PlaceArgs, values};
+use super::{ConnectionArgs, OutputArgs, values};
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Nothing is written without --apply or --watch, and never into the library's own \
-        tables. Run it as often as you like: it writes what is new, and leaves alone what a host \
+        tables. Run it as often as you like: it writes what is new, and does not touch what a host \
         has taken.\n\nExit code: 0 if the place was imported, or would be; 1 if \
         not.\n\nExamples:\n  \
     shardmill import orders-app --stream orders --to orders\n  \
@@ -41,8 +41,8 @@ pub(crate) struct ImportArgs {
     /// Wait until the old fleet stops, then write the rows at once.
     #[arg(long)]
     pub(crate) watch: bool,
-    /// How long a worker of the old fleet may be silent before it counts as dead. Default: what the
-    /// library has by default (10s for vmware-go-kcl, kcl-rb, ruststream-kinesis and the KCL, 40s
+    /// How long a worker of the old fleet may be silent before it counts as dead. Default: the
+    /// library's own default (10s for vmware-go-kcl, kcl-rb, ruststream-kinesis and the KCL, 40s
     /// for lifion-kinesis, 1m for Redpanda Connect, 5m for kinsumer).
     #[arg(long, value_name = "DURATION", value_parser = values::failover_time)]
     pub(crate) failover_time: Option<Duration>,
@@ -51,7 +51,7 @@ pub(crate) struct ImportArgs {
     pub(crate) output: OutputArgs,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Where an unread shard starts.
@@ -60,7 +60,7 @@ pub(crate) enum Unread {
     /// At the oldest record: nothing is skipped.
     #[default]
     TrimHorizon,
-    /// At what arrives after the first host has looked.
+    /// At what arrives after the first host's first look.
     Latest,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{OutputArgs, PlaceArgs, WatchArgs, values};
+use super::{ConnectionArgs, OutputArgs, WatchArgs, values};
 
 /// Arguments of `leases`.
 #[derive(Debug, Args)]
@@ -31,5 +31,5 @@ pub(crate) struct LeasesArgs {
     pub(crate) watching: WatchArgs,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{OutputArgs, PlaceArgs, WatchArgs, values};
+use super::{ConnectionArgs, OutputArgs, WatchArgs, values};
 
 /// Arguments of `plugins`.
 #[derive(Debug, Args)]
@@ -47,5 +47,5 @@ pub(crate) struct PluginsArgs {
     pub(crate) output: OutputArgs,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{OutputArgs, PlaceArgs, values};
+use super::{ConnectionArgs, OutputArgs, values};
 
 /// Arguments of `put`.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "KEY", value_parser = values::partition_key,
           conflicts_with = "key_field")]
     pub(crate) key: Option<String>,
-    /// A number below 2^128 that says the shard of every record, in place of the partition key's
+    /// A number below 2^128 that chooses the shard of every record, instead of the partition key's
     /// hash: each shard's range is in `aws kinesis list-shards`.
     #[arg(long, value_name = "NUMBER", value_parser = values::hash_key)]
     pub(crate) explicit_hash_key: Option<u128>,
@@ -34,5 +34,5 @@ pub(crate) struct PutArgs {
     pub(crate) output: OutputArgs,
     /// Where the streams and tables are.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }

@@ -9,7 +9,7 @@ use super::values;
 
 /// Where streams and tables are, and the settings that hosts use there.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct PlaceArgs {
+pub(crate) struct ConnectionArgs {
     /// The hosts' configuration file: how to reach AWS, and any other setting that this command
     /// uses.
     #[arg(long, value_name = "FILE", env = "SHARDMILL_CONFIG")]
@@ -75,12 +75,12 @@ pub(crate) struct ReadingArgs {
     /// How to print.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    /// Where to look.
+    /// How to reach the tables and the stream.
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
-/// With what a plugin is tried, without a stream.
+/// Settings to try a plugin with, without a stream.
 #[derive(Debug, Args)]
 pub(crate) struct SettingsArgs {
     /// Settings as for `run`: limits, batches, the plugin's section. Its sinks are used as names
@@ -90,7 +90,7 @@ pub(crate) struct SettingsArgs {
     /// Another destination that the plugin may emit to; repeat it for more.
     #[arg(long = "sink", value_name = "NAME")]
     pub(crate) sinks: Vec<String>,
-    /// Most records in a batch.
+    /// Maximum records in a batch.
     #[arg(long, value_name = "COUNT", value_parser = values::count::<10_000>)]
     pub(crate) batch_records: Option<u32>,
 }

@@ -25,6 +25,8 @@ use super::{OutputArgs, SettingsArgs, values};
     shardmill test alerts.wasm --input sample.ndjson --spoil 100 --allow-failures\n  \
     shardmill test alerts.wasm --input sample.ndjson --expect expected.ndjson --reload-after \
     500\n  \
+    shardmill test hours.wasm --input sample.ndjson --hand-over-after 500 --clock 1h \
+    --end-shard\n  \
     shardmill capture --stream orders --count 1000 > captured.ndjson\n  \
     shardmill test alerts.wasm --captured captured.ndjson --deterministic"
 )]
@@ -49,7 +51,7 @@ pub(crate) struct TestArgs {
     /// Accept the expected lines in any order.
     #[arg(long, requires = "expect")]
     pub(crate) unordered: bool,
-    /// Print and compare objects with plugin, shard and key besides the data.
+    /// Print and compare objects that have plugin, shard and key as well as the data.
     #[arg(long)]
     pub(crate) envelope: bool,
     /// Settings.
@@ -67,7 +69,18 @@ pub(crate) struct TestArgs {
     /// The version to swap to.
     #[arg(long, value_name = "FILE.wasm", requires = "reload_after")]
     pub(crate) reload_to: Option<PathBuf>,
-    /// Most deliveries of a failing record, if the failure policy sets no limit.
+    /// Hand all shards to another host, with the plugin's saved state, once this many records are
+    /// settled.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) hand_over_after: Option<u64>,
+    /// Once all records are settled, let this much time pass for the plugin, without waiting: its
+    /// clock advances, and it gets a tick every `tick.every`.
+    #[arg(long, value_name = "DURATION", value_parser = values::passing)]
+    pub(crate) clock: Option<Duration>,
+    /// Finally, end all shards: the plugin closes them with `shard-ended`.
+    #[arg(long)]
+    pub(crate) end_shard: bool,
+    /// Maximum deliveries of a failing record, if the failure policy sets no limit.
     #[arg(long, default_value_t = 2, value_parser = values::count::<100>)]
     pub(crate) attempts: u32,
     /// Make the result the same on every machine: calls are limited by fuel (about one unit an
@@ -83,7 +96,7 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     pub(crate) allow_failures: bool,
     /// Stop if no record is settled for this long.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::trial_timeout)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::dry_run_timeout)]
     pub(crate) timeout: Duration,
     /// How to print.
     #[command(flatten)]

@@ -1,11 +1,13 @@
 //! Values of flags, whose errors show how they are written.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use shardmill_config::floor;
+use shardmill_config::{floor, parse_duration};
+use shardmill_core::control::{NAME_CHARS_MAX, WHY_CHARS_MAX};
 use shardmill_core::plugin::check_ending;
-use shardmill_core::stream::check_region;
+use shardmill_core::stream::{SequenceNumber, check_region};
+use shardmill_core::text::steers;
 
 use crate::author::feed::KEY_CHARS_MAX;
 
@@ -23,9 +25,18 @@ pub(super) fn watch_interval(text: &str) -> Result<Duration, String> {
     floor::WATCH.parse(text)
 }
 
-/// How long a trial may settle nothing.
-pub(super) fn trial_timeout(text: &str) -> Result<Duration, String> {
+/// How long a dry run may settle nothing.
+pub(super) fn dry_run_timeout(text: &str) -> Result<Duration, String> {
     floor::TIMEOUT.parse(text)
+}
+
+/// How much time passes for a plugin.
+pub(super) fn passing(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    if time.is_zero() {
+        return Err("no time would pass: give a duration such as 10s or 1h".to_owned());
+    }
+    Ok(time)
 }
 
 /// A service's URL.
@@ -41,6 +52,11 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// A lease table's name. Behind a dot it may end as its stream does.
 pub(super) fn application(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err(
+            "an application has a name: `shardmill plugins` lists those that are served".to_owned(),
+        );
+    }
     if !text.contains('.') {
         check_ending(text).map_err(|taken| taken.to_string())?;
     }
@@ -79,6 +95,84 @@ pub(super) fn hash_key(text: &str) -> Result<u128, String> {
     text.parse().map_err(|_| {
         "a hash key is a whole number from 0 to 340282366920938463463374607431768211455".to_owned()
     })
+}
+
+/// A reason: one line, which hosts read again and again.
+pub(super) fn why(text: &str) -> Result<String, String> {
+    short_line(text, WHY_CHARS_MAX)
+}
+
+/// A name for the history.
+pub(super) fn name_of_person(text: &str) -> Result<String, String> {
+    short_line(text, NAME_CHARS_MAX)
+}
+
+fn short_line(text: &str, chars_max: usize) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() || text.chars().count() > chars_max || text.contains(steers) {
+        return Err(format!(
+            "one line of 1 to {chars_max} characters, without any that steer a terminal"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// A sequence number.
+pub(super) fn sequence(text: &str) -> Result<SequenceNumber, String> {
+    SequenceNumber::parse(text).map_err(|error| error.to_string())
+}
+
+/// Where a shard is sent, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The oldest record.
+    Horizon,
+    /// What comes next.
+    Tip,
+    /// Where the application began.
+    Start,
+    /// A time, in milliseconds since the Unix epoch.
+    Time(u64),
+    /// So long before now.
+    Ago(Duration),
+    /// A record.
+    Sequence(SequenceNumber),
+    /// So many records after the checkpoint.
+    Forward(u32),
+    /// So many records before it.
+    Back(u32),
+}
+
+/// The most records that a shard is moved by.
+const RECORDS_MOVED_MAX: u32 = 10_000;
+
+/// Where a shard is sent.
+pub(super) fn target(text: &str) -> Result<Target, String> {
+    let written = "a place is written as horizon, tip, start, 2026-01-01T10:00:00Z, -2h, +10, -10, \
+        or a sequence number";
+    match text {
+        "horizon" => return Ok(Target::Horizon),
+        "tip" => return Ok(Target::Tip),
+        "start" => return Ok(Target::Start),
+        _ => {}
+    }
+    if let Some(count) = text.strip_prefix('+') {
+        return Ok(Target::Forward(self::count::<RECORDS_MOVED_MAX>(count)?));
+    }
+    if let Some(back) = text.strip_prefix('-') {
+        if back.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(Target::Back(self::count::<RECORDS_MOVED_MAX>(back)?));
+        }
+        return Ok(Target::Ago(duration(back).map_err(|_| written)?));
+    }
+    if let Ok(number) = SequenceNumber::parse(text) {
+        return Ok(Target::Sequence(number));
+    }
+    let time = humantime::parse_rfc3339_weak(text).map_err(|_| written)?;
+    let since_epoch = time.duration_since(UNIX_EPOCH).map_err(|_| written)?;
+    Ok(Target::Time(
+        u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+    ))
 }
 
 /// An AWS region's name.
@@ -151,6 +245,46 @@ mod tests {
             "arn:a:b:c:d:${x}",
         ] {
             assert!(arn(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_read_as_it_is_written_or_told_how_it_is() {
+        let number = SequenceNumber::parse("495").unwrap();
+        for (text, expected) in [
+            ("horizon", Target::Horizon),
+            ("tip", Target::Tip),
+            ("start", Target::Start),
+            ("2026-01-01T00:00:00Z", Target::Time(1_767_225_600_000)),
+            ("2026-01-01 00:00:00", Target::Time(1_767_225_600_000)),
+            ("-2h", Target::Ago(Duration::from_hours(2))),
+            ("+10", Target::Forward(10)),
+            ("-10", Target::Back(10)),
+            ("495", Target::Sequence(number)),
+        ] {
+            assert_eq!(target(text), Ok(expected), "{text}");
+        }
+        for bad in [
+            "",
+            "+",
+            "-",
+            "+0",
+            "-0",
+            "+2h",
+            "soon",
+            "1969-01-01T00:00:00Z",
+            "+10001",
+        ] {
+            assert!(target(bad).is_err(), "{bad}");
+        }
+        assert!(target("soon").unwrap_err().contains("written as horizon"));
+    }
+
+    #[test]
+    fn a_reason_is_one_short_line() {
+        assert_eq!(why(" incident 7 "), Ok("incident 7".to_owned()));
+        for bad in ["", "  ", "a\nb", "a\u{1b}[2J", &"x".repeat(301)] {
+            assert!(why(bad).is_err(), "{bad}");
         }
     }
 

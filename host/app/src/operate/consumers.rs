@@ -24,7 +24,7 @@ struct Row {
 }
 
 pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
-    let clients = crate::aws::connect_to(&args.place).await?;
+    let clients = crate::aws::connect_to(&args.connection).await?;
     let fan_out = KinesisFanOut::new(clients.kinesis.clone(), StreamRef::parse(&args.stream)?);
     let consumers = match fan_out.consumers().await {
         Err(SubscribeError::NotFound { .. }) => return Err(no_stream(&args.stream)),

@@ -75,19 +75,12 @@ fn lines<'a>(
     args: &CostArgs,
     prices: &Prices,
 ) -> Vec<Line> {
-    let pace = |plugin: &PluginConfig| Pace {
-        lease: config.leases.duration,
-        renew_every: config.leases.renew_every,
-        scan_every: config.leases.scan_every,
-        checkpoint_records: plugin.checkpoints.records,
-        checkpoint_bytes: plugin.checkpoints.bytes,
-        checkpoint_age: plugin.checkpoints.age,
-    };
     let mut lines = Vec::new();
     let mut streams: Vec<&StreamConfig> = Vec::new();
     for plugin in plugins {
         for stream in &plugin.streams {
-            lines.extend(of_tables(stream, load(args, plugin), pace(plugin), prices));
+            let pace = pace(config, plugin);
+            lines.extend(of_tables(stream, load(args, plugin), pace, prices));
             lines.extend(of_reading(stream, args, prices));
             if !streams.iter().any(|one| one.stream == stream.stream) {
                 streams.push(stream);
@@ -96,6 +89,17 @@ fn lines<'a>(
     }
     lines.extend(streams.iter().map(|stream| of_stream(stream, args, prices)));
     lines
+}
+
+fn pace(config: &Config, plugin: &PluginConfig) -> Pace {
+    Pace {
+        lease: config.leases.duration,
+        renew_every: config.leases.renew_every,
+        scan_every: config.leases.scan_every,
+        checkpoint_records: plugin.checkpoints.records,
+        checkpoint_bytes: plugin.checkpoints.bytes,
+        checkpoint_age: plugin.checkpoints.age,
+    }
 }
 
 fn load(args: &CostArgs, plugin: &PluginConfig) -> Load {
@@ -114,24 +118,24 @@ fn load(args: &CostArgs, plugin: &PluginConfig) -> Load {
 fn of_tables(stream: &StreamConfig, load: Load, pace: Pace, prices: &Prices) -> Vec<Line> {
     let shares = cost::of_tables(load, pace).into_iter();
     let used = shares.filter(|share| share.reads + share.writes > 0.0);
-    let line = |share: cost::Share| {
-        let is_read = share.reads > 0.0;
-        let units = (share.reads + share.writes) * SECONDS_A_MONTH / MILLION;
-        let (unit, price) = if is_read {
-            ("million read units", prices.dynamodb_million_reads)
-        } else {
-            ("million write units", prices.dynamodb_million_writes)
-        };
-        Line {
-            of: stream.application.clone(),
-            what: share.what.to_owned(),
-            amount: units,
-            unit,
-            dollars: units * price,
-            why: share.why.to_owned(),
-        }
+    used.map(|share| of_share(stream, &share, prices)).collect()
+}
+
+fn of_share(stream: &StreamConfig, share: &cost::Share, prices: &Prices) -> Line {
+    let units = (share.reads + share.writes) * SECONDS_A_MONTH / MILLION;
+    let (unit, price) = if share.reads > 0.0 {
+        ("million read units", prices.dynamodb_million_reads)
+    } else {
+        ("million write units", prices.dynamodb_million_writes)
     };
-    used.map(line).collect()
+    Line {
+        of: stream.application.clone(),
+        what: share.what.to_owned(),
+        amount: units,
+        unit,
+        dollars: units * price,
+        why: share.why.to_owned(),
+    }
 }
 
 /// What reading costs beyond the stream: nothing by polling provisioned shards.

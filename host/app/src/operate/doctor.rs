@@ -26,7 +26,7 @@ use crate::output::{print, print_json};
 
 pub(crate) async fn execute(args: &DoctorArgs) -> anyhow::Result<()> {
     let stream = args.stream.as_deref().map(StreamRef::parse).transpose()?;
-    let clients = crate::aws::connect_to(&args.place).await?;
+    let clients = crate::aws::connect_to(&args.connection).await?;
     refuse_companion(args, &clients).await?;
     let facts = read(args, &clients, stream).await?;
     let diagnosis = diagnose(&facts);
@@ -111,7 +111,7 @@ async fn predecessor(
     let failover_time = args
         .failover_time
         .unwrap_or_else(|| library.failover_time());
-    let mut watch = PlacesWatch::begin(tables.places().await?);
+    let mut watch = FoundWatch::begin(tables.places().await?);
     let watch_for = predecessor_watch(args, library, failover_time);
     if watch.has_workers() && !watch_for.is_zero() {
         tokio::time::sleep(watch_for).await;
@@ -125,13 +125,13 @@ async fn predecessor(
 }
 
 /// The positions of another library, and what watching them showed.
-struct PlacesWatch {
+struct FoundWatch {
     places: Vec<Found>,
     /// One for each place.
     watches: Vec<FleetWatch>,
 }
 
-impl PlacesWatch {
+impl FoundWatch {
     fn begin(places: Vec<Found>) -> Self {
         let mut watch = Self {
             watches: vec![FleetWatch::default(); places.len()],

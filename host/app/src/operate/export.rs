@@ -22,7 +22,7 @@ use crate::output::{no_stream, print, print_json};
 
 pub(crate) async fn execute(args: &ExportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
-    let clients = crate::aws::connect_to(&args.place).await?;
+    let clients = crate::aws::connect_to(&args.connection).await?;
     let reading = Reading::take(&args.application, &reading_args(args)).await?;
     let tables = LibraryTables::new(clients.dynamodb.clone(), args.library, args.to.as_str());
     let hosts = reading.may_live().into_iter();
@@ -53,7 +53,7 @@ fn reading_args(args: &ExportArgs) -> ReadingArgs {
         stream: Some(args.stream.clone()),
         watch: args.watch,
         output: args.output,
-        place: args.place.clone(),
+        connection: args.connection.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ mod template;
 
 use anyhow::bail;
 use shardmill_aws::operations::dynamodb;
-use shardmill_config::{AwsPlace, Config, ConfigError, Statement};
+use shardmill_config::{AwsScope, Config, ConfigError, Statement};
 
 use self::policy::{Allowed, Document, text};
 use self::template::{cloudformation, terraform};
@@ -20,8 +20,8 @@ pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
     let statements = config
         .rights()
         .map_err(|message| ConfigError::Plugin { message })?;
-    let place = place(args, &config);
-    let policy = allowed(args, &statements, &place);
+    let scope = scope(args, &config);
+    let policy = allowed(args, &statements, &scope);
     let document = Document::of(&policy);
     let chars = serde_json::to_string(&document)?.len();
     if chars > POLICY_CHARS_MAX && args.format != IamFormat::Text {
@@ -41,19 +41,19 @@ pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
 
 /// Where the resources are that are given by name. A policy has no variables for that: unless they are
 /// given, it covers any region and account, of which a role reaches only its own.
-fn place(args: &IamArgs, config: &Config) -> AwsPlace {
+fn scope(args: &IamArgs, config: &Config) -> AwsScope {
     let region = args.region.clone().or_else(|| config.aws.region.clone());
     let partition = region.as_deref().map(partition_of);
-    let unknown = unknown_place(args.format);
-    AwsPlace {
+    let unknown = unknown_scope(args.format);
+    AwsScope {
         partition: partition.map_or(unknown.partition, str::to_owned),
         region: region.unwrap_or(unknown.region),
         account: args.account.clone().unwrap_or(unknown.account),
     }
 }
 
-/// What a policy says for what is not known of the place.
-fn unknown_place(format: IamFormat) -> AwsPlace {
+/// What a policy says for the parts of the scope that are not known.
+fn unknown_scope(format: IamFormat) -> AwsScope {
     let [partition, region, account] = match format {
         IamFormat::Json | IamFormat::Text => ["*", "*", "*"],
         IamFormat::Terraform => [
@@ -63,7 +63,7 @@ fn unknown_place(format: IamFormat) -> AwsPlace {
         ],
         IamFormat::Cloudformation => ["${AWS::Partition}", "${AWS::Region}", "${AWS::AccountId}"],
     };
-    AwsPlace {
+    AwsScope {
         partition: partition.to_owned(),
         region: region.to_owned(),
         account: account.to_owned(),
@@ -79,11 +79,11 @@ fn partition_of(region: &str) -> &'static str {
     }
 }
 
-fn allowed(args: &IamArgs, statements: &[Statement], place: &AwsPlace) -> Vec<Allowed> {
+fn allowed(args: &IamArgs, statements: &[Statement], scope: &AwsScope) -> Vec<Allowed> {
     let mut policy = Vec::new();
     for statement in statements {
         if !args.tables_exist || !creates_tables(statement) {
-            policy.push(Allowed::of(statement, place));
+            policy.push(Allowed::of(statement, scope));
         }
     }
     if !args.kms_keys.is_empty() {
@@ -123,8 +123,8 @@ mod tests {
     fn policy(text: &str, more: &[&str]) -> Vec<Allowed> {
         let config = Config::parse(text, Path::new("nowhere")).unwrap();
         let args = args(more);
-        let place = place(&args, &config);
-        allowed(&args, &config.rights().unwrap(), &place)
+        let scope = scope(&args, &config);
+        allowed(&args, &config.rights().unwrap(), &scope)
     }
 
     const ALERTS: &str = "stream = \"orders\"\n[plugin.alerts]\n";

@@ -5,7 +5,7 @@ mod outcome;
 mod report;
 
 use anyhow::{anyhow, bail};
-use shardmill_aws::{AwsClients, KinesisReader, LeaseTable, LibraryTables, Placed};
+use shardmill_aws::{AwsClients, KinesisReader, LeaseTable, LibraryTables, RowMove};
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::migration::{ImportRequest, ImportStep, ShardImport, blocks, plan_import};
@@ -20,7 +20,7 @@ use crate::output::{no_stream, print, print_json};
 
 pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
-    let clients = crate::aws::connect_to(&args.place).await?;
+    let clients = crate::aws::connect_to(&args.connection).await?;
     let tables = find(&clients, args).await?;
     let reader = KinesisReader::new(clients.kinesis.clone(), &stream);
     let (fleet, shards) = old_fleet(args, &tables, &stream, &reader).await?;
@@ -171,7 +171,9 @@ async fn write(target: &LeaseTable, shards: &[ShardImport]) -> anyhow::Result<Wr
     for shard in shards {
         let is_written = match &shard.step {
             ImportStep::Create(lease) => target.create(lease).await? == Created::New,
-            ImportStep::Move { seen, to } => target.place(seen, to).await? == Placed::Moved,
+            ImportStep::Move { seen, to } => {
+                target.move_checkpoint(seen, to).await? == RowMove::Moved
+            }
             ImportStep::Keep(_) | ImportStep::Served(_) | ImportStep::Leave => continue,
         };
         written.rows += usize::from(is_written);

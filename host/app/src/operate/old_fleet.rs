@@ -86,12 +86,12 @@ impl<'a> OldFleet<'a> {
     /// Waits until no worker of it is alive, however long that takes, and reports meanwhile which
     /// are.
     pub(super) async fn until_stopped(&mut self) -> anyhow::Result<()> {
-        const TELL_EVERY: Duration = Duration::from_secs(30);
-        let mut told = None;
+        const REPORT_EVERY: Duration = Duration::from_secs(30);
+        let mut reported_at = None;
         while !(self.alive().is_empty() && self.is_quiet()) {
             let now = BootClock.now();
-            if told.is_none_or(|told| now.since(told) >= TELL_EVERY) {
-                told = Some(now);
+            if reported_at.is_none_or(|at| now.since(at) >= REPORT_EVERY) {
+                reported_at = Some(now);
                 let alive = self.alive();
                 let names: Vec<&str> = alive.iter().map(|life| life.worker.as_str()).collect();
                 tracing::info!(

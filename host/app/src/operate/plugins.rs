@@ -23,7 +23,7 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
     if pin::execute(args)? {
         return Ok(());
     }
-    let clients = crate::aws::connect_to(&args.place).await?;
+    let clients = crate::aws::connect_to(&args.connection).await?;
     if let (Some(application), Some(digest)) = (&args.application, &args.release) {
         return release::release(application, digest, &clients).await;
     }

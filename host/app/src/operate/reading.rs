@@ -23,7 +23,8 @@ use shardmill_serve::BootClock;
 use shardmill_worker::{LeaseOptions, WorkerError};
 
 use self::shards::{Beginning, Shards};
-use self::tables::{Existing, Look, Tables};
+use self::tables::Existing;
+pub(super) use self::tables::{Look, Tables};
 use crate::cli::ReadingArgs;
 
 /// The longest watch by default: a row says how long its host's leases last, and anybody may have
@@ -65,9 +66,14 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) async fn take(application: &str, args: &ReadingArgs) -> anyhow::Result<Self> {
-        let config = args.place.config.as_deref().map(Config::load).transpose()?;
+        let config = args
+            .connection
+            .config
+            .as_deref()
+            .map(Config::load)
+            .transpose()?;
         let config = config.as_ref();
-        let clients = crate::aws::connect_as(config, &args.place.aws).await?;
+        let clients = crate::aws::connect_as(config, &args.connection.aws).await?;
         let tables = Tables::of(application, &clients);
         let mut reading = Self::new(config);
         let last = reading.watch(&tables, config, args.watch.watch_for).await?;

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use self::check::check;
 use self::probe::probe;
 use crate::cli::RunArgs;
+use crate::console::{self, ConsoleHost, Surroundings};
 
 pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     if args.check {
@@ -23,14 +24,27 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
     log_advice(&config);
     config.host.cache = shardmill_serve::own_cache(&config, &args.config);
-    let signals = Signals::listen()?;
+    let mut signals = Signals::listen_as_service()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
     let clients = crate::aws::connect(&config.aws).await?;
     let mut probing = JoinSet::new();
     probing.spawn(log_what_is_missing(config.clone(), clients.clone()));
-    let host = Host::build(config.clone(), clients, Measurements::start())
+    let mut host = Host::build(config.clone(), clients.clone(), Measurements::start())
         .await
         .context("cannot start")?;
+    let pages = console::pages(ConsoleHost {
+        config: &config,
+        surroundings: Surroundings::of_run(&args.config, &args.aws),
+        clients,
+        status: host.status(),
+        tap: host.tap(),
+        stop: signals.stop().clone(),
+    });
+    if let Some(pages) = pages.context("cannot serve the console")? {
+        host.serve_too(pages);
+    }
+    host.reload_from(args.config.clone());
+    signals.reload_on_hang_up(host.reload_bell());
     log_start(&config, &host);
     Box::pin(host.run(signals.stop().clone())).await?;
     tracing::info!("host stopped");
@@ -84,11 +98,16 @@ fn log_memory(config: &Config) {
         buffer = bytes(most.buffer),
         http = bytes(most.http),
         letters = bytes(most.letters),
+        recordings = bytes(most.recordings),
         calls = bytes(most.calls),
         process = bytes(most.process),
+        compiler = bytes(most.compiler),
         plugins,
         "the most memory that this host may take"
     );
+    if let Some(advice) = most.advice(shardmill_config::machine::memory_bytes()) {
+        tracing::warn!(advice, "the settings allow more memory than there is");
+    }
 }
 
 /// Looks once while the host starts. What is missing may still be created, and the host waits for

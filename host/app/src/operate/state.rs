@@ -1,5 +1,8 @@
 //! `shardmill state`: what a plugin has saved for each shard.
 
+mod export;
+mod lease_table;
+
 use anyhow::bail;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +13,9 @@ use shardmill_core::lease::Lease;
 use shardmill_core::ports::{LeaseStore, SavedState, StoreError};
 use shardmill_core::stream::LeaseKey;
 
-use crate::cli::StateArgs;
+use self::lease_table::open;
+use super::control;
+use crate::cli::{StateArgs, StateCommand};
 use crate::output::{print, print_bytes, print_json, short_digest, table};
 
 #[derive(Debug, Serialize)]
@@ -21,20 +26,23 @@ struct Row {
     checkpoint: String,
     state_checkpoint: Option<String>,
     bytes: Option<usize>,
+    /// Of the limit, in percent, when it was saved last.
+    percent: Option<u8>,
     plugin_digest: Option<String>,
     state: Option<String>,
 }
 
 pub(crate) async fn execute(args: &StateArgs) -> anyhow::Result<()> {
-    let clients = crate::aws::connect_to(&args.place).await?;
-    let application = &args.application;
-    let table = LeaseTable::new(clients.dynamodb.clone(), application.as_str());
-    if !table.exists().await? {
-        bail!(
-            "there is no lease table {application}: no host has served this application here; \
-                `shardmill plugins` lists those that have been served"
-        );
+    match &args.command {
+        Some(StateCommand::Export(args)) => export::execute(args).await,
+        Some(StateCommand::Import(args)) => control::import_states(args).await,
+        Some(StateCommand::Reset(args)) => control::reset_states(args).await,
+        None => show(args, args.application.as_deref().unwrap_or_default()).await,
     }
+}
+
+async fn show(args: &StateArgs, application: &str) -> anyhow::Result<()> {
+    let table = open(application, &args.connection).await?;
     if let Some(shard) = &args.shard {
         return print_state(&table, application, shard).await;
     }
@@ -79,6 +87,7 @@ impl Row {
             checkpoint: lease.checkpoint.to_string(),
             state_checkpoint: saved.map(|saved| saved.checkpoint.to_string()),
             bytes: saved.map(|saved| saved.bytes.len()),
+            percent: saved.and(lease.state_fill).map(|fill| fill.0),
             plugin_digest: digest.map(|digest| digest.as_str().to_owned()),
             state: state.map(|saved| BASE64_STANDARD.encode(&saved.bytes)),
         }
@@ -89,7 +98,10 @@ fn as_table(rows: &[Row]) -> Table {
     let mut table = table(["shard", "checkpoint", "state", "saved by"]);
     for row in rows {
         let state = match (row.bytes, &row.state_checkpoint) {
-            (Some(bytes), Some(at)) if *at == row.checkpoint => format!("{bytes} bytes"),
+            (Some(bytes), Some(at)) if *at == row.checkpoint => match row.percent {
+                Some(percent) => format!("{bytes} bytes, {percent}% of the limit"),
+                None => format!("{bytes} bytes"),
+            },
             (Some(bytes), Some(at)) => format!("{bytes} bytes, of checkpoint {at}!"),
             _ => "-".to_owned(),
         };

@@ -36,6 +36,12 @@ pub(crate) fn short_digest(digest: &str) -> &str {
     digest.get(..DIGEST_SHOWN).unwrap_or(digest)
 }
 
+/// The number of a shard, which commands accept instead of its id.
+pub(crate) fn short_shard(id: &str) -> String {
+    let number = id.rsplit('-').next().unwrap_or(id).trim_start_matches('0');
+    if number.is_empty() { "0" } else { number }.to_owned()
+}
+
 /// A duration in whole seconds, or in milliseconds below one second.
 pub(crate) fn age(duration: Duration) -> String {
     let whole = if duration < Duration::from_secs(1) {

@@ -69,7 +69,11 @@ impl Details {
                 ),
                 format!(
                     "captured records of version {}",
-                    crate::author::captured::VERSION
+                    shardmill_sinks::CAPTURED_VERSION
+                ),
+                format!(
+                    "recordings of version {}",
+                    shardmill_sinks::recordings::RECORDING_VERSION
                 ),
             ],
             os: os(),

@@ -1,12 +1,16 @@
 //! Every conditional expression on a lease row, with its name. Every write uses one of them.
 //!
-//! All but a claim raise `leaseCounter` by one, as the KCL does: a write to a lease also renews it.
+//! All but a claim and a change of directives raise `leaseCounter` by one, as the KCL does: a write to a lease also renews it.
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use shardmill_core::control::Directives;
 use shardmill_core::lease::{Checkpoint, Lease, LeaseCounter, LeaseToken, WorkerId};
-use shardmill_core::ports::{CheckpointWrite, Progress, ShardEndWrite};
+use shardmill_core::ports::{CheckpointWrite, ObeyWrite, Progress, ShardEndWrite};
 
-use super::lease_item::{Item, number, shard_set, text, throughput};
+use super::attributes::{Item, number, text};
+use super::checkpoint_item::sought;
+use super::directive_item;
+use super::lease_item::{shard_set, state_percent, throughput};
 
 /// Create: the row does not exist. KCL: the same (`createLeaseIfNotExists`).
 pub(super) const IS_NEW: &str = "attribute_not_exists(leaseKey)";
@@ -36,10 +40,35 @@ const UNCLAIMED: &str = "leaseOwner = :seenOwner AND attribute_not_exists(claime
 /// Claim a lease that another worker asked for and did not get.
 const CLAIMED_IN_VAIN: &str = "leaseOwner = :seenOwner AND claimedBy = :seenClaimant";
 
+/// Directives: nobody changed them since they were read. A row that never had any has none.
+const NEVER_DIRECTED: &str = "attribute_exists(leaseKey) AND attribute_not_exists(directives)";
+const DIRECTED_AS_SEEN: &str = "directives.version = :seenVersion";
+
+/// The same of a shard that has not ended: nobody would do what is wanted of one that has.
+const NEVER_DIRECTED_AND_GOES_ON: &str = "attribute_exists(leaseKey) AND \
+    attribute_not_exists(directives) AND checkpoint <> :finished";
+const DIRECTED_AS_SEEN_AND_GOES_ON: &str =
+    "directives.version = :seenVersion AND checkpoint <> :finished";
+
+/// The holder does what the directives wanted that it read.
+const STILL_MINE_AND_DIRECTED_AS_SEEN: &str =
+    "leaseCounter = :seen AND leaseOwner = :me AND directives.version = :seenVersion";
+const STILL_MINE_AND_NEVER_DIRECTED: &str =
+    "leaseCounter = :seen AND leaseOwner = :me AND attribute_not_exists(directives)";
+
+/// Open a finished shard again: nobody holds it, and it has not changed since it was read.
+const UNCHANGED_AND_FINISHED: &str = "leaseCounter = :seen AND checkpoint = :finished AND \
+    (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null))";
+const UNCHANGED_FINISHED_AND_DIRECTED: &str = "leaseCounter = :seen AND checkpoint = :finished AND \
+    (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null)) AND \
+    directives.version = :seenVersion";
+
 /// What a checkpoint clears: a prepared KCL two-phase checkpoint is void once a newer one is
 /// written.
 const PENDING_CHECKPOINT: &str =
     "pendingCheckpoint, pendingCheckpointSubSequenceNumber, pendingCheckpointState";
+/// Where an operator sent the shard: gone once something is settled.
+const SOUGHT_PLACE: &str = "soughtPlace";
 
 /// One conditional `UpdateItem`.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +116,7 @@ pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> Conditiona
 }
 
 /// Another checkpoint for a lease that was never held: an import that runs again.
-pub(super) fn place(seen: &Lease, to: &Lease) -> ConditionalUpdate {
+pub(super) fn move_checkpoint(seen: &Lease, to: &Lease) -> ConditionalUpdate {
     let mut changes = Changes::raise_counter(seen.counter);
     changes.set_checkpoint(&to.checkpoint);
     match shard_set(&to.children) {
@@ -96,6 +125,74 @@ pub(super) fn place(seen: &Lease, to: &Lease) -> ConditionalUpdate {
     }
     changes.value(":null", text("NULL"));
     changes.on(UNCHANGED_AND_NEVER_HELD)
+}
+
+/// Opens the row of a finished shard again. Its children stay named: they are rows of their own.
+/// What was wanted of it before it ended is not wanted any more, but for a pause.
+pub(super) fn reopen(seen: &Lease, at: &Checkpoint) -> ConditionalUpdate {
+    let mut changes = Changes::raise_counter(seen.counter);
+    changes.set_checkpoint(at);
+    changes.value(":finished", text(Checkpoint::ShardEnd.text()));
+    changes.value(":null", text("NULL"));
+    if seen.directives.version == 0 {
+        return changes.on(UNCHANGED_AND_FINISHED);
+    }
+    let next = seen.directives.changed(|next| {
+        *next = Directives {
+            version: next.version,
+            pause: next.pause.take(),
+            ..Directives::default()
+        };
+    });
+    changes.set("directives", ":directives", directive_item::encode(&next));
+    changes.value(":seenVersion", number(seen.directives.version));
+    changes.on(UNCHANGED_FINISHED_AND_DIRECTED)
+}
+
+/// What operators want of the shard. Leaves the counter alone, which is the owner's.
+pub(super) fn direct(seen: &Lease, next: &Directives) -> ConditionalUpdate {
+    let mut changes = Changes::default();
+    changes.set("directives", ":directives", directive_item::encode(next));
+    let is_first = seen.directives.version == 0;
+    if !is_first {
+        changes.value(":seenVersion", number(seen.directives.version));
+    }
+    if !seen.is_finished() {
+        changes.value(":finished", text(Checkpoint::ShardEnd.text()));
+    }
+    changes.on(match (is_first, seen.is_finished()) {
+        (true, true) => NEVER_DIRECTED,
+        (false, true) => DIRECTED_AS_SEEN,
+        (true, false) => NEVER_DIRECTED_AND_GOES_ON,
+        (false, false) => DIRECTED_AS_SEEN_AND_GOES_ON,
+    })
+}
+
+/// The holder has done what was wanted.
+pub(super) fn obey(token: &LeaseToken, write: &ObeyWrite) -> ConditionalUpdate {
+    let mut changes = Changes::raise_counter(token.counter);
+    changes.set(
+        "directives",
+        ":directives",
+        directive_item::encode(&write.next),
+    );
+    if let Some(to) = &write.to {
+        changes.set_checkpoint(to);
+        changes
+            .removes
+            .extend([PENDING_CHECKPOINT, "settledArrivalMillis"]);
+    }
+    changes.value(":seenVersion", number(write.seen_version));
+    let mut progress = write.progress.clone();
+    if write.to.is_some() {
+        // What settled last says nothing of another place.
+        progress.settled_arrival_ms = None;
+    }
+    let update = changes.by_holder(token, &progress);
+    ConditionalUpdate {
+        condition: STILL_MINE_AND_DIRECTED_AS_SEEN,
+        ..update
+    }
 }
 
 /// The condition of a delete, with its values: the row is still as seen. The KCL deletes
@@ -115,18 +212,29 @@ pub(super) fn renew(token: &LeaseToken, progress: &Progress) -> ConditionalUpdat
 /// KCL `updateLease` with a checkpoint.
 pub(super) fn checkpoint(token: &LeaseToken, write: &CheckpointWrite) -> ConditionalUpdate {
     let mut changes = Changes::raise_counter(token.counter);
-    changes.set_checkpoint(&write.checkpoint());
+    changes.set_checkpoint(&write.checkpoint);
     changes.removes.push(PENDING_CHECKPOINT);
     changes.by_holder(token, &write.progress)
 }
 
-/// KCL `updateLease` with `SHARD_END`, and the children in the same write.
+/// KCL `updateLease` with `SHARD_END`, and the children in the same write; not over directives that
+/// the holder has not read.
 pub(super) fn end(token: &LeaseToken, write: &ShardEndWrite) -> ConditionalUpdate {
     let mut changes = Changes::raise_counter(token.counter);
     changes.set_checkpoint(&Checkpoint::ShardEnd);
     changes.set_some("childShardIds", ":children", shard_set(&write.children));
     changes.removes.push(PENDING_CHECKPOINT);
-    changes.by_holder(token, &write.progress)
+    let condition = if write.seen_version == 0 {
+        STILL_MINE_AND_NEVER_DIRECTED
+    } else {
+        changes.value(":seenVersion", number(write.seen_version));
+        STILL_MINE_AND_DIRECTED_AS_SEEN
+    };
+    let update = changes.by_holder(token, &write.progress);
+    ConditionalUpdate {
+        condition,
+        ..update
+    }
 }
 
 /// KCL 2.x `evictLease`, with the counter in the condition as well. Other KCL workers see the lease
@@ -180,6 +288,10 @@ impl Changes {
         self.set("checkpoint", ":checkpoint", text(checkpoint.text()));
         self.set("checkpointSubSequenceNumber", ":sub", sub_sequence);
         self.set("ownerSwitchesSinceCheckpoint", ":zero", number(0));
+        match sought(checkpoint) {
+            Some(place) => self.set(SOUGHT_PLACE, ":sought", place),
+            None => self.removes.push(SOUGHT_PLACE),
+        }
     }
 
     fn set_progress(&mut self, progress: &Progress) {
@@ -189,11 +301,13 @@ impl Changes {
         let arrived = progress.settled_arrival_ms.map(number);
         let rate = progress.bytes_per_second.map(throughput);
         let given_up = progress.given_up.as_deref().map(text);
+        let state = progress.state_fill.map(state_percent);
         self.set_some("pluginDigest", ":digest", digest);
         self.set_some("millisBehindLatest", ":behind", behind);
         self.set_some("settledArrivalMillis", ":arrived", arrived);
         self.set_some("throughputKBps", ":rate", rate);
         self.set_some("lastGivenUp", ":given", given_up);
+        self.set_some("statePercent", ":state", state);
         match &progress.stuck {
             Some(why) => self.set("stuckBecause", ":stuck", text(why)),
             None => self.removes.push("stuckBecause"),

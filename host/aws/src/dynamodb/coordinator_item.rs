@@ -11,7 +11,8 @@ use shardmill_core::lease::{Checkpoint, LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_core::text::shortened;
 
-use super::lease_item::{Item, number, text};
+use super::attributes::{Item, number, text};
+use super::directive_item::{self, CONTROL};
 use super::row::{
     FLEET, ID, INCARNATION, WORKER, for_people, incarnation, key, string, unsigned, worker,
 };
@@ -117,21 +118,20 @@ fn encode_service(service: &Service) -> AttributeValue {
 /// One that cannot be read counts as absent: then every host watches.
 fn decode_service(item: &Item) -> Option<Service> {
     let service = item.get(SERVICE)?.as_m().ok()?;
-    let count = |name| {
-        unsigned(service, name)
-            .ok()
-            .and_then(|count| usize::try_from(count).ok())
-    };
     let ids = service.get(DEPUTIES)?.as_l().ok()?;
     Some(Service {
         deputies: ids
             .iter()
             .map(|id| WorkerId::new(id.as_s().ok()?))
             .collect::<Option<_>>()?,
-        hosts: count(HOSTS)?,
-        leases: count(LEASES)?,
+        hosts: count(service, HOSTS)?,
+        leases: count(service, LEASES)?,
         is_beside_kcl: boolean(service, BESIDE_KCL),
     })
+}
+
+fn count(service: &Item, name: &str) -> Option<usize> {
+    usize::try_from(unsigned(service, name).ok()?).ok()
 }
 
 pub(super) fn encode_stream(row: &StreamRow) -> Item {
@@ -174,6 +174,7 @@ pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
         BULLETIN => rows.bulletin = unsigned(item, VERSION)?,
         STREAM => rows.stream = Some(decode_stream(item)?),
         START => rows.start = Some(decode_start(item)?),
+        CONTROL => rows.control = directive_item::decode_control(item)?,
         id if id.starts_with(WORKER_PREFIX) => rows.workers.push(decode_worker(item)?),
         id if id.starts_with(version_item::QUARANTINE_PREFIX) => {
             rows.quarantined
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_an_older_host_tells_no_versions_and_one_of_a_newer_host_those_that_can_be_read() {
+    fn a_row_of_an_older_host_shows_no_versions_and_one_of_a_newer_host_those_that_can_be_read() {
         let mut item = encode_worker(&WorkerRow {
             worker: WorkerId::new("a").unwrap(),
             incarnation: Incarnation::new("run").unwrap(),

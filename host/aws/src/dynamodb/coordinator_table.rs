@@ -5,15 +5,21 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
-use shardmill_core::fleet::{ApplicationStart, FleetRows, LeaderRow, Mail, StreamRow, WorkerRow};
+use aws_sdk_dynamodb::types::TimeToLiveSpecification;
+use shardmill_core::control::{Control, HistoryEntry};
+use shardmill_core::fleet::{
+    ApplicationStart, FleetRows, LeaderRow, Mail, Mailbox, StreamRow, WorkerRow,
+};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginDigest, coordinator_table};
 use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreError};
 use shardmill_core::rollout::Quarantined;
 
+use super::attributes::{Item, number, text};
 use super::coordinator_item::{self, BULLETIN, NAME, WORKER_PREFIX, collect};
+use super::directive_item;
 use super::errors::{is_condition_failed, store_error};
-use super::lease_item::{Item, number, text};
+use super::history_item::{self, EXPIRES};
 use super::mail_item;
 use super::row::{self, FLEET, ID, KIND, key};
 use super::shard_cache::{self, SHARDS};
@@ -52,7 +58,7 @@ impl CoordinatorTable {
         }
     }
 
-    /// The table's name.
+    /// The name of the DynamoDB table.
     pub fn name(&self) -> &str {
         &self.table
     }
@@ -134,18 +140,39 @@ impl CoordinatorTable {
         }
     }
 
-    /// Mail that cannot be read, a newer leader's for instance, counts as none.
-    async fn read_mail(&self, id: &WorkerId) -> Result<Option<Mail>, StoreError> {
+    async fn read_mailbox(&self, id: &WorkerId) -> Result<Mailbox, StoreError> {
+        let items = self.query(&mail_item::partition_of(id), None).await?;
+        Ok(mail_item::collect(&items))
+    }
+
+    /// Makes DynamoDB remove old entries of the history. Of use only where it is allowed, and needed
+    /// once; nothing depends on it.
+    pub async fn let_history_expire(&self) -> Result<(), StoreError> {
+        let spec = TimeToLiveSpecification::builder()
+            .attribute_name(EXPIRES)
+            .enabled(true)
+            .build()
+            .map_err(|error| StoreError::Refused {
+                message: error.to_string(),
+            })?;
         let request = self
             .client
-            .get_item()
+            .update_time_to_live()
             .table_name(&self.table)
-            .set_key(Some(mail_item::key_of(id)));
-        let reply = request.send().await.map_err(|error| self.error(&error))?;
-        Ok(reply
-            .item
-            .as_ref()
-            .and_then(|item| mail_item::decode(item).ok()))
+            .time_to_live_specification(spec);
+        let reply = request.send().await;
+        reply.map(drop).map_err(|error| self.error(&error))
+    }
+
+    /// Replaces where the application began, if that still is what was read. No host does this.
+    pub async fn replace_start(
+        &self,
+        seen: &ApplicationStart,
+        next: &ApplicationStart,
+    ) -> Result<Raced, StoreError> {
+        let condition = Condition::is_as_seen("lookedAtMillis = :seen", seen.looked_at_ms);
+        let item = coordinator_item::encode_start(next);
+        self.put_if(condition, item).await
     }
 
     async fn remove(&self, row_key: Item) -> Result<(), StoreError> {
@@ -229,7 +256,11 @@ impl CoordinatorTable {
         self.put(index).await
     }
 
-    fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError
     where
         E: aws_sdk_dynamodb::error::ProvideErrorMetadata + std::error::Error + 'static,
         R: std::fmt::Debug + 'static,
@@ -250,6 +281,14 @@ impl Condition {
         Self {
             expression: "attribute_not_exists(id)",
             values: Item::new(),
+        }
+    }
+
+    /// The expression holds with this number as `:seen`.
+    fn is_as_seen(expression: &'static str, seen: u64) -> Self {
+        Self {
+            expression,
+            values: Item::from([(":seen".to_owned(), number(seen))]),
         }
     }
 }
@@ -279,8 +318,8 @@ impl Coordinator for CoordinatorTable {
         Box::pin(self.read_fleet(Some(WORKER_PREFIX)))
     }
 
-    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>> {
-        Box::pin(self.read_mail(id))
+    fn mailbox<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Mailbox, StoreError>> {
+        Box::pin(self.read_mailbox(id))
     }
 
     fn leave_mail<'a>(
@@ -290,8 +329,36 @@ impl Coordinator for CoordinatorTable {
     ) -> PortFuture<'a, Result<(), StoreError>> {
         match mail {
             Some(mail) => Box::pin(self.put(mail_item::encode(id, mail))),
-            None => Box::pin(self.remove(mail_item::key_of(id))),
+            None => Box::pin(async move {
+                self.remove(mail_item::nudge_key(id)).await?;
+                self.remove(mail_item::key_of(id)).await
+            }),
         }
+    }
+
+    fn nudge<'a>(
+        &'a self,
+        id: &'a WorkerId,
+        number: u64,
+    ) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.put(mail_item::encode_nudge(id, number)))
+    }
+
+    fn write_control<'a>(
+        &'a self,
+        seen: &'a Control,
+        next: &'a Control,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        let condition = if seen.version == 0 {
+            Condition::is_new()
+        } else {
+            Condition::is_as_seen("version = :seen", seen.version)
+        };
+        Box::pin(self.put_if(condition, directive_item::encode_control(next)))
+    }
+
+    fn record<'a>(&'a self, entry: &'a HistoryEntry) -> PortFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.put(history_item::encode(entry, fastrand::u32(..))))
     }
 
     fn worker<'a>(
@@ -339,10 +406,7 @@ impl Coordinator for CoordinatorTable {
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         let condition = match seen {
             None => Condition::is_new(),
-            Some(seen) => Condition {
-                expression: "version = :seen",
-                values: Item::from([(":seen".to_owned(), number(seen.version))]),
-            },
+            Some(seen) => Condition::is_as_seen("version = :seen", seen.version),
         };
         Box::pin(self.put_if(condition, coordinator_item::encode_leader(next)))
     }

@@ -10,7 +10,8 @@ use shardmill_core::fleet::FleetRows;
 use shardmill_core::ports::{Coordinator, LeaseStore, StoreError};
 use shardmill_core::text::one_line;
 
-use super::lease_item::{self, ENTITY_TYPE, Item, LEASE_KEY, Row};
+use super::attributes::Item;
+use super::lease_item::{self, ENTITY_TYPE, LEASE_KEY, Row};
 use super::scan::{self, Pages};
 use super::table::{self, Key};
 use super::{CoordinatorTable, LeaseTable};

@@ -3,21 +3,22 @@
 //! Only a create writes a whole row; every other write names the attributes that it changes. So the
 //! attributes that other programs keep on a row survive.
 
-use std::collections::HashMap;
-
 use aws_sdk_dynamodb::types::AttributeValue;
-use shardmill_core::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
-use shardmill_core::plugin::PluginDigest;
+use shardmill_core::control::Directives;
+use shardmill_core::lease::{Lease, LeaseCounter, WorkerId};
+use shardmill_core::plugin::{PluginDigest, StateFill};
 use shardmill_core::ports::BadRow;
 use shardmill_core::stream::{HashKeyRange, LeaseKey, ShardId};
 use shardmill_core::text::one_line;
+
+use super::attributes::{Item, number, require, string, text, unsigned};
+use super::checkpoint_item;
+use super::directive_item;
 
 pub(super) const LEASE_KEY: &str = "leaseKey";
 const LEASE_OWNER: &str = "leaseOwner";
 const LEASE_COUNTER: &str = "leaseCounter";
 const OWNER_SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
-const CHECKPOINT: &str = "checkpoint";
-const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
 /// A string set, despite its name.
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
@@ -41,14 +42,15 @@ const HELD_SINCE: &str = "heldSinceMillis";
 const STUCK: &str = "stuckBecause";
 /// shardmill's own, for people.
 const GIVEN_UP: &str = "lastGivenUp";
+/// shardmill's own, for people.
+const STATE_PERCENT: &str = "statePercent";
+/// shardmill's own: what operators want of the shard.
+pub(super) const DIRECTIVES: &str = "directives";
 /// KCL 3.x: KB a second with a fraction; the KCL 2.x ignores and keeps it.
 const THROUGHPUT: &str = "throughputKBps";
 
 /// The highest counter that can still be raised: the KCL reads it into a signed 64-bit integer.
 const COUNTER_MAX: u64 = i64::MAX.cast_unsigned() - 1;
-
-/// A DynamoDB item.
-pub(super) type Item = HashMap<String, AttributeValue>;
 
 /// What an item of the lease table is.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,14 +63,19 @@ pub(super) enum Row {
 
 /// A new row, with every attribute that the KCL gives one and none that is empty.
 pub(super) fn encode(lease: &Lease) -> Item {
-    let sub_sequence = number(lease.checkpoint.sub_sequence());
     let mut item = Item::from([
         (LEASE_KEY.to_owned(), text(lease.key.as_str())),
         (LEASE_COUNTER.to_owned(), number(lease.counter.0)),
         (OWNER_SWITCHES.to_owned(), number(lease.owner_switches)),
-        (CHECKPOINT.to_owned(), text(lease.checkpoint.text())),
-        (SUB_SEQUENCE.to_owned(), sub_sequence),
     ]);
+    checkpoint_item::put(&mut item, &lease.checkpoint);
+    if lease.directives.version > 0 {
+        put(
+            &mut item,
+            DIRECTIVES,
+            directive_item::encode(&lease.directives),
+        );
+    }
     put_shard(&mut item, lease);
     put_holding(&mut item, lease);
     put_progress(&mut item, lease);
@@ -106,6 +113,7 @@ fn put_progress(item: &mut Item, lease: &Lease) {
     put_some(item, THROUGHPUT, lease.bytes_per_second.map(throughput));
     put_some(item, STUCK, lease.stuck.as_deref().map(text));
     put_some(item, GIVEN_UP, lease.given_up.as_deref().map(text));
+    put_some(item, STATE_PERCENT, lease.state_fill.map(state_percent));
 }
 
 fn put(item: &mut Item, name: &str, value: AttributeValue) {
@@ -136,7 +144,7 @@ pub(super) fn classify(item: &Item) -> Row {
 /// Reads a lease, or says what is wrong with it.
 pub(super) fn decode(item: &Item) -> Result<Lease, String> {
     let key = require(string(item, LEASE_KEY)?, LEASE_KEY)?;
-    let checkpoint = checkpoint(item)?;
+    let checkpoint = checkpoint_item::checkpoint(item)?;
     let digest = lenient(string(item, PLUGIN_DIGEST));
     Ok(Lease {
         key: LeaseKey::new(key).map_err(|error| error.to_string())?,
@@ -156,6 +164,8 @@ pub(super) fn decode(item: &Item) -> Result<Lease, String> {
         bytes_per_second: read_throughput(item),
         stuck: for_people(item, STUCK),
         given_up: for_people(item, GIVEN_UP),
+        state_fill: read_state_percent(item),
+        directives: directives(item),
     })
 }
 
@@ -179,12 +189,14 @@ fn read_throughput(item: &Item) -> Option<u64> {
     (kilobytes.is_finite() && kilobytes >= 0.0).then_some((kilobytes * 1_000.0).round() as u64)
 }
 
-pub(super) fn text(value: &str) -> AttributeValue {
-    AttributeValue::S(value.to_owned())
+/// How full a state is.
+pub(super) fn state_percent(fill: StateFill) -> AttributeValue {
+    number(u64::from(fill.0))
 }
 
-pub(super) fn number(value: u64) -> AttributeValue {
-    AttributeValue::N(value.to_string())
+fn read_state_percent(item: &Item) -> Option<StateFill> {
+    let percent = lenient(unsigned(item, STATE_PERCENT))?;
+    Some(StateFill(u8::try_from(percent).unwrap_or(u8::MAX)))
 }
 
 /// `None` instead of an empty set, which DynamoDB does not have.
@@ -194,18 +206,6 @@ pub(super) fn shard_set(shards: &[ShardId]) -> Option<AttributeValue> {
         .map(|shard| shard.as_str().to_owned())
         .collect();
     (!names.is_empty()).then_some(AttributeValue::Ss(names))
-}
-
-fn require<T>(value: Option<T>, name: &str) -> Result<T, String> {
-    value.ok_or_else(|| format!("{name} is missing"))
-}
-
-fn string<'a>(item: &'a Item, name: &str) -> Result<Option<&'a str>, String> {
-    match item.get(name) {
-        None | Some(AttributeValue::Null(_)) => Ok(None),
-        Some(AttributeValue::S(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("{name} is not a string")),
-    }
 }
 
 /// Text for people, on one line.
@@ -218,24 +218,10 @@ fn lenient<T>(read: Result<Option<T>, String>) -> Option<T> {
     read.ok().flatten()
 }
 
-/// DynamoDB numbers are decimal text; a counter at 2^53 and beyond stays exact.
-fn unsigned(item: &Item, name: &str) -> Result<Option<u64>, String> {
-    match item.get(name) {
-        None | Some(AttributeValue::Null(_)) => Ok(None),
-        Some(AttributeValue::N(text)) => text
-            .parse()
-            .map(Some)
-            .map_err(|_| format!("{name} {text} is not a whole number from 0 to 2^64-1")),
-        Some(_) => Err(format!("{name} is not a number")),
-    }
-}
-
-fn checkpoint(item: &Item) -> Result<Checkpoint, String> {
-    let checkpoint = require(string(item, CHECKPOINT)?, CHECKPOINT)?;
-    let sub_sequence = unsigned(item, SUB_SEQUENCE)?.unwrap_or(0);
-    Checkpoint::parse(checkpoint, sub_sequence).ok_or_else(|| {
-        format!("{CHECKPOINT} {checkpoint:?} is neither a sequence number nor a sentinel")
-    })
+/// What operators want, as a row has it.
+pub(super) fn directives(item: &Item) -> Directives {
+    let value = item.get(DIRECTIVES);
+    value.map(directive_item::decode).unwrap_or_default()
 }
 
 fn counter(item: &Item) -> Result<LeaseCounter, String> {

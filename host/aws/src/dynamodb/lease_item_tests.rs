@@ -4,6 +4,10 @@
 mod fuzz_check;
 
 use super::*;
+use crate::dynamodb::checkpoint_item::{CHECKPOINT, SOUGHT};
+use shardmill_core::control::{Asked, Pause};
+use shardmill_core::lease::{Checkpoint, Sought};
+use shardmill_core::plugin::StateFill;
 use shardmill_core::stream::{Position, SequenceNumber};
 
 fn strings(names: &[&str]) -> AttributeValue {
@@ -187,13 +191,54 @@ fn what_is_encoded_is_decoded_unchanged() {
         millis_behind_latest: Some(1_200),
         settled_arrival_ms: Some(1_700_000_000_100),
         given_up: Some("skip of 7".to_owned()),
+        state_fill: Some(StateFill(81)),
         checkpoint_owner: None,
         claimant: WorkerId::new("thief"),
         held_since_ms: Some(1_700_000_000_000),
         bytes_per_second: Some(12_345),
         stuck: Some("attempt 3 failed".to_owned()),
+        directives: Directives::default().changed(|next| {
+            next.pause = Some(Pause {
+                asked: Asked {
+                    by: "ops".to_owned(),
+                    why: "incident 7".to_owned(),
+                    at_ms: 5,
+                },
+                until_ms: None,
+            });
+        }),
     };
     assert_eq!(decode(&encode(&lease)), Ok(lease));
+}
+
+#[test]
+fn a_place_that_was_sought_is_read_beside_its_sentinel_and_ignored_beside_anything_else() {
+    for sought in [
+        Sought::Time(7),
+        Sought::Sequence(SequenceNumber::parse("495").unwrap()),
+    ] {
+        let mut lease = decode(&fresh()).unwrap();
+        lease.checkpoint = Checkpoint::Sought(sought);
+        let mut item = encode(&lease);
+        assert_eq!(item[CHECKPOINT], text("AT_TIMESTAMP"));
+        assert_eq!(decode(&item), Ok(lease));
+        // Somebody set it back by hand.
+        item.insert(CHECKPOINT.to_owned(), text("TRIM_HORIZON"));
+        assert_eq!(decode(&item).unwrap().checkpoint, Checkpoint::TrimHorizon);
+        // A KCL that took the lease wrote its own checkpoint.
+        item.insert(CHECKPOINT.to_owned(), text("500"));
+        let expected = Checkpoint::parse("500", 0).unwrap();
+        assert_eq!(decode(&item).unwrap().checkpoint, expected);
+    }
+    let mut lease = decode(&fresh()).unwrap();
+    lease.checkpoint = Checkpoint::Sought(Sought::Horizon);
+    let item = encode(&lease);
+    assert_eq!(item[CHECKPOINT], text("TRIM_HORIZON"));
+    assert_eq!(decode(&item), Ok(lease));
+    let mut item = fresh();
+    item.insert(CHECKPOINT.to_owned(), text("AT_TIMESTAMP"));
+    item.insert(SOUGHT.to_owned(), text("somewhere"));
+    assert!(decode(&item).unwrap_err().contains("soughtPlace"));
 }
 
 #[test]

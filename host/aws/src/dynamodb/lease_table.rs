@@ -4,19 +4,24 @@
 //! no second read.
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
-use shardmill_core::lease::{Lease, LeaseToken, WorkerId};
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
+use shardmill_core::control::Directives;
+use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
 use shardmill_core::ports::{
-    CheckpointWrite, Created, Deleted, LeaseListing, LeaseStore, PortFuture, Progress, SavedState,
-    ShardEndWrite, StoreError, WriteResult, Written,
+    CheckpointWrite, Created, Deleted, Directing, LeaseListing, LeaseStore, ObeyWrite, PortFuture,
+    Progress, SavedState, ShardEndWrite, StoreError, Took, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
+use super::attributes::{Item, text};
 use super::conditions::{self, ConditionalUpdate, IS_NEW};
 use super::errors::{is_condition_failed, store_error};
-use super::lease_item::{self, Item, LEASE_KEY, Row, text};
+use super::lease_item::{self, LEASE_KEY, Row};
 use super::row_size;
 use super::scan::{self, Pages};
 use super::state_change::StateChange;
@@ -49,7 +54,7 @@ impl LeaseTable {
         }
     }
 
-    /// The table's name.
+    /// The name of the DynamoDB table: the application's.
     pub fn name(&self) -> &str {
         &self.table
     }
@@ -66,19 +71,24 @@ impl LeaseTable {
 
     /// Moves the checkpoint of a lease that was never held, if the row is still as seen. Not part
     /// of the port: only an import does this, before the application has hosts.
-    pub async fn place(&self, seen: &Lease, to: &Lease) -> Result<Placed, StoreError> {
-        let update = conditions::place(seen, to);
-        let request = self
-            .client
-            .update_item()
-            .table_name(&self.table)
-            .key(LEASE_KEY, text(seen.key.as_str()))
-            .condition_expression(update.condition)
-            .update_expression(update.update)
-            .set_expression_attribute_values(Some(update.values));
+    pub async fn move_checkpoint(&self, seen: &Lease, to: &Lease) -> Result<RowMove, StoreError> {
+        let update = conditions::move_checkpoint(seen, to);
+        let request = self.update_request(&seen.key, update);
         match request.send().await {
-            Ok(_) => Ok(Placed::Moved),
-            Err(error) if is_condition_failed(&error) => Ok(Placed::Changed),
+            Ok(_) => Ok(RowMove::Moved),
+            Err(error) if is_condition_failed(&error) => Ok(RowMove::Changed),
+            Err(error) => Err(self.error(&error)),
+        }
+    }
+
+    /// Opens the row of a finished shard again, at `to`, if the row is still as seen. Not part of the
+    /// port: a host never does this.
+    pub async fn reopen(&self, seen: &Lease, to: &Checkpoint) -> Result<RowMove, StoreError> {
+        let update = conditions::reopen(seen, to);
+        let request = self.update_request(&seen.key, update);
+        match request.send().await {
+            Ok(_) => Ok(RowMove::Moved),
+            Err(error) if is_condition_failed(&error) => Ok(RowMove::Changed),
             Err(error) => Err(self.error(&error)),
         }
     }
@@ -131,17 +141,72 @@ impl LeaseTable {
         }
     }
 
-    /// Sends `update`; `then` is what the writer holds if it is applied.
-    pub(super) async fn write(&self, update: ConditionalUpdate, then: LeaseToken) -> WriteResult {
-        let request = self
-            .client
+    fn update_request(&self, key: &LeaseKey, update: ConditionalUpdate) -> UpdateItemFluentBuilder {
+        self.client
             .update_item()
             .table_name(&self.table)
-            .key(LEASE_KEY, text(then.key.as_str()))
+            .key(LEASE_KEY, text(key.as_str()))
             .condition_expression(update.condition)
             .update_expression(update.update)
             .set_expression_attribute_values(Some(update.values))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+    }
+
+    async fn take_row(
+        &self,
+        seen: &Lease,
+        by: &WorkerId,
+        wall_ms: u64,
+    ) -> Result<Took, StoreError> {
+        let request = self
+            .update_request(&seen.key, conditions::take(seen, by, wall_ms))
+            .return_values(ReturnValue::AllNew);
+        match request.send().await {
+            Ok(reply) => {
+                let row = reply.attributes.unwrap_or_default();
+                Ok(Took::Applied {
+                    token: seen.token(by.clone()).advanced(),
+                    directives: Box::new(lease_item::directives(&row)),
+                })
+            }
+            Err(error) => Ok(Took::Conflict(self.row_in_the_way(&seen.key, &error)?)),
+        }
+    }
+
+    async fn direct_row(&self, seen: &Lease, next: &Directives) -> Result<Directing, StoreError> {
+        let request = self
+            .update_request(&seen.key, conditions::direct(seen, next))
+            .return_values(ReturnValue::AllNew);
+        match request.send().await {
+            Ok(reply) => {
+                let row = reply.attributes.unwrap_or_default();
+                Ok(Directing::Applied(Box::new(self.decode(&seen.key, &row)?)))
+            }
+            Err(error) => Ok(Directing::Changed(self.row_in_the_way(&seen.key, &error)?)),
+        }
+    }
+
+    /// The row that did not meet a write's condition, `None` if there is none; the error if that is
+    /// not why the write failed.
+    fn row_in_the_way(
+        &self,
+        key: &LeaseKey,
+        error: &SdkError<UpdateItemError, HttpResponse>,
+    ) -> Result<Option<Box<Lease>>, StoreError> {
+        match error.as_service_error() {
+            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                // `ALL_OLD` of a row that is not there may be an empty map.
+                let row = failed.item().filter(|row| !row.is_empty());
+                let row = row.map(|row| self.decode(key, row)).transpose()?;
+                Ok(row.map(Box::new))
+            }
+            Some(_) | None => Err(self.error(error)),
+        }
+    }
+
+    /// Sends `update`; `then` is what the writer holds if it is applied.
+    pub(super) async fn write(&self, update: ConditionalUpdate, then: LeaseToken) -> WriteResult {
+        let request = self.update_request(&then.key, update);
         let Err(error) = request.send().await else {
             return Ok(Written::Applied(then));
         };
@@ -199,9 +264,9 @@ impl LeaseTable {
     }
 }
 
-/// The answer of [`LeaseTable::place`].
+/// What became of a row that was to be moved to another checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placed {
+pub enum RowMove {
     /// The row has the new checkpoint.
     Moved,
     /// It changed since it was seen, and was left alone.
@@ -238,9 +303,8 @@ impl LeaseStore for LeaseTable {
         seen: &'a Lease,
         by: &'a WorkerId,
         wall_ms: u64,
-    ) -> PortFuture<'a, WriteResult> {
-        let then = seen.token(by.clone()).advanced();
-        Box::pin(self.write(conditions::take(seen, by, wall_ms), then))
+    ) -> PortFuture<'a, Result<Took, StoreError>> {
+        Box::pin(self.take_row(seen, by, wall_ms))
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
@@ -300,6 +364,26 @@ impl LeaseStore for LeaseTable {
         progress: &'a Progress,
     ) -> PortFuture<'a, WriteResult> {
         Box::pin(self.write(conditions::release(token, progress), token.advanced()))
+    }
+
+    fn direct<'a>(
+        &'a self,
+        seen: &'a Lease,
+        next: &'a Directives,
+    ) -> PortFuture<'a, Result<Directing, StoreError>> {
+        Box::pin(self.direct_row(seen, next))
+    }
+
+    fn obey<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ObeyWrite,
+    ) -> PortFuture<'a, WriteResult> {
+        let (update, then) = (conditions::obey(token, write), token.advanced());
+        match StateChange::obeyed(&token.key, &write.state) {
+            Some(state) => Box::pin(self.write_with_state(update, state, then)),
+            None => Box::pin(self.write(update, then)),
+        }
     }
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {

@@ -11,8 +11,8 @@ use shardmill_core::migration::{
 use shardmill_core::ports::{LeaseStore, StoreError};
 
 use super::LeaseTable;
+use super::attributes::Item;
 use super::errors::{is_condition_failed, store_error};
-use super::lease_item::Item;
 use super::scan::{self, Pages};
 use super::table::{self, Key};
 

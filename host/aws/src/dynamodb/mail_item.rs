@@ -1,18 +1,19 @@
-//! What a leader leaves for one host, as the only item of a partition: a list of maps, one for each
-//! errand.
+//! What is left for one host, in a partition of its own: the leader's errands, a list of maps, and
+//! the number of the last command's nudge.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use shardmill_core::fleet::{Errand, Incarnation, Mail, OwnerSeen, Task, Why};
+use shardmill_core::fleet::{Errand, Incarnation, Mail, Mailbox, OwnerSeen, Task, Why};
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::stream::LeaseKey;
 
-use super::lease_item::{Item, number, text};
-use super::row::{INCARNATION, key, string, unsigned};
+use super::attributes::{Item, number, text};
+use super::row::{ID, INCARNATION, key, string, unsigned};
 
 /// Before a worker's id, as the partition key of its mail: a partition for each, so that none is
 /// hot.
 const MAIL_PREFIX: &str = "mail#";
 const ERRANDS_ID: &str = "errands";
+const NUDGE_ID: &str = "nudge";
 
 const NUMBER: &str = "number";
 const ERRANDS: &str = "errands";
@@ -32,8 +33,36 @@ const BY: &str = "by";
 const SHARE: &str = "share";
 const LEAD: &str = "lead";
 
+/// The partition of what is left for a worker.
+pub(super) fn partition_of(worker: &WorkerId) -> String {
+    format!("{MAIL_PREFIX}{worker}")
+}
+
 pub(super) fn key_of(worker: &WorkerId) -> Item {
-    key(&format!("{MAIL_PREFIX}{worker}"), ERRANDS_ID)
+    key(&partition_of(worker), ERRANDS_ID)
+}
+
+/// The row that tells a worker that what operators want has changed.
+pub(super) fn encode_nudge(worker: &WorkerId, nudge: u64) -> Item {
+    let mut item = key(&partition_of(worker), NUDGE_ID);
+    item.insert(NUMBER.to_owned(), number(nudge));
+    item
+}
+
+pub(super) fn nudge_key(worker: &WorkerId) -> Item {
+    key(&partition_of(worker), NUDGE_ID)
+}
+
+/// What a worker finds. What cannot be read, a newer leader's for instance, counts as nothing.
+pub(super) fn collect(items: &[Item]) -> Mailbox {
+    let of = |id: &str| {
+        let mut items = items.iter();
+        items.find(move |item| string(item, ID) == Ok(id))
+    };
+    Mailbox {
+        mail: of(ERRANDS_ID).and_then(|item| decode(item).ok()),
+        nudge: of(NUDGE_ID).and_then(|item| unsigned(item, NUMBER).ok()),
+    }
 }
 
 pub(super) fn encode(worker: &WorkerId, mail: &Mail) -> Item {

@@ -7,7 +7,7 @@ use shardmill_core::fleet::Incarnation;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::text::one_line;
 
-use super::lease_item::{Item, text};
+use super::attributes::{Item, text};
 
 /// The partition key.
 pub(super) const KIND: &str = "kind";

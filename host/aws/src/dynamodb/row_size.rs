@@ -9,8 +9,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::fleet::{LeaderRow, Mail, WorkerRow};
 use shardmill_core::lease::{Lease, WorkerId};
 
+use super::attributes::Item;
 use super::coordinator_item;
-use super::lease_item::{self, Item};
+use super::lease_item;
 use super::mail_item;
 
 /// Bytes of a row of the lease table, with every attribute that `lease` has.
@@ -61,7 +62,7 @@ fn of_value(value: &AttributeValue) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dynamodb::lease_item::{number, text};
+    use crate::dynamodb::attributes::{number, text};
 
     #[test]
     fn names_and_values_are_counted_as_dynamodb_does() {

@@ -3,8 +3,8 @@
 use aws_sdk_dynamodb::Client;
 use shardmill_core::ports::StoreError;
 
+use super::attributes::Item;
 use super::errors::store_error;
-use super::lease_item::Item;
 
 /// A page is up to 1 MiB, about 2,000 rows: this bounds a scan at far more rows than any stream has
 /// shards.

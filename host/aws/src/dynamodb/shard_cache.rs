@@ -6,8 +6,8 @@ use shardmill_core::fleet::{Incarnation, StreamIdentity};
 use shardmill_core::ports::CachedShards;
 use shardmill_core::stream::{HashKeyRange, SequenceNumber, Shard, ShardId};
 
+use super::attributes::{Item, number, text};
 use super::coordinator_item::{CREATED_AT, VERSION};
-use super::lease_item::{Item, number, text};
 use super::row::{self, INCARNATION};
 
 /// The partition of the shard list.

@@ -8,16 +8,18 @@ use aws_sdk_dynamodb::types::{
     TransactWriteItem, Update,
 };
 use bytes::Bytes;
-use shardmill_core::lease::{Checkpoint, LeaseToken};
+use shardmill_core::lease::LeaseToken;
 use shardmill_core::plugin::{PluginDigest, state_table};
 use shardmill_core::ports::{SavedState, StoreError, WriteResult, Written};
 use shardmill_core::stream::LeaseKey;
 
-use super::conditions::ConditionalUpdate;
+use super::attributes::{Item, text};
+use super::checkpoint_item::checkpoint;
+use super::conditions::{ConditionalUpdate, IS_NEW};
 use super::errors::store_error;
-use super::lease_item::{Item, LEASE_KEY, text};
+use super::lease_item::LEASE_KEY;
 use super::lease_table::LeaseTable;
-use super::state_change::{CHECKPOINT, PLUGIN_DIGEST, STATE, SUB_SEQUENCE, StateChange};
+use super::state_change::{self, PLUGIN_DIGEST, STATE, StateChange};
 
 impl LeaseTable {
     /// The table's name: the lease table's, and `-state`.
@@ -37,10 +39,12 @@ impl LeaseTable {
             .lease_part(&then.key, update)
             .map_err(|error| refused(&error))?;
         let state = self
-            .state_part(&then.key, change)
+            .state_parts(&then.key, change)
             .map_err(|error| refused(&error))?;
-        let request = self.client().transact_write_items();
-        let request = request.transact_items(lease).transact_items(state);
+        let mut request = self.client().transact_write_items().transact_items(lease);
+        for part in state {
+            request = request.transact_items(part);
+        }
         let Err(error) = request.send().await else {
             return Ok(Written::Applied(then));
         };
@@ -68,25 +72,56 @@ impl LeaseTable {
         Ok(TransactWriteItem::builder().update(update).build())
     }
 
-    fn state_part(
+    fn state_parts(
         &self,
         key: &LeaseKey,
         change: StateChange,
-    ) -> Result<TransactWriteItem, BuildError> {
-        let part = TransactWriteItem::builder();
+    ) -> Result<Vec<TransactWriteItem>, BuildError> {
+        Ok(match change {
+            StateChange::Put(item) => vec![self.put_part(*item)?],
+            StateChange::Remove => vec![self.delete_part(key)?],
+            StateChange::Import(item, staged) => {
+                vec![self.put_part(*item)?, self.delete_part(&staged)?]
+            }
+        })
+    }
+
+    fn put_part(&self, item: Item) -> Result<TransactWriteItem, BuildError> {
+        let put = Put::builder().table_name(self.state_table());
+        let put = put.set_item(Some(item)).build()?;
+        Ok(TransactWriteItem::builder().put(put).build())
+    }
+
+    fn delete_part(&self, key: &LeaseKey) -> Result<TransactWriteItem, BuildError> {
+        let delete = Delete::builder().table_name(self.state_table());
+        let delete = delete.key(LEASE_KEY, text(key.as_str())).build()?;
+        Ok(TransactWriteItem::builder().delete(delete).build())
+    }
+
+    /// Leaves a state in a row of its own, for a holder that is told to take it over. Not part of the
+    /// port: a host never does this.
+    pub async fn stage_state(&self, key: &LeaseKey, state: &SavedState) -> Result<(), StoreError> {
         let table = self.state_table();
-        let part = match change {
-            StateChange::Put(item) => {
-                let put = Put::builder().table_name(table).set_item(Some(*item));
-                part.put(put.build()?)
-            }
-            StateChange::Remove => {
-                let delete = Delete::builder().table_name(table);
-                let delete = delete.key(LEASE_KEY, text(key.as_str()));
-                part.delete(delete.build()?)
-            }
-        };
-        Ok(part.build())
+        let request = self
+            .client()
+            .put_item()
+            .table_name(&table)
+            .set_item(Some(state_change::encode(key, state)))
+            .condition_expression(IS_NEW);
+        let reply = request.send().await;
+        reply.map(drop).map_err(|error| store_error(&table, &error))
+    }
+
+    /// Removes a state that no holder is told to take over any more.
+    pub async fn unstage_state(&self, key: &LeaseKey) -> Result<(), StoreError> {
+        let table = self.state_table();
+        let request = self
+            .client()
+            .delete_item()
+            .table_name(&table)
+            .key(LEASE_KEY, text(key.as_str()));
+        let reply = request.send().await;
+        reply.map(drop).map_err(|error| store_error(&table, &error))
     }
 
     /// A cancelled transaction was not applied, for any reason.
@@ -156,9 +191,9 @@ fn refused(error: &BuildError) -> StoreError {
     }
 }
 
-fn decode(item: &Item) -> Result<SavedState, &'static str> {
+fn decode(item: &Item) -> Result<SavedState, String> {
     let Some(AttributeValue::B(state)) = item.get(STATE) else {
-        return Err("`state` is not binary");
+        return Err("`state` is not binary".to_owned());
     };
     let plugin_digest = match item.get(PLUGIN_DIGEST) {
         Some(AttributeValue::S(digest)) => PluginDigest::from_hex(digest),
@@ -169,17 +204,4 @@ fn decode(item: &Item) -> Result<SavedState, &'static str> {
         checkpoint: checkpoint(item)?,
         plugin_digest,
     })
-}
-
-fn checkpoint(item: &Item) -> Result<Checkpoint, &'static str> {
-    let Some(AttributeValue::S(sequence)) = item.get(CHECKPOINT) else {
-        return Err("it has no `checkpoint`");
-    };
-    let sub_sequence = match item.get(SUB_SEQUENCE) {
-        Some(AttributeValue::N(number)) => number
-            .parse()
-            .map_err(|_| "`checkpointSubSequenceNumber` is not a number")?,
-        _ => 0,
-    };
-    Checkpoint::parse(sequence, sub_sequence).ok_or("`checkpoint` is not a checkpoint")
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
+use aws_sdk_dynamodb::operation::delete_table::DeleteTableError;
 use aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
@@ -18,6 +19,8 @@ use super::errors::store_error;
 
 /// Real DynamoDB takes 5 to 20 s to make a table.
 const ACTIVE_WAIT_MAX: Duration = Duration::from_mins(2);
+/// Real DynamoDB takes some seconds to delete a table, or minutes if it is large.
+const GONE_WAIT_MAX: Duration = Duration::from_mins(5);
 /// The embedded stack is ready at once and should not be waited for long.
 const POLL_FIRST: Duration = Duration::from_millis(20);
 /// DescribeTable allows ten calls a second and more (AWS limit).
@@ -76,6 +79,39 @@ pub(super) async fn describe(
                 .is_some_and(DescribeTableError::is_resource_not_found_exception) =>
         {
             Ok(None)
+        }
+        Err(error) => Err(store_error(table, &error)),
+    }
+}
+
+/// Deletes the table, and returns once it is gone. One that does not exist is gone.
+pub(super) async fn remove(client: &Client, table: &str) -> Result<(), StoreError> {
+    let (mut poll, mut waited) = (POLL_FIRST, Duration::ZERO);
+    while let Some(found) = describe(client, table).await? {
+        if found.table_status() != Some(&TableStatus::Deleting) {
+            request_removal(client, table).await?;
+        }
+        if waited >= GONE_WAIT_MAX {
+            let message = format!("table {table} is still being deleted after {waited:?}");
+            return Err(StoreError::Refused { message });
+        }
+        tokio::time::sleep(poll).await;
+        waited += poll;
+        poll = (poll * 2).min(POLL_MAX);
+    }
+    Ok(())
+}
+
+async fn request_removal(client: &Client, table: &str) -> Result<(), StoreError> {
+    match client.delete_table().table_name(table).send().await {
+        Ok(_) => Ok(()),
+        // Another command was faster.
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(DeleteTableError::is_resource_not_found_exception) =>
+        {
+            Ok(())
         }
         Err(error) => Err(store_error(table, &error)),
     }

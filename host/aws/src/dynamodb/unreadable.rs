@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_that_cannot_be_read_is_told_once_and_again_after_it_could_be_read() {
+    fn a_row_that_cannot_be_read_is_reported_once_and_again_after_it_could_be_read() {
         let rows = Unreadable::default();
         let bad = || Some("version is missing".to_owned());
         assert_eq!(rows.news("bulletin", None), None);

@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::{Quarantined, VersionRow};
 
-use super::lease_item::{Item, number, text};
+use super::attributes::{Item, number, text};
 use super::row::{FLEET, WORKER, for_people, key, string, unsigned, worker};
 
 /// Before a digest, as the sort key of a quarantined version.
@@ -19,34 +19,36 @@ const SINCE: &str = "sinceMillis";
 const REASON: &str = "reason";
 
 pub(super) fn encode_all(versions: &[VersionRow]) -> AttributeValue {
-    let encode = |version: &VersionRow| {
-        let mut item = Item::from([
-            (DIGEST.to_owned(), text(version.digest.as_str())),
-            (STATE.to_owned(), text(&version.state)),
-            (SINCE.to_owned(), number(version.since_ms)),
-        ]);
-        if let Some(reason) = &version.reason {
-            item.insert(REASON.to_owned(), text(reason));
-        }
-        AttributeValue::M(item)
-    };
     AttributeValue::L(versions.iter().take(VERSIONS_MAX).map(encode).collect())
+}
+
+fn encode(version: &VersionRow) -> AttributeValue {
+    let mut item = Item::from([
+        (DIGEST.to_owned(), text(version.digest.as_str())),
+        (STATE.to_owned(), text(&version.state)),
+        (SINCE.to_owned(), number(version.since_ms)),
+    ]);
+    if let Some(reason) = &version.reason {
+        item.insert(REASON.to_owned(), text(reason));
+    }
+    AttributeValue::M(item)
 }
 
 /// Decodes the entries that can be read: a bad one must not make the host's whole row unreadable,
 /// since that row holds its leases.
 pub(super) fn decode_all(value: &AttributeValue) -> Vec<VersionRow> {
     let items = value.as_l().map(Vec::as_slice).unwrap_or_default();
-    let decode = |value: &AttributeValue| {
-        let item = value.as_m().ok()?;
-        Some(VersionRow {
-            digest: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
-            state: for_people(item, STATE).ok()?,
-            since_ms: unsigned(item, SINCE).ok()?,
-            reason: for_people(item, REASON).ok(),
-        })
-    };
     items.iter().take(VERSIONS_MAX).filter_map(decode).collect()
+}
+
+fn decode(value: &AttributeValue) -> Option<VersionRow> {
+    let item = value.as_m().ok()?;
+    Some(VersionRow {
+        digest: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
+        state: for_people(item, STATE).ok()?,
+        since_ms: unsigned(item, SINCE).ok()?,
+        reason: for_people(item, REASON).ok(),
+    })
 }
 
 pub(super) fn quarantine_key(digest: &PluginDigest) -> Item {

@@ -26,10 +26,10 @@ pub struct StreamAdmin {
     client: Client,
 }
 
-/// What `DescribeStreamSummary` says.
+/// A stream as `DescribeStreamSummary` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamDescription {
-    /// Its ARN.
+    /// The stream's ARN, which names region and account.
     pub arn: String,
     /// `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`.
     pub status: String,
@@ -60,7 +60,7 @@ pub enum AdminError {
 }
 
 impl StreamAdmin {
-    /// Administers through `client`.
+    /// An administrator of the account and region that `client` speaks to.
     pub fn new(client: Client) -> Self {
         Self { client }
     }

@@ -42,7 +42,7 @@ where
         Some("ResourceInUseException") => SubscribeError::InUse {
             message: describe(error),
         },
-        Some(_) | None => as_subscribe_error(read_error(error)),
+        Some(_) | None => read_error(error).into(),
     }
 }
 
@@ -63,25 +63,10 @@ pub(super) fn event_error<R: std::fmt::Debug + 'static>(
             | Event::KmsInvalidStateException(_)
             | Event::KmsNotFoundException(_)
             | Event::KmsOptInRequired(_),
-        ) => as_subscribe_error(ReadError::KeyUnusable { message }),
+        ) => ReadError::KeyUnusable { message }.into(),
         // A cut connection, or an exception newer than this program, which may have a code all the
         // same.
         Some(_) | None => subscribe_error(error),
-    }
-}
-
-pub(super) fn as_subscribe_error(error: ReadError) -> SubscribeError {
-    match error {
-        ReadError::Throttled { message } => SubscribeError::Throttled { message },
-        ReadError::NotFound { message } => SubscribeError::NotFound { message },
-        // Polling, which follows, is what waits for the key.
-        ReadError::Refused { message } | ReadError::KeyUnusable { message } => {
-            SubscribeError::Refused { message }
-        }
-        ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
-        ReadError::ExpiredIterator => SubscribeError::Unavailable {
-            message: error.to_string(),
-        },
     }
 }
 

@@ -47,9 +47,9 @@ enum Connections {
 /// A consumer as `ListStreamConsumers` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerDescription {
-    /// Its name.
+    /// The name it was registered under, unique on its stream.
     pub name: String,
-    /// Its ARN.
+    /// The consumer's ARN, which differs between two registrations of one name.
     pub arn: String,
     /// `ACTIVE`, `CREATING` or `DELETING`.
     pub status: String,

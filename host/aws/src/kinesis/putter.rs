@@ -24,7 +24,7 @@ pub struct PutEntry {
     pub partition_key: String,
     /// Instead of the key's hash.
     pub explicit_hash_key: Option<u128>,
-    /// The payload.
+    /// The payload of the record, as it is stored.
     pub data: Bytes,
 }
 

@@ -16,7 +16,7 @@ use super::start::Start;
 use super::wire::{self, Decoded, Inbox, Wire};
 use super::{admin, clock, convert, naming};
 
-/// Reads one stream.
+/// The port [`StreamReader`] for one stream, by `GetRecords`.
 #[derive(Debug, Clone)]
 pub struct KinesisReader {
     client: Client,
@@ -51,7 +51,7 @@ impl KinesisReader {
         }
     }
 
-    /// The stream.
+    /// The stream that it reads.
     pub fn stream(&self) -> &StreamRef {
         &self.stream
     }

@@ -7,7 +7,7 @@ use shardmill_core::stream::SequenceNumber;
 use shardmill_wire::Reply;
 
 use super::convert;
-use super::errors::{as_subscribe_error, event_error};
+use super::errors::event_error;
 use super::wire::{Decoded, Inbox};
 
 type Events = aws_sdk_kinesis::primitives::event_stream::EventReceiver<
@@ -45,7 +45,7 @@ impl KinesisSubscription {
             };
             return match reply.and_then(event_of) {
                 Ok(event) => Ok(Some(event)),
-                Err(error) => Err(as_subscribe_error(error)),
+                Err(error) => Err(error.into()),
             };
         }
     }

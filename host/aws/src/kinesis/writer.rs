@@ -39,14 +39,14 @@ const BACKOFF: Backoff = match Backoff::new(Duration::from_millis(100), Duration
     None => Backoff::standard(),
 };
 
-/// What was stored.
+/// What one call of [`StreamWriter::put_all`] stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PutReport {
-    /// Records stored.
+    /// Records that Kinesis acknowledged.
     pub records: u64,
     /// Their data and keys, in bytes.
     pub bytes: u64,
-    /// Records sent again.
+    /// Records that were sent again, counted once for each time.
     pub retries: u64,
     /// The last sequence number given out in each shard.
     pub last_sequence: BTreeMap<ShardId, SequenceNumber>,
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_tells_what_was_stored_and_how_often_was_tried_where_there_is_anything_to_tell() {
+    fn an_error_says_what_was_stored_and_how_often_was_tried_unless_it_is_the_first_attempt() {
         let told = |records: u64, attempts: u32| {
             let stored = PutReport {
                 records,

@@ -127,12 +127,13 @@ async fn attributes_of_other_programs_survive_every_write_and_other_rows_are_cou
     // The two numbers: a byte for two digits, and one more.
     assert_eq!(listing.bytes, texts + 2 + 3, "of all rows and attributes");
     let worker = WorkerId::new("a").unwrap();
-    let Written::Applied(token) = table.take(&listing.leases[0], &worker, 7).await.unwrap() else {
+    let took = table.take(&listing.leases[0], &worker, 7).await.unwrap();
+    let Written::Applied(token) = took.written() else {
         panic!("a conflict")
     };
     let position = Position::plain(SequenceNumber::parse("7").unwrap());
     let write = CheckpointWrite {
-        position,
+        checkpoint: Checkpoint::At(position),
         progress: Progress::default(),
         state: None,
     };

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test binary")]
 
+mod commands;
 mod lease_rows;
 mod restart;
 
@@ -13,6 +14,7 @@ use shardmill_aws::{
     AwsClients, AwsOptions, KinesisReader, LeaseTable, PutEntry, PutReport, StaticCredentials,
     StreamAdmin, StreamWriter, connect,
 };
+use shardmill_core::control::Directives;
 use shardmill_core::lease::{Checkpoint, Lease, LeaseCounter, WorkerId};
 use shardmill_core::ports::{
     CheckpointWrite, LeaseStore, Progress, StoreError, StreamReader, Written,
@@ -45,6 +47,7 @@ async fn take_fresh(table: &LeaseTable, lease: &Lease) -> Written {
         .take(lease, &WorkerId::new("a").unwrap(), 7)
         .await
         .unwrap()
+        .written()
 }
 
 async fn start(data_dir: &Path) -> (LocalStack, AwsClients) {
@@ -149,10 +152,12 @@ fn lease(key: &str) -> Lease {
         millis_behind_latest: None,
         settled_arrival_ms: None,
         given_up: None,
+        state_fill: None,
         checkpoint_owner: None,
         claimant: None,
         held_since_ms: None,
         bytes_per_second: None,
         stuck: None,
+        directives: Directives::default(),
     }
 }

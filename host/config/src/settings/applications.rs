@@ -55,7 +55,7 @@ impl Applications {
 /// An application that another plugin has too.
 pub(crate) struct Shared {
     pub(crate) plugin: String,
-    pub(crate) told: String,
+    pub(crate) message: String,
 }
 
 /// Two plugins with a table in common would take each other's leases, and which of them got them
@@ -72,14 +72,14 @@ pub(crate) fn shared_applications(plugins: &BTreeMap<String, PluginConfig>) -> V
                 .into_iter()
                 .flatten();
             if let Some(other) = others.find(|other| other != name) {
-                let told = format!(
+                let message = format!(
                     "plugins {other} and {name} both have the application {}: name another \
                         `application` for one of them",
                     stream.application
                 );
                 problems.push(Shared {
                     plugin: name.clone(),
-                    told,
+                    message,
                 });
             }
         }

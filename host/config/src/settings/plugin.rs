@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use shardmill_core::backoff::Backoff;
-use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism};
+use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism, TickInterval};
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, WantedContract, tables_of};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
@@ -22,9 +22,11 @@ pub struct PluginConfig {
     pub parallelism: Parallelism,
     /// Batches, of each instance.
     pub batches: BatchLimits,
-    /// Checkpoints.
+    /// When settled records are written to the lease table.
     pub checkpoints: CheckpointPolicy,
-    /// Waits between tries.
+    /// How often it is called because time has passed, if its component wants that.
+    pub tick: TickInterval,
+    /// How long to wait between attempts of reads, deliveries and sinks.
     pub retry: Backoff,
     /// What happens to records that fail.
     pub failure: FailurePolicy,

@@ -163,10 +163,39 @@ admin-token = { file = "token" }
 admin-names = ["shardmill.internal"]
 fan-out-allowed = false
 cache = "off"
+history = "all"
 on-remove = "keep"
 plugin-bytes-max = "32MiB"
 plugins-max = 100
 rescan-every = "5s"
+
+[recordings]
+enabled = true
+memory = "32MiB"
+instance-memory = "4MiB"
+disk = "256MiB"
+keep-for = "72h"
+except = ["payments"]
+
+[console]
+enabled = true
+anonymous = ["view"]
+mask = ["customer.email"]
+
+[console.tokens.alice]
+file = "alice"
+may = ["view", "operate"]
+
+[console.tokens.carol]
+env = "CAROL"
+may = []
+
+[console.proxy]
+header = "x-forwarded-user"
+addresses = ["127.0.0.1"]
+
+[console.proxy.users]
+bob = ["view"]
 
 [sinks.out]
 type = "stdout"
@@ -226,6 +255,9 @@ window = "1s"
 records = 1000
 bytes = "16MiB"
 age = "3s"
+
+[plugin.orders.tick]
+every = "10s"
 
 [plugin.orders.retry]
 base = "100ms"
@@ -377,6 +409,8 @@ fn kind_of_section(path: &[String]) -> &str {
     match path.last().map_or("", String::as_str) {
         // Both say where a secret is kept.
         "key" | "other" | "admin-token" => "secrets",
+        // Both are somebody who shows a token.
+        "alice" | "carol" => "tokens",
         name => name,
     }
 }
@@ -456,12 +490,13 @@ const MAY_BE_ZERO: [&str; 7] = [
 
 /// Settings that may be 1 ms and not 0: neither is anything repeated by them, nor does all fail
 /// that is near enough.
-const MAY_BE_SHORT: [&str; 7] = [
+const MAY_BE_SHORT: [&str; 8] = [
     "failure.max-age",
     "http.between-bytes-timeout",
     "http.connect-timeout",
     "http.first-byte-timeout",
     "http.timeout",
+    "recordings.keep-for",
     "sinks.http.connect-timeout",
     "sinks.http.timeout",
 ];

@@ -18,14 +18,13 @@ impl Proven {
     /// skipped.
     pub fn of_text(text: &str, build: &str) -> Self {
         let mut proven = Self::default();
-        let of_build = |line: &str| {
-            let (digest, by) = line.split_once(' ')?;
-            (by == build)
-                .then(|| PluginDigest::from_hex(digest))
-                .flatten()
-        };
-        for digest in text.lines().filter_map(of_build) {
-            proven.add(digest);
+        for line in text.lines() {
+            if let Some((digest, by)) = line.split_once(' ')
+                && by == build
+                && let Some(digest) = PluginDigest::from_hex(digest)
+            {
+                proven.add(digest);
+            }
         }
         proven
     }

@@ -13,7 +13,7 @@ use crate::time::Moment;
 pub struct Census {
     /// Lease rows that can be read.
     pub leases: usize,
-    /// Leases at `SHARD_END`.
+    /// Leases whose checkpoint is `SHARD_END`.
     pub finished: usize,
     /// Unfinished leases without an owner.
     pub unowned: usize,
@@ -23,7 +23,7 @@ pub struct Census {
     pub kcl2_leader: Option<WorkerId>,
 }
 
-/// One owner.
+/// One worker that owns leases, and whether it seems to live.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerCensus {
     /// The worker id in the rows.

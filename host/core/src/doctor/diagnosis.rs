@@ -27,7 +27,7 @@ pub struct Diagnosis {
     /// Which library, in which of its versions, wrote the rows, as far as they show it; empty if
     /// there are none.
     pub writer: String,
-    /// The worst first.
+    /// What was found, the worst first.
     pub findings: Vec<Finding>,
     /// The next command to run.
     pub next: String,
@@ -278,15 +278,10 @@ fn judge_versions(facts: &Facts, table: &LeaseTableFacts, findings: &mut Finding
 }
 
 fn judge_workers(census: &Census, mode: Mode, findings: &mut Findings) {
-    let names_of = |is_meant: fn(Pulse) -> bool| {
-        let meant = census.other_workers().filter(|owner| is_meant(owner.pulse));
-        let workers: Vec<&WorkerId> = meant.map(|owner| &owner.worker).collect();
-        (!workers.is_empty()).then(|| some_of("worker", workers))
-    };
-    if let Some(names) = names_of(|pulse| pulse == Pulse::Beats) {
+    if let Some(names) = workers_with(census, |pulse| pulse == Pulse::Beats) {
         judge_live_workers(&names, mode, findings);
     }
-    if let Some(names) = names_of(|pulse| pulse.may_live() && pulse != Pulse::Beats) {
+    if let Some(names) = workers_with(census, |pulse| pulse.may_live() && pulse != Pulse::Beats) {
         findings.add(
             Severity::Warning,
             Topic::NotWatched,
@@ -297,7 +292,7 @@ fn judge_workers(census: &Census, mode: Mode, findings: &mut Findings) {
                 10s, and watch for longer",
         );
     }
-    if let Some(names) = names_of(|pulse| !pulse.may_live()) {
+    if let Some(names) = workers_with(census, |pulse| !pulse.may_live()) {
         findings.add(
             Severity::Note,
             Topic::SilentOwners,
@@ -305,6 +300,13 @@ fn judge_workers(census: &Census, mode: Mode, findings: &mut Findings) {
             "their leases are taken over after one lease duration",
         );
     }
+}
+
+/// The names of the other workers whose pulse is one of these; `None` if there are none.
+fn workers_with(census: &Census, is_meant: fn(Pulse) -> bool) -> Option<String> {
+    let meant = census.other_workers().filter(|owner| is_meant(owner.pulse));
+    let workers: Vec<&WorkerId> = meant.map(|owner| &owner.worker).collect();
+    (!workers.is_empty()).then(|| some_of("worker", workers))
 }
 
 fn judge_live_workers(names: &str, mode: Mode, findings: &mut Findings) {

@@ -12,11 +12,11 @@ use crate::stream::{Shard, StreamName};
 /// Everything read about one application.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The application's name.
+    /// The application's name, which is also its lease table's.
     pub application: String,
     /// The application's lease table.
     pub table: TableFacts,
-    /// Tables beside it.
+    /// Which tables of the same application lie beside it.
     pub companions: Companions,
     /// The stream, if one was named.
     pub stream: Option<StreamFacts>,
@@ -30,7 +30,7 @@ pub struct Facts {
 /// The data that another library keeps under the application's name.
 #[derive(Debug, Clone)]
 pub struct PredecessorFacts {
-    /// The library.
+    /// The library whose tables or keys these are.
     pub library: Library,
     /// Its checkpoints, as last seen: one entry for each application and stream.
     pub places: Vec<Found>,
@@ -59,7 +59,7 @@ pub struct LeaseTableFacts {
     pub status: String,
     /// Whether it has the index `LeaseOwnerToLeaseKeyIndex`, which only KCL 3.x creates.
     pub has_owner_index: bool,
-    /// The leases.
+    /// The leases of the table, finished ones included.
     pub leases: Vec<LeaseFacts>,
     /// Rows that look like leases but cannot be read.
     pub bad_rows: Vec<BadRow>,
@@ -81,7 +81,7 @@ pub struct LeaseTableFacts {
 /// A lease, and what its row shows about its writer.
 #[derive(Debug, Clone)]
 pub struct LeaseFacts {
-    /// The lease.
+    /// The lease, read from its row.
     pub lease: Lease,
     /// Whether a two-phase checkpoint of the KCL is prepared in it.
     pub has_pending_checkpoint: bool,
@@ -94,7 +94,7 @@ pub struct LeaseFacts {
 pub struct SecondLook {
     /// How long after the first look.
     pub after: Duration,
-    /// The leases then.
+    /// The leases as the second look found them.
     pub leases: Vec<Lease>,
     /// The registered hosts then.
     pub fleet: FleetRows,
@@ -107,14 +107,14 @@ pub struct Companions {
     pub worker_metrics: bool,
     /// `APPLICATION-CoordinatorState`, of KCL 3.0 to 3.4.
     pub coordinator_state: bool,
-    /// `APPLICATION-coordinator`, shardmill's own.
+    /// Whether `APPLICATION-coordinator` is there, shardmill's own table.
     pub own_coordinator: bool,
 }
 
 /// The stream that the application reads.
 #[derive(Debug, Clone)]
 pub struct StreamFacts {
-    /// Its name.
+    /// The stream's name, without region and account.
     pub name: StreamName,
     /// Kinesis' status: `ACTIVE`, `CREATING`, `UPDATING` or `DELETING`; `None` if the stream does
     /// not exist.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One thing found.
+/// One thing that an operator should know, or repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// How bad it is.

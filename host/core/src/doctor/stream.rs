@@ -222,30 +222,28 @@ fn open_without_lease(table: &LeaseTableFacts, stream: &StreamFacts) -> Vec<Shar
         .collect()
 }
 
+/// A lease's part of the hash keys, from its row or from the listing of the stream.
+fn hash_range(lease: &Lease, shards: Option<&BTreeMap<&ShardId, &Shard>>) -> Option<HashKeyRange> {
+    if lease.hash_range.is_some() {
+        return lease.hash_range;
+    }
+    let listed = shards?.get(&lease.key.shard_id())?;
+    Some(listed.hash_range)
+}
+
 fn judge_holes(
     table: &LeaseTableFacts,
     shards: Option<&BTreeMap<&ShardId, &Shard>>,
     findings: &mut Findings,
 ) {
-    let range_of = |lease: &Lease| -> Option<HashKeyRange> {
-        let listed = || {
-            shards?
-                .get(&lease.key.shard_id())
-                .map(|shard| shard.hash_range)
-        };
-        lease.hash_range.or_else(listed)
-    };
-    let unfinished = || {
-        table
-            .leases
-            .iter()
-            .map(|facts| &facts.lease)
-            .filter(|lease| !lease.is_finished())
-    };
-    let unknown: Vec<_> = unfinished()
-        .filter(|lease| range_of(lease).is_none())
-        .map(|lease| &lease.key)
-        .collect();
+    let leases = table.leases.iter().map(|facts| &facts.lease);
+    let (mut ranges, mut unknown) = (Vec::new(), Vec::new());
+    for lease in leases.filter(|lease| !lease.is_finished()) {
+        match hash_range(lease, shards) {
+            Some(range) => ranges.push(range),
+            None => unknown.push(&lease.key),
+        }
+    }
     if !unknown.is_empty() {
         findings.add(
             Severity::Note,
@@ -258,7 +256,7 @@ fn judge_holes(
         );
         return;
     }
-    let holes = holes(unfinished().filter_map(range_of));
+    let holes = holes(ranges);
     if !holes.is_empty() {
         findings.add(
             Severity::Warning,

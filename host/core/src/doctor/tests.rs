@@ -1,5 +1,6 @@
 //! Facts in, mode and findings out: one case for each kind of table.
 
+mod deletion;
 mod modes;
 mod rows;
 mod shards;

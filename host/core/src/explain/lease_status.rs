@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Cause;
 use super::holder::{Claim, Holder};
-use crate::lease::{Lease, Standing};
+use crate::lease::{Availability, Lease};
 
 /// A row, and what follows from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct LeaseStatus {
     /// The row as it was read.
     pub lease: Lease,
     /// Whether it is free, held, or expired.
-    pub standing: Standing,
+    pub availability: Availability,
     /// The owner that the row names, if it names one.
     pub holder: Option<Holder>,
     /// How long its owner has held it: from the take, by the owner's wall clock, to now, by the

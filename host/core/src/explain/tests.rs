@@ -418,7 +418,7 @@ fn kin_on_the_same_hash_keys_are_named_once_and_finished_shards_beside_it_not_at
 }
 
 #[test]
-fn a_free_shard_tells_what_each_live_worker_thinks() {
+fn what_each_live_worker_thinks_of_a_free_shard_is_shown() {
     let draining = WorkerRow {
         is_draining: true,
         ..registered("d")
@@ -526,7 +526,7 @@ fn an_owner_on_its_way_out_gives_its_leases_up() {
 }
 
 #[test]
-fn a_claim_is_told_with_whether_it_counts() {
+fn a_claim_is_reported_with_whether_it_counts() {
     let claimed = |by: &str| Lease {
         claimant: Some(worker(by)),
         ..held(0, "a")
@@ -572,7 +572,7 @@ fn a_poor_worker_says_that_it_would_ask() {
 }
 
 #[test]
-fn kinesis_word_on_a_shard_is_told() {
+fn what_kinesis_says_of_a_shard_is_shown() {
     let scene = |gone: GoneShards| Scene {
         shards: Some(vec![shard(0, &[])]),
         gone,
@@ -644,7 +644,7 @@ fn a_shard_without_a_row_says_whether_and_why_it_gets_one() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_is_told() {
+fn a_row_that_cannot_be_read_is_shown() {
     let bad_rows = vec![BadRow {
         key: id(5).to_string(),
         problem: "leaseCounter is missing".to_owned(),

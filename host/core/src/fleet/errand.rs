@@ -11,14 +11,24 @@ pub struct Mail {
     pub to: Incarnation,
     /// Differs with every mail, so that each is heeded once.
     pub number: u64,
-    /// The errands themselves.
+    /// What the host is to do, an entry for each lease.
     pub errands: Vec<Errand>,
+}
+
+/// What was left for one host, in rows that no other host reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mailbox {
+    /// What the leader left; `None` if it left nothing.
+    pub mail: Option<Mail>,
+    /// By a command that changed what operators want: differs each time, so that each is heeded
+    /// once. The host then reads the rows of its leases and the board.
+    pub nudge: Option<u64>,
 }
 
 /// One thing to do about one lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errand {
-    /// The lease.
+    /// The lease that the errand is about.
     pub key: LeaseKey,
     /// What to do about it.
     pub task: Task,
@@ -55,7 +65,7 @@ pub enum Task {
 /// The owner of a lease that did not move for its lease duration, as a leader saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerSeen {
-    /// The owner's id.
+    /// The owner's worker id in the lease's row.
     pub id: WorkerId,
     /// The run and the beat of its row; `None` if it is not registered.
     pub beat: Option<(Incarnation, u64)>,

@@ -11,7 +11,7 @@ use crate::time::Moment;
 /// work can wait as long as a lease can.
 pub(crate) const LEADER_SILENCE_LEASES: u32 = 1;
 
-/// The leader's record.
+/// Who leads the fleet: the row that every leader writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderRow {
     /// The leader; `None` after it resigned.

@@ -10,9 +10,9 @@ pub struct StreamIdentity {
 /// Which stream an application's checkpoints belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamRow {
-    /// Its name.
+    /// The stream's name, without region and account.
     pub name: StreamName,
-    /// Its identity.
+    /// What distinguishes it from a stream that had the same name before.
     pub identity: StreamIdentity,
     /// Whether the first sync is done: from then on, a shard without a lease that has parents
     /// starts at its oldest record, whatever is configured.

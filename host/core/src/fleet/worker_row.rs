@@ -42,7 +42,7 @@ impl fmt::Debug for Incarnation {
 /// A worker's registration and heartbeat. While its beat moves, the leases it owns are held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerRow {
-    /// The worker's id.
+    /// The worker's id, under which it owns leases.
     pub worker: WorkerId,
     /// The run of the worker; a heartbeat of another run fails.
     pub incarnation: Incarnation,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::fleet::ApplicationStart;
 use crate::seeded_bug::SeededBug;
-use crate::stream::{InitialPosition, Position, ReadFrom, SequenceNumber};
+use crate::stream::{InitialPosition, Position, ReadFrom, SequenceNumber, Utc};
 
 /// How far a shard is settled. Variants are in the KCL's order, so that `>` means "further"
 /// (KCL `ExtendedSequenceNumber`: `AT_TIMESTAMP` < `TRIM_HORIZON` < `LATEST` < numbers <
@@ -13,6 +13,9 @@ use crate::stream::{InitialPosition, Position, ReadFrom, SequenceNumber};
 pub enum Checkpoint {
     /// Nothing yet; start at the application's configured timestamp.
     AtTimestamp,
+    /// Nothing since an operator sent the shard there. To the KCL, which knows no such thing, the
+    /// row says `AT_TIMESTAMP`, or `TRIM_HORIZON`.
+    Sought(Sought),
     /// Nothing yet; start at the oldest record.
     TrimHorizon,
     /// Nothing yet; start at what comes next.
@@ -21,6 +24,51 @@ pub enum Checkpoint {
     At(Position),
     /// Everything is settled, and Kinesis reported the end of the shard.
     ShardEnd,
+}
+
+/// Where an operator sent a shard: the first record that is delivered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sought {
+    /// The oldest record still kept. Not the same as [`Checkpoint::TrimHorizon`]: the shard was read
+    /// before, so its parents have ended, and are not read again because of it.
+    Horizon,
+    /// The first that arrived at or after this time, in milliseconds since the Unix epoch.
+    Time(u64),
+    /// The one with this number, or, if retention took it, the oldest one after it.
+    Sequence(SequenceNumber),
+}
+
+impl Sought {
+    /// As the row has it: the time in milliseconds, or the number.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Horizon => "horizon".to_owned(),
+            Self::Time(ms) => format!("time {ms}"),
+            Self::Sequence(number) => format!("sequence {number}"),
+        }
+    }
+
+    /// Reads what [`Self::text`] gives; `None` if it is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "horizon" {
+            return Some(Self::Horizon);
+        }
+        match text.split_once(' ')? {
+            ("time", ms) => ms.parse().ok().map(Self::Time),
+            ("sequence", number) => SequenceNumber::parse(number).ok().map(Self::Sequence),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Sought {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Horizon => f.write_str("from the oldest record"),
+            Self::Time(ms) => write!(f, "from {}", Utc(*ms)),
+            Self::Sequence(number) => write!(f, "from record {number}"),
+        }
+    }
 }
 
 impl Checkpoint {
@@ -53,8 +101,8 @@ impl Checkpoint {
     /// The text of the row's `checkpoint` attribute.
     pub fn text(&self) -> &str {
         match self {
-            Self::AtTimestamp => "AT_TIMESTAMP",
-            Self::TrimHorizon => "TRIM_HORIZON",
+            Self::TrimHorizon | Self::Sought(Sought::Horizon) => "TRIM_HORIZON",
+            Self::AtTimestamp | Self::Sought(_) => "AT_TIMESTAMP",
             Self::Latest => "LATEST",
             Self::At(position) => position.sequence.as_str(),
             Self::ShardEnd => "SHARD_END",
@@ -70,7 +118,21 @@ impl Checkpoint {
     pub fn position(&self) -> Option<&Position> {
         match self {
             Self::At(position) => Some(position),
-            Self::AtTimestamp | Self::TrimHorizon | Self::Latest | Self::ShardEnd => None,
+            Self::AtTimestamp
+            | Self::Sought(_)
+            | Self::TrimHorizon
+            | Self::Latest
+            | Self::ShardEnd => None,
+        }
+    }
+
+    /// Where an operator sent the shard, if nothing was settled since.
+    pub fn sought(&self) -> Option<&Sought> {
+        match self {
+            Self::Sought(sought) => Some(sought),
+            Self::AtTimestamp | Self::TrimHorizon | Self::Latest | Self::At(_) | Self::ShardEnd => {
+                None
+            }
         }
     }
 
@@ -82,7 +144,7 @@ impl Checkpoint {
     /// [`Checkpoint::AtTimestamp`] means the oldest record: records may be repeated but not lost.
     pub fn read_from(&self, start: &ApplicationStart) -> Option<ReadFrom> {
         Some(match self {
-            Self::TrimHorizon => ReadFrom::TrimHorizon,
+            Self::TrimHorizon | Self::Sought(Sought::Horizon) => ReadFrom::TrimHorizon,
             Self::Latest
                 if SeededBug::ChildFromLatest.is_on() || SeededBug::LatestIsNow.is_on() =>
             {
@@ -93,6 +155,13 @@ impl Checkpoint {
                 InitialPosition::AtTimestamp(ms) => ReadFrom::AtTimestamp(ms),
                 InitialPosition::TrimHorizon | InitialPosition::Latest => ReadFrom::TrimHorizon,
             },
+            Self::Sought(Sought::Time(ms)) => ReadFrom::AtTimestamp(*ms),
+            Self::Sought(Sought::Sequence(number)) => {
+                if SeededBug::SeekSkipsFirstRecord.is_on() {
+                    return Some(ReadFrom::AfterSequenceNumber(number.clone()));
+                }
+                ReadFrom::AtSequenceNumber(number.clone())
+            }
             Self::At(position) => ReadFrom::AtSequenceNumber(position.sequence.clone()),
             Self::ShardEnd => return None,
         })
@@ -103,6 +172,7 @@ impl fmt::Display for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At(position) => write!(f, "{position}"),
+            Self::Sought(sought) => write!(f, "{sought}"),
             sentinel => f.write_str(sentinel.text()),
         }
     }
@@ -146,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_reads_as_its_row_does_and_tells_the_place_in_an_aggregate() {
+    fn a_checkpoint_reads_as_its_row_does_and_shows_the_place_in_an_aggregate() {
         for (text, sub, shown) in [
             ("LATEST", 0, "LATEST"),
             ("SHARD_END", 0, "SHARD_END"),
@@ -154,6 +224,36 @@ mod tests {
         ] {
             assert_eq!(Checkpoint::parse(text, sub).unwrap().to_string(), shown);
         }
+    }
+
+    #[test]
+    fn a_place_that_was_sought_survives_a_round_trip_and_comes_before_all_that_is_settled() {
+        let number = SequenceNumber::parse("495").unwrap();
+        for sought in [Sought::Time(7), Sought::Sequence(number.clone())] {
+            assert_eq!(Sought::parse(&sought.text()), Some(sought.clone()));
+            let checkpoint = Checkpoint::Sought(sought);
+            assert_eq!(
+                (checkpoint.text(), checkpoint.position()),
+                ("AT_TIMESTAMP", None)
+            );
+            assert!(checkpoint < Checkpoint::parse("1", 0).unwrap());
+        }
+        let horizon = Checkpoint::Sought(Sought::Horizon);
+        assert_eq!(Sought::parse("horizon"), Some(Sought::Horizon));
+        assert_eq!(horizon.text(), "TRIM_HORIZON");
+        assert!(horizon < Checkpoint::parse("1", 0).unwrap());
+        for text in ["time", "time x", "sequence -1", "place 5", ""] {
+            assert_eq!(Sought::parse(text), None, "{text}");
+        }
+        let start = ApplicationStart {
+            position: InitialPosition::Latest,
+            looked_at_ms: 7,
+            found_leases: false,
+        };
+        assert_eq!(
+            Checkpoint::Sought(Sought::Sequence(number.clone())).read_from(&start),
+            Some(ReadFrom::AtSequenceNumber(number))
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::time::Moment;
 
 /// What an observer may assume of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Availability {
     /// It has no owner.
     Free,
     /// Its owner was seen alive within the lease duration, or has not been watched long enough.
@@ -289,18 +289,23 @@ impl LeaseObserver {
     /// Judges `lease` at `now`. A lease that was never observed counts as held, if it has an owner.
     ///
     /// `lease_duration` is for owners that have not registered; others are judged by their own.
-    pub fn standing(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Standing {
+    pub fn availability(
+        &self,
+        lease: &Lease,
+        now: Moment,
+        lease_duration: Duration,
+    ) -> Availability {
         match self.pulse(lease, now, lease_duration) {
-            None => Standing::Free,
-            Some(pulse) if pulse.may_live() => Standing::Held,
-            Some(_) => Standing::Expired,
+            None => Availability::Free,
+            Some(pulse) if pulse.may_live() => Availability::Held,
+            Some(_) => Availability::Expired,
         }
     }
 
     /// Whether the owner of `lease` is alive, as far as this lease and the owner's heart show it;
     /// `None` if it has no owner.
     ///
-    /// `lease_duration` is for owners that have not registered, as in [`LeaseObserver::standing`].
+    /// `lease_duration` is for owners that have not registered, as in [`LeaseObserver::availability`].
     pub fn pulse(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Option<Pulse> {
         let worker = self.workers.get(lease.owner.as_ref()?);
         let lease_duration = worker.map_or(lease_duration, |worker| worker.row.lease_duration);

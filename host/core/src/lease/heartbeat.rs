@@ -77,7 +77,7 @@ impl Heartbeat {
         now < self.until
     }
 
-    /// The current generation.
+    /// The generation that a lease written now belongs to.
     pub fn generation(&self) -> Generation {
         self.generation
     }

@@ -94,16 +94,20 @@ impl Pulse {
     /// The pulse that speaks more for the owner being alive, of two that its leases show.
     #[must_use]
     pub(crate) fn or_livelier(self, other: Self) -> Self {
-        let rank = |pulse: Self| match pulse {
+        if other.rank() < self.rank() {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// The livelier, the smaller.
+    fn rank(self) -> u8 {
+        match self {
             Self::Beats => 0,
             Self::Unwatched { .. } => 1,
             Self::Silent { .. } => 2,
             Self::Expired { .. } => 3,
-        };
-        if rank(other) < rank(self) {
-            other
-        } else {
-            self
         }
     }
 }

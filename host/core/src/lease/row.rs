@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Checkpoint;
-use crate::plugin::PluginDigest;
+use crate::control::Directives;
+use crate::plugin::{PluginDigest, StateFill};
 use crate::stream::{HashKeyRange, LeaseKey, Shard, ShardId};
 use crate::text::one_line;
 
@@ -64,11 +65,11 @@ impl fmt::Display for LeaseCounter {
 /// keeps).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The row's key.
+    /// The key of the row: the shard's id.
     pub key: LeaseKey,
     /// The worker that holds it; `None` if none does.
     pub owner: Option<WorkerId>,
-    /// The fencing counter.
+    /// The number that fences writers: every write is conditional on it, and raises it.
     pub counter: LeaseCounter,
     /// Owner changes since the last checkpoint.
     pub owner_switches: u64,
@@ -103,6 +104,11 @@ pub struct Lease {
     /// shardmill, for people only: the last record that was given up by the failure policy, and
     /// why.
     pub given_up: Option<String>,
+    /// shardmill, for people only: how much of its limit the plugin's state took when it was last
+    /// saved.
+    pub state_fill: Option<StateFill>,
+    /// shardmill: what operators want of the shard.
+    pub directives: Directives,
 }
 
 impl Lease {
@@ -126,6 +132,8 @@ impl Lease {
             bytes_per_second: None,
             stuck: None,
             given_up: None,
+            state_fill: None,
+            directives: Directives::default(),
         }
     }
 
@@ -147,9 +155,9 @@ impl Lease {
 /// The right to write to one row: valid while the row still shows this owner and this counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseToken {
-    /// The row.
+    /// The key of the row that may be written.
     pub key: LeaseKey,
-    /// The holder.
+    /// The worker that holds the lease.
     pub owner: WorkerId,
     /// The counter after the holder's last write.
     pub counter: LeaseCounter,

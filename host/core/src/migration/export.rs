@@ -27,7 +27,7 @@ pub struct ExportRequest<'a> {
 /// What happens to one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardExport {
-    /// The shard's id.
+    /// The shard that the row is for.
     pub shard: ShardId,
     /// The checkpoint in our row.
     pub checkpoint: Checkpoint,

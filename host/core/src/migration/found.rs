@@ -17,7 +17,7 @@ pub struct Found {
     /// The stream as the library names it: a name or an ARN; `None` if its table does not name it.
     pub stream: Option<String>,
     /// What distinguishes the stream from another of the same name, as the library writes it.
-    pub stream_created: Option<StreamCreated>,
+    pub(super) stream_created: Option<StreamCreated>,
     /// The shards that have rows, by id.
     pub shards: Vec<FoundShard>,
     /// Rows that cannot be read.
@@ -30,7 +30,7 @@ pub struct Found {
 
 /// When the stream was created, in the library's format.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StreamCreated {
+pub(super) enum StreamCreated {
     /// As JavaScript writes a date (lifion-kinesis).
     IsoMillis(String),
     /// Seconds since the Unix epoch (KCL).
@@ -63,10 +63,10 @@ impl StreamCreated {
     }
 }
 
-/// One shard's row.
+/// What a library keeps of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundShard {
-    /// The shard.
+    /// The shard that the row is for.
     pub shard: ShardId,
     /// How far the library got; `None` if it wrote no checkpoint.
     pub checkpoint: Option<Checkpoint>,

@@ -25,11 +25,11 @@ pub struct ImportRequest<'a> {
 /// What happens to one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardImport {
-    /// The shard's id.
+    /// The shard that the row is for.
     pub shard: ShardId,
     /// The library's checkpoint, if it wrote one.
     pub found: Option<Checkpoint>,
-    /// What to write.
+    /// What is to be written to our row.
     pub step: ImportStep,
     /// Why the step was chosen.
     pub why: ImportReason,
@@ -370,11 +370,11 @@ pub fn blocks(found: &Found, identity: StreamIdentity, shards: &[Shard]) -> Vec<
         blocks.push(ImportBlock::Empty);
     }
     if !found.bad_rows.is_empty() {
-        let told = found
+        let shown = found
             .bad_rows
             .iter()
             .map(|row| format!("{}: {}", row.key, row.problem));
-        blocks.push(ImportBlock::BadRows(told.collect()));
+        blocks.push(ImportBlock::BadRows(shown.collect()));
     }
     let is_recreated = |created: &super::found::StreamCreated| !created.is(identity.created_at_ms);
     if found.stream_created.as_ref().is_some_and(is_recreated) {
@@ -420,16 +420,16 @@ fn in_group(group: Option<&str>) -> String {
 }
 
 fn places(all: &[Found]) -> String {
-    let place = |found: &Found| {
-        let stream = found.stream.as_deref().unwrap_or("an unnamed stream");
-        let group = found
-            .group
-            .as_deref()
-            .map(|group| format!("--group {group}, "));
-        format!("{}{stream}", group.unwrap_or_default())
-    };
     match all {
         [] => "nothing".to_owned(),
-        _ => all.iter().map(place).collect::<Vec<_>>().join("; "),
+        _ => all.iter().map(name_of).collect::<Vec<_>>().join("; "),
+    }
+}
+
+fn name_of(place: &Found) -> String {
+    let stream = place.stream.as_deref().unwrap_or("an unnamed stream");
+    match &place.group {
+        Some(group) => format!("--group {group}, {stream}"),
+        None => stream.to_owned(),
     }
 }

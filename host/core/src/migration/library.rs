@@ -34,7 +34,7 @@ pub(super) enum FinishedRows {
 }
 
 impl Library {
-    /// All libraries.
+    /// Every library once, in the order of declaration.
     pub const ALL: [Self; 7] = [
         Self::VmwareGoKcl,
         Self::Kinsumer,

@@ -9,7 +9,7 @@ use crate::stream::StreamName;
 pub struct Target<'a> {
     /// lifion-kinesis' consumer group; other libraries ignore it.
     pub group: &'a str,
-    /// The stream.
+    /// The stream that the checkpoints belong to.
     pub stream: &'a StreamName,
     /// When the stream was created, in milliseconds since the Unix epoch.
     pub stream_created_ms: u64,
@@ -24,7 +24,7 @@ pub struct Target<'a> {
 pub struct RowChange {
     /// Names and values of the key.
     pub key: Row,
-    /// Attributes to set.
+    /// Attributes to set, in place of the old values.
     pub set: Row,
     /// Attributes that must be absent afterwards.
     pub remove: Vec<&'static str>,
@@ -52,7 +52,7 @@ impl<'a> Held<'a> {
             Checkpoint::ShardEnd => Self::Finished,
             Checkpoint::TrimHorizon => Self::Oldest,
             Checkpoint::Latest => Self::Next,
-            Checkpoint::AtTimestamp => Self::AtTime,
+            Checkpoint::AtTimestamp | Checkpoint::Sought(_) => Self::AtTime,
         }
     }
 }

@@ -52,6 +52,9 @@ pub(super) fn write(
     shard: &Shard,
     checkpoint: &Checkpoint,
 ) -> Result<Option<RowChange>, &'static str> {
+    if checkpoint.sought().is_some() {
+        return Err("it knows no place that an operator chose: let a host settle a record first");
+    }
     let held = Held::of(checkpoint);
     match library {
         Library::VmwareGoKcl => vmware::write(shard, &held).map(Some),

@@ -27,12 +27,12 @@ pub enum Value {
 }
 
 impl Value {
-    /// Text.
+    /// The text as a value.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// A number.
+    /// The number as a value, in decimal digits as DynamoDB sends it.
     pub fn number(number: impl ToString + Copy) -> Self {
         Self::Number(number.to_string())
     }

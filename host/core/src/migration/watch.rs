@@ -66,16 +66,19 @@ impl FleetWatch {
 
     /// What the looks up to `now` show about each worker, if its peers wait for `failover_time`.
     pub fn lives(&self, now: Moment, failover_time: Duration) -> Vec<WorkerLife> {
-        let life = |(worker, seen): (&String, &Sighting)| WorkerLife {
-            worker: worker.clone(),
-            shards: seen.shards,
-            pulse: Pulse::of(&Watched {
-                lease_duration: failover_time,
-                silent: now.since(seen.moved_at),
-                has_written: seen.has_moved,
-            }),
-        };
-        self.workers.iter().map(life).collect()
+        let mut lives = Vec::with_capacity(self.workers.len());
+        for (worker, seen) in &self.workers {
+            lives.push(WorkerLife {
+                worker: worker.clone(),
+                shards: seen.shards,
+                pulse: Pulse::of(&Watched {
+                    lease_duration: failover_time,
+                    silent: now.since(seen.moved_at),
+                    has_written: seen.has_moved,
+                }),
+            });
+        }
+        lives
     }
 
     /// How long ago a worker last came, left or wrote.

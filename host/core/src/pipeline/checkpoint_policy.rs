@@ -11,7 +11,7 @@ use crate::time::Moment;
 pub struct CheckpointPolicy {
     /// Settled records since the last write.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of these records, as they count against the host's buffer.
     pub bytes: u64,
     /// Time since the first of them was settled.
     pub age: Duration,

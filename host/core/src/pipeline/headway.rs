@@ -123,6 +123,25 @@ impl Headway {
         self.held_back.add(last.position.clone(), held_back as u64);
     }
 
+    /// The plugin was called because time has passed. With state, a save is due then, even if no
+    /// record was handed out.
+    pub fn ticked(&mut self, now: Moment) {
+        self.ledger.ticked();
+        if self.ledger.may_save() {
+            self.unwritten.add(0, 0, now);
+        }
+    }
+
+    /// The plugin commits all that it holds back, which is for [`Headway::settle`] to find. With
+    /// state, it is settled by the next save, which is due then.
+    pub fn commit_held_back(&mut self, now: Moment) {
+        self.ledger.commit_held_back();
+        self.held_back.clear();
+        if self.ledger.may_save() {
+            self.unwritten.add(0, 0, now);
+        }
+    }
+
     /// Settles a record that is given up.
     pub fn give_up(&mut self, record: &Record, now: Moment) {
         self.ledger.give_up(&record.position);

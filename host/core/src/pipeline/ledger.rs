@@ -8,7 +8,7 @@
 //! | open | handled, at the commit or above | held back |
 //! | open | failed | open |
 //! | open | given up | settled |
-//! | held back | a later commit passes it | settled |
+//! | held back | a later commit passes it, or a tick commits all | settled |
 //! | open or held back | rewind | not handed out |
 //! | not handed out | filtered | settled |
 //!
@@ -77,10 +77,11 @@ impl Ledger {
     }
 
     /// Whether the plugin's state covers everything handed out so far (nothing is open or held back),
-    /// and saving it would settle something.
+    /// and saving it would settle something, or keep what a tick has changed.
     pub fn may_save(&self) -> bool {
         let is_whole = self.open.is_empty() && self.held.is_empty();
-        self.saving != Saving::Never && is_whole && self.handed_out > self.settled
+        let is_news = self.handed_out > self.settled || self.saving == Saving::Unsaved;
+        self.saving != Saving::Never && is_whole && is_news
     }
 
     /// The plugin's state was saved, after [`Ledger::may_save`]: everything handed out is settled.
@@ -174,6 +175,19 @@ impl Ledger {
                 self.hold_back(position, before);
             }
         }
+    }
+
+    /// The plugin was called because time has passed: its state may be another now.
+    pub fn ticked(&mut self) {
+        if self.saving == Saving::Saved {
+            self.saving = Saving::Unsaved;
+        }
+    }
+
+    /// The plugin commits all that it holds back.
+    pub fn commit_held_back(&mut self) {
+        self.held.clear();
+        self.advance();
     }
 
     /// Passes records up to `position` that need no delivery, such as those that a filter keeps

@@ -10,7 +10,7 @@ use crate::time::Moment;
 pub struct ReadRate {
     /// Time between two calls.
     pub call_interval: Duration,
-    /// Bytes a second.
+    /// Most bytes a second, on average.
     pub bytes_per_second: f64,
     /// Wait after a reply without records at the shard's tip. Doubles with each further one, up to
     /// `idle_max`.

@@ -66,7 +66,7 @@ impl Parallelism {
         (instances.get() <= Self::MAX).then_some(Self(instances))
     }
 
-    /// How many instances.
+    /// How many instances work on one shard, at least one.
     pub fn get(self) -> usize {
         usize::from(self.0.get())
     }

@@ -11,7 +11,7 @@ use super::{
     Balance, FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step, take,
 };
 use crate::hash;
-use crate::lease::{Standing, WorkerId};
+use crate::lease::{Availability, WorkerId};
 use crate::seeded_bug::SeededBug;
 
 /// Least number of leases that a host may ask for in one pass; above it, half of what it lacks.
@@ -220,7 +220,7 @@ fn may_move(observed: &ObservedLease, me: &WorkerId, order: Option<&ReadingOrder
     // not now either.
     let was_refused = observed.lease.claimant.as_ref() == Some(me);
     let must_wait = order.is_some_and(|order| order.waits_for(&observed.lease).is_some());
-    let is_settled = observed.standing == Standing::Held && !observed.is_claim_fresh;
+    let is_settled = observed.availability == Availability::Held && !observed.is_claim_fresh;
     is_settled && !was_refused && !observed.is_avoided && !must_wait
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
-use crate::lease::{Lease, Standing};
+use crate::lease::{Availability, Lease};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{LeaseKey, ShardId};
 
@@ -91,9 +91,9 @@ impl<'a> Scene<'a> {
             Err(broken) => return Some(broken),
         };
         let is_mine_by_name = seen.owner.as_ref() == Some(self.view.me);
-        let may_be_taken = match row.standing {
-            Standing::Free | Standing::Expired => true,
-            Standing::Held => is_mine_by_name || self.is_a_kcls(seen, reason),
+        let may_be_taken = match row.availability {
+            Availability::Free | Availability::Expired => true,
+            Availability::Held => is_mine_by_name || self.is_a_kcls(seen, reason),
         };
         (!may_be_taken).then_some("though its owner holds it")
     }

@@ -63,10 +63,11 @@ fn why_delete(
     have_started.then_some(Reason::ChildrenStarted)
 }
 
-/// Whether reading has left the initial position.
+/// Whether reading has left the initial position. Operators send elsewhere only what has a holder,
+/// whose parents have ended.
 pub(super) fn has_started(lease: &Lease) -> bool {
     match lease.checkpoint {
-        Checkpoint::At(_) | Checkpoint::ShardEnd => true,
+        Checkpoint::At(_) | Checkpoint::ShardEnd | Checkpoint::Sought(_) => true,
         Checkpoint::TrimHorizon | Checkpoint::Latest | Checkpoint::AtTimestamp => false,
     }
 }

@@ -12,7 +12,7 @@ use super::fleet::Roster;
 use super::take::{Candidate, available};
 use super::{FleetView, ObservedLease, PlanLimits, Reason};
 use crate::fleet::{Errand, Incarnation, Mail, OwnerSeen, Task, Why};
-use crate::lease::{LeaseCounter, Standing, WorkerId};
+use crate::lease::{Availability, LeaseCounter, WorkerId};
 use crate::stream::LeaseKey;
 
 /// The hosts that the leader plans for.
@@ -135,7 +135,7 @@ impl Outgoing<'_> {
 /// Owners expect the claims that are on their leases.
 fn expect_claims(view: &FleetView<'_>, outgoing: &mut Outgoing<'_>) {
     for observed in view.leases {
-        if observed.standing == Standing::Held
+        if observed.availability == Availability::Held
             && observed.is_claim_fresh
             && let Some(by) = &observed.lease.claimant
         {
@@ -185,7 +185,7 @@ impl<'a> Takers<'a> {
         let mut loads: BTreeMap<&WorkerId, usize> = takers.map(|id| (*id, 0)).collect();
         for observed in view.unfinished() {
             // A lease that may be taken has no holder yet.
-            let is_kept = observed.standing == Standing::Held || observed.is_claim_fresh;
+            let is_kept = observed.availability == Availability::Held || observed.is_claim_fresh;
             if is_kept
                 && let Some(holder) = observed.holder()
                 && let Some(load) = loads.get_mut(holder)

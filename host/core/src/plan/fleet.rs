@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{GoneShards, Reason};
-use crate::lease::{Lease, Standing, WorkerId};
+use crate::lease::{Availability, Lease, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{InitialPosition, Shard, ShardId};
 
@@ -46,7 +46,7 @@ pub struct ObservedLease {
     /// The row as it was read.
     pub lease: Lease,
     /// Whether it is free, held, or expired, to this host.
-    pub standing: Standing,
+    pub availability: Availability,
     /// How long neither the row nor its owner moved, as far as this host saw.
     pub idle_for: Duration,
     /// Whether a pipeline of this process runs on it.
@@ -68,7 +68,7 @@ pub struct ObservedLease {
 /// A registered worker, and what this host may assume of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedWorker {
-    /// Its worker id.
+    /// The worker id in its row.
     pub id: WorkerId,
     /// Whether its heart was seen to beat within its lease duration.
     pub is_alive: bool,
@@ -133,7 +133,7 @@ impl ObservedLease {
     pub(super) fn fresh(lease: Lease) -> Self {
         Self {
             lease,
-            standing: Standing::Free,
+            availability: Availability::Free,
             idle_for: Duration::ZERO,
             is_mine: false,
             is_claim_fresh: false,
@@ -226,7 +226,10 @@ fn seen_by_lease_only<'a>(
         let does_count = !observed.lease.is_finished() || shared_with_kcl;
         // One that left may live, and register again with its next beat.
         let is_unregistered = !registered.contains(owner) && !observed.has_owner_left;
-        (observed.standing == Standing::Held && does_count && is_unregistered && owner != me)
+        (observed.availability == Availability::Held
+            && does_count
+            && is_unregistered
+            && owner != me)
             .then_some((owner, observed.is_owner_new))
     })
 }

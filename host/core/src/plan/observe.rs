@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{ObservedLease, ObservedWorker};
 use crate::fleet::WorkerRow;
-use crate::lease::{Lease, LeaseObserver, Pulse, Standing, WorkerId};
+use crate::lease::{Availability, Lease, LeaseObserver, Pulse, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::time::Moment;
 
@@ -44,11 +44,13 @@ impl Outlook<'_> {
     /// What may be assumed of `row`. Whether a pipeline runs on it, and whether it was given up
     /// lately, only the process itself knows.
     pub fn lease(&self, row: &Lease, is_mine: bool, is_avoided: bool) -> ObservedLease {
-        let standing = self.observer.standing(row, self.now, self.lease_duration);
+        let availability = self
+            .observer
+            .availability(row, self.now, self.lease_duration);
         ObservedLease {
             lease: row.clone(),
-            standing,
-            idle_for: if standing == Standing::Held {
+            availability,
+            idle_for: if availability == Availability::Held {
                 Duration::ZERO
             } else {
                 self.observer.idle_for(row, self.now)
@@ -74,16 +76,17 @@ impl Outlook<'_> {
         &self,
         rows: impl Iterator<Item = &'r Lease>,
     ) -> Vec<ObservedLease> {
-        let observe = |row: &Lease| {
-            let observed = self.lease(row, false, false);
-            let is_mine =
-                observed.standing == Standing::Held && row.owner.as_ref() == Some(self.me);
-            ObservedLease {
-                is_mine,
-                ..observed
-            }
-        };
-        rows.map(observe).collect()
+        rows.map(|row| self.lease_if_running(row)).collect()
+    }
+
+    fn lease_if_running(&self, row: &Lease) -> ObservedLease {
+        let observed = self.lease(row, false, false);
+        let is_mine =
+            observed.availability == Availability::Held && row.owner.as_ref() == Some(self.me);
+        ObservedLease {
+            is_mine,
+            ..observed
+        }
     }
 
     fn is_owner_new(&self, owner: &WorkerId) -> bool {
@@ -134,13 +137,15 @@ pub fn alive_workers(observer: &LeaseObserver, now: Moment) -> BTreeSet<WorkerId
 
 /// Every registered worker, with what this host may assume of it, in order of id.
 pub fn observed_workers(observer: &LeaseObserver, now: Moment) -> Vec<ObservedWorker> {
-    let observe = |(row, _): (&WorkerRow, Duration)| ObservedWorker {
-        id: row.worker.clone(),
-        is_alive: observer
-            .worker_pulse(&row.worker, now)
-            .is_some_and(Pulse::may_live),
-        is_draining: row.is_draining,
-        max_leases: row.max_leases,
-    };
-    observer.workers(now).map(observe).collect()
+    let mut observed = Vec::new();
+    for (row, _) in observer.workers(now) {
+        let pulse = observer.worker_pulse(&row.worker, now);
+        observed.push(ObservedWorker {
+            id: row.worker.clone(),
+            is_alive: pulse.is_some_and(Pulse::may_live),
+            is_draining: row.is_draining,
+            max_leases: row.max_leases,
+        });
+    }
+    observed
 }

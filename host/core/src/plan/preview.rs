@@ -1,7 +1,7 @@
 //! A dry run: what a host would do now, shown before it is done.
 
 use super::{FleetView, ObservedLease, Plan, PlanLimits, plan};
-use crate::lease::{Lease, Standing, WorkerId};
+use crate::lease::{Availability, Lease, WorkerId};
 
 /// What a host would do in its next passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ fn taken_by(me: &WorkerId, observed: &ObservedLease) -> ObservedLease {
     };
     ObservedLease {
         lease,
-        standing: Standing::Held,
+        availability: Availability::Held,
         is_mine: true,
         ..observed.clone()
     }
@@ -150,7 +150,7 @@ mod tests {
             ..GoneShards::default()
         };
         let mut held = row(&shard(0, vec![]));
-        (held.lease.owner, held.standing) = (WorkerId::new("other"), Standing::Held);
+        (held.lease.owner, held.availability) = (WorkerId::new("other"), Availability::Held);
         let leases = [held, row(&shards[0])];
         let limits = PlanLimits {
             initial_position: InitialPosition::TrimHorizon,

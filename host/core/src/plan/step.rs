@@ -72,6 +72,24 @@ impl Plan {
         self.steps.retain(|step| !matches!(step, Step::Take { .. }));
     }
 
+    /// Takes nothing and asks for nothing, since this host, `me`, is drained; says so of each lease
+    /// that it would have taken. What has its name is released.
+    pub fn withhold_for_drain(&mut self, me: &WorkerId) {
+        for step in std::mem::take(&mut self.steps) {
+            match step {
+                Step::Take { seen, .. } if seen.owner.as_ref() == Some(me) => {
+                    let reason = Reason::HostDrained;
+                    self.steps.push(Step::Release { seen, reason });
+                }
+                Step::Take { .. } | Step::Claim { .. } => {
+                    self.held_back
+                        .push((step.key().clone(), Reason::HostDrained));
+                }
+                other => self.steps.push(other),
+            }
+        }
+    }
+
     /// Whether takes were withheld from it.
     pub fn withholds_takes(&self) -> bool {
         let mut reasons = self.held_back.iter().map(|(_, reason)| reason);
@@ -227,6 +245,8 @@ pub enum Reason {
     /// This host is not registered, or no heartbeat of its holds leases: other hosts would take it
     /// for dead, or for a KCL's worker.
     NotKnownAlive,
+    /// An operator drains this host.
+    HostDrained,
 }
 
 impl Reason {
@@ -262,6 +282,7 @@ impl Reason {
             Self::AtMaxLeases => "at-max-leases",
             Self::GaveUpLately => "gave-up-lately",
             Self::NotKnownAlive => "not-known-alive",
+            Self::HostDrained => "host-drained",
         }
     }
 
@@ -336,6 +357,7 @@ impl fmt::Display for Reason {
             Self::NotKnownAlive => f.write_str(
                 "this host takes no lease before a heartbeat shows the others that it is alive",
             ),
+            Self::HostDrained => f.write_str("an operator drains this host"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::fleet::Roster;
 use super::{FleetView, ObservedLease, Plan, PlanLimits, ReadingOrder, Reason, Step};
 use crate::hash;
-use crate::lease::{Lease, Standing, WorkerId};
+use crate::lease::{Availability, Lease, WorkerId};
 use crate::seeded_bug::SeededBug;
 use crate::stream::LeaseKey;
 
@@ -154,7 +154,9 @@ fn held_count(view: &FleetView<'_>) -> usize {
 fn asked_for_count(view: &FleetView<'_>) -> usize {
     let others = view.leases.iter().filter(|observed| !observed.is_mine);
     let coming = others
-        .filter(|observed| observed.standing == Standing::Held && observed.is_claimed_by(view.me))
+        .filter(|observed| {
+            observed.availability == Availability::Held && observed.is_claimed_by(view.me)
+        })
         .count();
     if SeededBug::ClaimsCountTwice.is_on() {
         2 * coming
@@ -172,7 +174,7 @@ fn why_available(
 ) -> Option<Reason> {
     let fair_share = roster.fair_share;
     let is_overdue = observed.idle_for > limits.overdue_after;
-    match (&observed.lease.owner, observed.standing) {
+    match (&observed.lease.owner, observed.availability) {
         (None, _) if observed.is_claimed_by(view.me) => Some(Reason::HandedOver),
         (None, _) if is_overdue => Some(Reason::Overdue),
         (None, _) => Some(Reason::Free { fair_share }),
@@ -183,19 +185,21 @@ fn why_available(
             (!SeededBug::OwnRowsLeftAlone.is_on()).then_some(Reason::OwnByName)
         }
         // Its owner died before it could give up what this worker asked for.
-        (Some(_), Standing::Expired) if observed.is_claimed_by(view.me) => Some(Reason::HandedOver),
-        (Some(_), Standing::Expired) if is_overdue => Some(Reason::Overdue),
-        (Some(owner), Standing::Expired) => Some(Reason::Expired {
+        (Some(_), Availability::Expired) if observed.is_claimed_by(view.me) => {
+            Some(Reason::HandedOver)
+        }
+        (Some(_), Availability::Expired) if is_overdue => Some(Reason::Overdue),
+        (Some(owner), Availability::Expired) => Some(Reason::Expired {
             owner: owner.clone(),
             fair_share,
         }),
-        (Some(owner), Standing::Held) if SeededBug::TakesLiveLeases.is_on() => {
+        (Some(owner), Availability::Held) if SeededBug::TakesLiveLeases.is_on() => {
             Some(Reason::Expired {
                 owner: owner.clone(),
                 fair_share,
             })
         }
-        (Some(_), Standing::Free | Standing::Held) => None,
+        (Some(_), Availability::Free | Availability::Held) => None,
     }
 }
 

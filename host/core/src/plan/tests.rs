@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::fleet::{Incarnation, WorkerRow};
-use crate::lease::{Checkpoint, Lease, LeaseCounter, LeaseObserver, Standing, WorkerId};
+use crate::lease::{Availability, Checkpoint, Lease, LeaseCounter, LeaseObserver, WorkerId};
 use crate::stream::{HashKeyRange, InitialPosition, Position, SequenceNumber, Shard, ShardId};
 use crate::time::Moment;
 
@@ -57,11 +57,11 @@ fn closed(n: u32, parents: &[u32]) -> Shard {
     }
 }
 
-fn observed(lease: Lease, standing: Standing) -> ObservedLease {
+fn observed(lease: Lease, availability: Availability) -> ObservedLease {
     let idle_for = Duration::ZERO;
     ObservedLease {
         lease,
-        standing,
+        availability,
         idle_for,
         is_mine: false,
         is_claim_fresh: false,
@@ -73,20 +73,20 @@ fn observed(lease: Lease, standing: Standing) -> ObservedLease {
 }
 
 fn lease(shard: &Shard, checkpoint: Checkpoint) -> ObservedLease {
-    observed(Lease::fresh(shard, checkpoint), Standing::Free)
+    observed(Lease::fresh(shard, checkpoint), Availability::Free)
 }
 
-fn owned(n: u32, owner: &str, standing: Standing) -> ObservedLease {
+fn owned(n: u32, owner: &str, availability: Availability) -> ObservedLease {
     let mut observed = lease(&shard(n, &[]), Checkpoint::TrimHorizon);
     observed.lease.owner = Some(worker(owner));
-    observed.standing = standing;
+    observed.availability = availability;
     observed
 }
 
 fn mine(n: u32) -> ObservedLease {
     ObservedLease {
         is_mine: true,
-        ..owned(n, "me", Standing::Held)
+        ..owned(n, "me", Availability::Held)
     }
 }
 
@@ -203,8 +203,8 @@ fn a_host_on_its_way_out_and_a_dead_one_count_for_nobodys_share() {
 #[test]
 fn only_free_and_expired_leases_of_others_are_taken() {
     for (observed, expected) in [
-        (owned(0, "other", Standing::Held), false),
-        (owned(0, "other", Standing::Expired), true),
+        (owned(0, "other", Availability::Held), false),
+        (owned(0, "other", Availability::Expired), true),
         (mine(0), false),
         (free(0), true),
         (lease(&shard(0, &[]), Checkpoint::ShardEnd), false),
@@ -217,9 +217,9 @@ fn only_free_and_expired_leases_of_others_are_taken() {
 #[test]
 fn what_is_this_workers_by_name_is_taken_at_once_whatever_its_share() {
     let leases = [
-        owned(0, "me", Standing::Held),
-        owned(1, "me", Standing::Held),
-        owned(2, "other", Standing::Held),
+        owned(0, "me", Availability::Held),
+        owned(1, "me", Availability::Held),
+        owned(2, "other", Availability::Held),
     ];
     let taken: BTreeSet<_> = taken(&plan_of(&leases, &["other"], &LIMITS))
         .into_iter()
@@ -234,7 +234,7 @@ fn a_lease_that_nobody_takes_for_long_is_taken_above_the_share() {
         mine(0),
         mine(1),
         free(2),
-        owned(3, "dead", Standing::Expired),
+        owned(3, "dead", Availability::Expired),
     ];
     // Two live hosts and four leases: this one has its share.
     assert_eq!(taken(&plan_of(&leases, &["other"], &LIMITS)), []);
@@ -359,7 +359,7 @@ fn finished_leases_count_for_nobodys_share() {
         .map(|n| lease(&closed(n, &[]), Checkpoint::ShardEnd))
         .collect();
     leases.push(free(4));
-    leases.push(owned(5, "other", Standing::Held));
+    leases.push(owned(5, "other", Availability::Held));
     assert_eq!(taken(&plan_of(&leases, &["other"], &LIMITS)).len(), 1);
 }
 
@@ -392,30 +392,39 @@ fn hosts_prefer_different_leases_and_each_decides_the_same_again() {
 fn a_lease_expires_by_our_own_clock_and_only_after_a_full_duration_unseen() {
     let duration = Duration::from_secs(10);
     let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
-    let mut row = owned(0, "other", Standing::Held).lease;
+    let mut row = owned(0, "other", Availability::Held).lease;
     let mut observer = LeaseObserver::default();
     observer.observe(std::slice::from_ref(&row), at(100));
-    assert_eq!(observer.standing(&row, at(110), duration), Standing::Held);
     assert_eq!(
-        observer.standing(&row, at(111), duration),
-        Standing::Expired
+        observer.availability(&row, at(110), duration),
+        Availability::Held
+    );
+    assert_eq!(
+        observer.availability(&row, at(111), duration),
+        Availability::Expired
     );
     row.counter = LeaseCounter(1);
     observer.observe(std::slice::from_ref(&row), at(109));
     observer.observe(std::slice::from_ref(&row), at(118));
-    assert_eq!(observer.standing(&row, at(119), duration), Standing::Held);
     assert_eq!(
-        observer.standing(&row, at(120), duration),
-        Standing::Expired
+        observer.availability(&row, at(119), duration),
+        Availability::Held
+    );
+    assert_eq!(
+        observer.availability(&row, at(120), duration),
+        Availability::Expired
     );
     row.owner = None;
-    assert_eq!(observer.standing(&row, at(109), duration), Standing::Free);
+    assert_eq!(
+        observer.availability(&row, at(109), duration),
+        Availability::Free
+    );
 }
 
 #[test]
 fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_duration() {
     let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
-    let row = owned(0, "other", Standing::Held).lease;
+    let row = owned(0, "other", Availability::Held).lease;
     let beat = |beat| WorkerRow {
         beat,
         lease_duration: Duration::from_secs(20),
@@ -425,11 +434,11 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
     observer.observe(std::slice::from_ref(&row), at(100));
     observer.observe_workers(&[beat(1)], at(100));
     observer.observe_workers(&[beat(2)], at(110));
-    let standing = |observer: &LeaseObserver, seconds| {
-        observer.standing(&row, at(seconds), Duration::from_secs(10))
+    let availability = |observer: &LeaseObserver, seconds| {
+        observer.availability(&row, at(seconds), Duration::from_secs(10))
     };
-    assert_eq!(standing(&observer, 130), Standing::Held);
-    assert_eq!(standing(&observer, 131), Standing::Expired);
+    assert_eq!(availability(&observer, 130), Availability::Held);
+    assert_eq!(availability(&observer, 131), Availability::Expired);
     let run = Incarnation::new("run").unwrap();
     assert!(!observer.has_moved(&worker("other"), Some((&run, 2))));
     assert!(observer.has_moved(&worker("other"), Some((&run, 3))));
@@ -438,7 +447,7 @@ fn a_lease_lives_as_long_as_its_owners_heart_beats_by_the_owners_own_lease_durat
 #[test]
 fn a_worker_whose_row_vanished_while_nobody_looked_is_silent_from_then() {
     let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
-    let row = owned(0, "other", Standing::Held).lease;
+    let row = owned(0, "other", Availability::Held).lease;
     let last = WorkerRow::beating("other");
     let seen_until = |seconds: u64| {
         let mut observer = LeaseObserver::default();
@@ -449,24 +458,24 @@ fn a_worker_whose_row_vanished_while_nobody_looked_is_silent_from_then() {
         observer.observe_workers(&[], at(130));
         observer
     };
-    let standing = |seen_until: &LeaseObserver, seconds| {
-        seen_until.standing(&row, at(seconds), Duration::from_secs(10))
+    let availability = |seen_until: &LeaseObserver, seconds| {
+        seen_until.availability(&row, at(seconds), Duration::from_secs(10))
     };
     // It may have beaten until a moment ago.
     let unwatched = seen_until(101);
     assert_eq!(
-        (standing(&unwatched, 130), standing(&unwatched, 140)),
-        (Standing::Held, Standing::Held)
+        (availability(&unwatched, 130), availability(&unwatched, 140)),
+        (Availability::Held, Availability::Held)
     );
-    assert_eq!(standing(&unwatched, 141), Standing::Expired);
+    assert_eq!(availability(&unwatched, 141), Availability::Expired);
     // It was dead before.
-    assert_eq!(standing(&seen_until(111), 130), Standing::Expired);
+    assert_eq!(availability(&seen_until(111), 130), Availability::Expired);
 }
 
 #[test]
 fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_gone_at_once() {
     let at = |seconds| Moment::from_origin(Duration::from_secs(seconds));
-    let row = owned(0, "other", Standing::Held).lease;
+    let row = owned(0, "other", Availability::Held).lease;
     let run = Incarnation::new("run").unwrap();
     for is_draining in [false, true] {
         let last = WorkerRow {
@@ -477,7 +486,8 @@ fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_go
         observer.observe(std::slice::from_ref(&row), at(100));
         observer.observe_workers(std::slice::from_ref(&last), at(150));
         observer.observe_workers(&[], at(151));
-        let standing = |seconds| observer.standing(&row, at(seconds), Duration::from_secs(10));
+        let availability =
+            |seconds| observer.availability(&row, at(seconds), Duration::from_secs(10));
         assert!(observer.has_left(&worker("other"), at(151)));
         assert_eq!(
             observer.workers(at(151)).count(),
@@ -485,13 +495,13 @@ fn a_worker_whose_row_vanished_is_silent_from_then_and_one_that_signed_off_is_go
             "it takes part in nothing"
         );
         if is_draining {
-            assert_eq!(standing(151), Standing::Expired);
+            assert_eq!(availability(151), Availability::Expired);
         } else {
-            assert_eq!(standing(151), Standing::Held);
+            assert_eq!(availability(151), Availability::Held);
             // It may have beaten a last time after the last look, and goes by that.
             assert_eq!(
-                (standing(161), standing(162)),
-                (Standing::Held, Standing::Expired)
+                (availability(161), availability(162)),
+                (Availability::Held, Availability::Expired)
             );
             assert!(
                 observer.has_moved(&worker("other"), Some((&run, 2))),

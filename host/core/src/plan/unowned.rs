@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::fleet::Roster;
 use super::take::available;
 use super::{FleetView, ObservedLease, PlanLimits};
-use crate::lease::{Standing, WorkerId};
+use crate::lease::{Availability, WorkerId};
 
 /// How many leases no host took for [`PlanLimits::overdue_after`], though they need not wait for a
 /// shard to end. Their records wait.
@@ -52,5 +52,5 @@ fn room(view: &FleetView<'_>, roster: &Roster<'_>) -> usize {
 }
 
 fn is_held(observed: &ObservedLease) -> bool {
-    observed.standing == Standing::Held && !observed.lease.is_finished()
+    observed.availability == Availability::Held && !observed.lease.is_finished()
 }

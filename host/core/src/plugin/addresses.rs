@@ -46,7 +46,7 @@ pub struct InvalidNetwork(String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is {kind}")]
 pub struct AddressRefusal {
-    /// The address.
+    /// The address that a request would have gone to.
     pub address: IpAddr,
     /// Such as "a private address".
     pub kind: &'static str,
@@ -82,10 +82,6 @@ fn embedded(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else {
         return address;
     };
-    let v4 = |high: u16, low: u16| {
-        let ([first, second], [third, fourth]) = (high.to_be_bytes(), low.to_be_bytes());
-        IpAddr::V4(Ipv4Addr::new(first, second, third, fourth))
-    };
     match v6.segments() {
         // Mapped (RFC 4291), translated (RFC 2765), NAT64 (RFC 6052), 6to4 (RFC 3056).
         [0, 0, 0, 0, 0, 0xffff, high, low]
@@ -96,6 +92,11 @@ fn embedded(address: IpAddr) -> IpAddr {
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => v4(high, low),
         _ => address,
     }
+}
+
+fn v4(high: u16, low: u16) -> IpAddr {
+    let ([first, second], [third, fourth]) = (high.to_be_bytes(), low.to_be_bytes());
+    IpAddr::V4(Ipv4Addr::new(first, second, third, fourth))
 }
 
 /// What is special about an address that is not on the public internet.

@@ -27,6 +27,9 @@ pub enum NameFault {
     /// It has other characters, or is too short or too long.
     #[error("use 3 to 100 letters, digits, '_' or '-', starting with a letter or digit")]
     Letters,
+    /// The file's ending is not in small letters.
+    #[error("write its ending in small letters: .wasm")]
+    Ending,
     /// Its lease table would be another plugin's.
     #[error(transparent)]
     Taken(#[from] TakenName),
@@ -104,7 +107,7 @@ impl PluginDigest {
         is_hex.then(|| Self(hex.to_ascii_lowercase().into()))
     }
 
-    /// All 64 digits.
+    /// All 64 hex digits, in lower case.
     pub fn as_str(&self) -> &str {
         &self.0
     }

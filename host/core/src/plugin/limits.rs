@@ -41,6 +41,10 @@ pub struct GuestLimits {
     pub log_burst: u32,
 }
 
+/// The most that [`GuestLimits::state_bytes`] may be: an item of DynamoDB has 400 KB at most (AWS
+/// limit), with its names, the checkpoint and a digest.
+pub const STATE_BYTES_MAX: usize = 380 << 10;
+
 impl Default for GuestLimits {
     fn default() -> Self {
         Self {

@@ -68,6 +68,15 @@ impl std::fmt::Display for SecretSource {
     }
 }
 
+/// Refuses a version that wants ticks where several instances serve a shard. A tick closes windows
+/// of the whole shard, which are in the state or held back; no one of several may have either.
+pub fn check_ticks(is_alone: bool, ticks: bool) -> Result<(), ProcessorError> {
+    if ticks && !is_alone {
+        return Err(ProcessorError::TicksBesideOthers);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +98,15 @@ mod tests {
             refused(false, true).contains("set state = true"),
             "what it saves would be lost"
         );
+    }
+
+    #[test]
+    fn ticks_are_for_the_only_instance_of_a_shard() {
+        assert_eq!(check_ticks(true, true), Ok(()));
+        assert_eq!(check_ticks(false, false), Ok(()));
+        let refused = check_ticks(false, true).unwrap_err();
+        assert!(refused.to_string().contains("set parallelism = 1"));
+        assert_eq!(refused.lack(), Some(crate::plugin::Lack::Configuration));
     }
 
     #[test]

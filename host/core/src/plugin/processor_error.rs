@@ -87,6 +87,12 @@ pub enum ProcessorError {
             shard: set parallelism = 1, or have it handle each record in the call that brings it"
     )]
     HoldsBack,
+    /// A version wants ticks that would be one of several instances for its shard.
+    #[error(
+        "this version exports ticker, but a tick is about all records of a shard, and here several \
+            instances share them: set parallelism = 1, or use a version without ticker"
+    )]
+    TicksBesideOthers,
     /// The state of a shard cannot be saved or taken up: it is too large, refused, or not that of
     /// the checkpoint.
     #[error("the plugin's state: {message}")]
@@ -122,7 +128,9 @@ impl ProcessorError {
     pub fn lack(&self) -> Option<Lack> {
         match self {
             Self::NotReady { lack, .. } => Some(*lack),
-            Self::UnknownDestination { .. } | Self::HoldsBack => Some(Lack::Configuration),
+            Self::UnknownDestination { .. } | Self::HoldsBack | Self::TicksBesideOthers => {
+                Some(Lack::Configuration)
+            }
             _ => None,
         }
     }
@@ -155,6 +163,7 @@ impl ProcessorError {
             Self::Trapped { .. }
             // Nothing of the call is kept, so the instance must not keep it either.
             | Self::HoldsBack
+            | Self::TicksBesideOthers
             | Self::DeadlineExceeded { .. }
             | Self::LimitExceeded { .. }
             | Self::HostMemory { .. }
@@ -175,7 +184,8 @@ impl ProcessorError {
                 ..
             }
             | Self::UnknownDestination { .. }
-            | Self::HoldsBack => "misconfigured",
+            | Self::HoldsBack
+            | Self::TicksBesideOthers => "misconfigured",
             Self::Trapped { .. } => "trapped",
             Self::DeadlineExceeded { .. } => "deadline",
             Self::LimitExceeded { .. } => "limit",

@@ -1,6 +1,6 @@
 use crate::time::Moment;
 
-/// One host's clocks.
+/// The clocks of one host: one that never goes back, and one for people.
 pub trait Clock: Send + Sync {
     /// Monotonic time that also counts while the machine is suspended: a lease runs out during a
     /// suspend as well.

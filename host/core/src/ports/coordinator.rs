@@ -1,6 +1,8 @@
 use super::{PortFuture, StoreError};
+use crate::control::{Control, HistoryEntry};
 use crate::fleet::{
-    ApplicationStart, FleetRows, Incarnation, LeaderRow, Mail, StreamIdentity, StreamRow, WorkerRow,
+    ApplicationStart, FleetRows, Incarnation, LeaderRow, Mail, Mailbox, StreamIdentity, StreamRow,
+    WorkerRow,
 };
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
@@ -24,9 +26,9 @@ pub trait Coordinator: Send + Sync {
     /// consistent.
     fn board(&self) -> PortFuture<'_, Result<FleetRows, StoreError>>;
 
-    /// What the leader left for a worker, from a row that no other worker reads; eventually
+    /// What was left for a worker, in one request, from rows that no other worker reads; eventually
     /// consistent.
-    fn mail<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Option<Mail>, StoreError>>;
+    fn mailbox<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<Mailbox, StoreError>>;
 
     /// Leaves `mail` for a worker, in place of earlier mail. Unconditional: mail is a hint, and
     /// either of two leaders' will do. `None` leaves nothing.
@@ -35,6 +37,22 @@ pub trait Coordinator: Send + Sync {
         id: &'a WorkerId,
         mail: Option<&'a Mail>,
     ) -> PortFuture<'a, Result<(), StoreError>>;
+
+    /// Tells a worker that what operators want has changed. Unconditional, and a hint: a host that
+    /// was not told reads the same rows, only later.
+    fn nudge<'a>(&'a self, id: &'a WorkerId, number: u64)
+    -> PortFuture<'a, Result<(), StoreError>>;
+
+    /// Writes what operators want of all hosts, if the version in the table still is that of
+    /// `seen`: 0 if there is no row.
+    fn write_control<'a>(
+        &'a self,
+        seen: &'a Control,
+        next: &'a Control,
+    ) -> PortFuture<'a, Result<Raced, StoreError>>;
+
+    /// Adds an entry to the history. Two entries of one moment are both kept.
+    fn record<'a>(&'a self, entry: &'a HistoryEntry) -> PortFuture<'a, Result<(), StoreError>>;
 
     /// One worker's row, strongly consistent.
     fn worker<'a>(

@@ -1,9 +1,10 @@
 use bytes::Bytes;
 
 use super::PortFuture;
+use crate::control::Directives;
 use crate::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
-use crate::plugin::PluginDigest;
-use crate::stream::{LeaseKey, Position, ShardId};
+use crate::plugin::{PluginDigest, StateFill};
+use crate::stream::{LeaseKey, ShardId};
 
 /// The lease table of one application.
 ///
@@ -33,7 +34,7 @@ pub trait LeaseStore: Send + Sync {
         seen: &'a Lease,
         by: &'a WorkerId,
         wall_ms: u64,
-    ) -> PortFuture<'a, WriteResult>;
+    ) -> PortFuture<'a, Result<Took, StoreError>>;
 
     /// Asks the owner for the lease: notes `by` as the claimant, if owner and claimant still are
     /// what `seen` shows. The only write that does not raise the counter, since the counter is the
@@ -44,7 +45,7 @@ pub trait LeaseStore: Send + Sync {
     /// already is not a conflict.
     fn delete<'a>(&'a self, seen: &'a Lease) -> PortFuture<'a, Result<Deleted, StoreError>>;
 
-    /// Raises the counter.
+    /// Raises the counter, so that observers see the lease live.
     fn renew<'a>(
         &'a self,
         token: &'a LeaseToken,
@@ -59,8 +60,8 @@ pub trait LeaseStore: Send + Sync {
         write: &'a CheckpointWrite,
     ) -> PortFuture<'a, WriteResult>;
 
-    /// Marks the shard as finished, with its children; removes its state in the same transaction,
-    /// if it keeps one.
+    /// Marks the shard as finished, with its children, if operators want nothing newer of it than
+    /// the holder has read; removes its state in the same transaction, if it keeps one.
     fn end<'a>(
         &'a self,
         token: &'a LeaseToken,
@@ -72,6 +73,22 @@ pub trait LeaseStore: Send + Sync {
         &'a self,
         token: &'a LeaseToken,
         progress: &'a Progress,
+    ) -> PortFuture<'a, WriteResult>;
+
+    /// Replaces what operators want of a shard, whoever holds it, if the version of it still is what
+    /// `seen` shows, and the shard has not ended since. Leaves the counter alone, as a claim does.
+    fn direct<'a>(
+        &'a self,
+        seen: &'a Lease,
+        next: &'a Directives,
+    ) -> PortFuture<'a, Result<Directing, StoreError>>;
+
+    /// The holder has done what operators wanted: replaces it, if its version still is the one that
+    /// the holder read, and moves the checkpoint if that was wanted. Counts as a renewal.
+    fn obey<'a>(
+        &'a self,
+        token: &'a LeaseToken,
+        write: &'a ObeyWrite,
     ) -> PortFuture<'a, WriteResult>;
 
     /// Makes sure that there is a table for the plugin's state.
@@ -109,6 +126,40 @@ pub enum Written {
     Conflict(Option<Box<Lease>>),
 }
 
+/// The answer of [`LeaseStore::take`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Took {
+    /// The lease is the taker's.
+    Applied {
+        /// The right to write to the row.
+        token: LeaseToken,
+        /// What operators want, as the row has it now: it may have changed since it was listed.
+        directives: Box<Directives>,
+    },
+    /// Not applied: the row did not meet the condition. `None` if there is no row.
+    Conflict(Option<Box<Lease>>),
+}
+
+impl Took {
+    /// The same as of any other write.
+    pub fn written(self) -> Written {
+        match self {
+            Self::Applied { token, .. } => Written::Applied(token),
+            Self::Conflict(row) => Written::Conflict(row),
+        }
+    }
+}
+
+/// The answer of [`LeaseStore::direct`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Directing {
+    /// Applied: the row as it is now, whose owner is to be told.
+    Applied(Box<Lease>),
+    /// Somebody changed the directives since they were read: the row as it is. `None` if there is
+    /// no row.
+    Changed(Option<Box<Lease>>),
+}
+
 /// The answer of [`LeaseStore::create`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Created {
@@ -130,7 +181,7 @@ pub enum Deleted {
 /// All rows of the table that could be read, and those that could not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseListing {
-    /// Lease rows.
+    /// The rows that could be read, in no order.
     pub leases: Vec<Lease>,
     /// Rows that look like leases but cannot be read; reported, never touched.
     pub bad_rows: Vec<BadRow>,
@@ -166,24 +217,53 @@ pub struct Progress {
     /// The last record that the failure policy gave up, and why; `None` leaves what was noted
     /// before.
     pub given_up: Option<String>,
+    /// How much of its limit the plugin's state takes; `None` leaves what was noted before.
+    pub state_fill: Option<StateFill>,
 }
 
 /// A checkpoint to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointWrite {
-    /// Everything up to and including this is settled.
-    pub position: Position,
+    /// How far everything is settled. The same as before if only the state is new: time may change
+    /// a plugin's state on a shard without records, even before the first of them.
+    pub checkpoint: Checkpoint,
     /// Facts to write along, such as the plugin's version and the lag.
     pub progress: Progress,
-    /// The plugin's state at `position`, if it keeps one.
+    /// The plugin's state at `checkpoint`, if it keeps one.
     pub state: Option<Bytes>,
 }
 
-impl CheckpointWrite {
-    /// The checkpoint as the row will show it.
-    pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint::At(self.position.clone())
-    }
+/// What a holder did that operators wanted, to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObeyWrite {
+    /// The version of the directives that it read.
+    pub seen_version: u64,
+    /// What is wanted from now on.
+    pub next: Directives,
+    /// Where the shard goes; `None` leaves the checkpoint alone.
+    pub to: Option<Checkpoint>,
+    /// What becomes of the plugin's state.
+    pub state: ObeyState,
+    /// Facts to write along.
+    pub progress: Progress,
+}
+
+/// What becomes of a plugin's state when a holder obeys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObeyState {
+    /// There is none, or the shard goes nowhere.
+    Untouched,
+    /// It belongs to the new place from now on.
+    Moved(SavedState),
+    /// It is removed.
+    Removed,
+    /// One that a command left in the row of that key takes its place; that row is removed.
+    Imported {
+        /// The state, with the place that it belongs to from now on.
+        state: SavedState,
+        /// The row.
+        staged: LeaseKey,
+    },
 }
 
 /// The end of a shard, to write.
@@ -195,6 +275,9 @@ pub struct ShardEndWrite {
     pub progress: Progress,
     /// Whether the plugin keeps state, which ends with the shard.
     pub keeps_state: bool,
+    /// The version of what operators want that the holder has read: the shard does not end over
+    /// anything newer.
+    pub seen_version: u64,
 }
 
 /// Why the table did not answer.

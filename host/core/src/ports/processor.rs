@@ -4,17 +4,23 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::PortFuture;
-use crate::lease::{LeaseCounter, WorkerId};
+use crate::fleet::ApplicationStart;
+use crate::lease::{Checkpoint, LeaseCounter, WorkerId};
 use crate::plugin::{GuestLimits, Lack, Permissions, PluginDigest, PluginName, ProcessorError};
-use crate::stream::{Batch, Emitted, ShardId, StreamName};
+use crate::stream::{Batch, Emitted, Position, ReadFrom, SequenceNumber, ShardId, StreamName};
 
 /// One version of a plugin, validated and compiled: makes instances.
 pub trait ProcessorFactory: Send + Sync {
-    /// The version's identity.
+    /// The SHA-256 of the component, which names the version.
     fn digest(&self) -> &PluginDigest;
 
     /// Whether its instances can save their state, and load what another instance saved.
     fn saves_state(&self) -> bool {
+        false
+    }
+
+    /// Whether its instances want to be called when time has passed.
+    fn ticks(&self) -> bool {
         false
     }
 
@@ -51,6 +57,18 @@ pub trait RecordProcessor: Send {
         })))
     }
 
+    /// Calls it because time has passed. Only called between deliveries, for a version that ticks.
+    /// After an error whose fate is dead, the instance must be dropped.
+    ///
+    /// Not cancel-safe, as `process`.
+    fn tick(&mut self, time: TickTime) -> PortFuture<'_, Result<Ticked, ProcessorError>> {
+        let message = format!(
+            "this version takes no ticks, not even that of {}",
+            time.now_ms
+        );
+        Box::pin(std::future::ready(Err(ProcessorError::Host { message })))
+    }
+
     /// Ready when the host lacks memory and this instance could give some back. One that never
     /// could is never ready.
     fn asked_for_room(&self) -> PortFuture<'static, ()> {
@@ -79,15 +97,15 @@ pub trait RecordProcessor: Send {
 /// The identity of an instance, for the imports `context` and `wasi:config/store`.
 #[derive(Debug, Clone)]
 pub struct InstanceContext {
-    /// The plugin.
+    /// The name of the plugin that it runs.
     pub plugin: PluginName,
     /// The application: the name that leases and checkpoints are kept under.
     pub application: String,
-    /// The stream.
+    /// The stream that the shard belongs to.
     pub stream: StreamName,
-    /// The shard.
+    /// The shard whose records it gets.
     pub shard: ShardId,
-    /// This host.
+    /// The id of the worker that holds the lease.
     pub worker: WorkerId,
     /// The epoch of the holding: the lease counter at the take. Rises whenever the owner changes.
     pub epoch: LeaseCounter,
@@ -99,6 +117,39 @@ pub struct InstanceContext {
     pub limits: Option<GuestLimits>,
     /// What it may use beyond computing.
     pub permissions: Arc<Permissions>,
+    /// Where its records begin.
+    pub start: StartPosition,
+}
+
+/// Where the records of an instance begin. What comes before was settled, or is not for the
+/// application. Of what comes after, some may have been settled before as well.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum StartPosition {
+    /// At the oldest record that the shard has.
+    #[default]
+    Oldest,
+    /// At the first record that arrived at this time or later, in milliseconds since the Unix epoch.
+    Time(u64),
+    /// At the record with this number, or the oldest one after it.
+    At(SequenceNumber),
+    /// After this record, up to which everything is settled.
+    After(Position),
+}
+
+impl StartPosition {
+    /// Where the records after `checkpoint` begin, of an application that began at `start`.
+    pub fn after(checkpoint: &Checkpoint, start: &ApplicationStart) -> Self {
+        if let Checkpoint::At(position) = checkpoint {
+            return Self::After(position.clone());
+        }
+        match checkpoint.read_from(start) {
+            Some(ReadFrom::AtTimestamp(ms)) => Self::Time(ms),
+            Some(ReadFrom::AtSequenceNumber(number) | ReadFrom::AfterSequenceNumber(number)) => {
+                Self::At(number)
+            }
+            Some(ReadFrom::TrimHorizon | ReadFrom::Latest) | None => Self::Oldest,
+        }
+    }
 }
 
 /// The result of a successful call of `process`.
@@ -126,6 +177,36 @@ pub struct Outcome {
     pub retry_after: Option<Duration>,
 }
 
+/// What a tick says of time, in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TickTime {
+    /// The host's wall clock; never less than at the tick before.
+    pub now_ms: u64,
+    /// All records that had reached the shard by then were delivered, and none of them waits to be
+    /// tried again; `None` if more are waiting, or if that is not known. By the host's wall clock,
+    /// as of the last reply of Kinesis.
+    pub delivered_until_ms: Option<u64>,
+}
+
+/// The result of a successful tick.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ticked {
+    /// What becomes of the records that the guest holds back.
+    pub held_back: HeldBack,
+    /// What it emitted during the call, in order.
+    pub emitted: Vec<Emitted>,
+}
+
+/// What becomes of the records that a guest holds back when time has passed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HeldBack {
+    /// They stay held back.
+    #[default]
+    Keep,
+    /// All of them may be committed.
+    Commit,
+}
+
 /// How far a batch may be committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
@@ -135,14 +216,14 @@ pub enum Commit {
     Through(u32),
 }
 
-/// One failed record.
+/// A record of the batch that was not processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordFailure {
     /// Its index in the batch, from 0.
     pub index: u32,
     /// Whether a retry may help.
     pub kind: FailureKind,
-    /// Why it failed.
+    /// Why it failed, in the plugin's words.
     pub message: String,
 }
 
@@ -234,7 +315,7 @@ mod tests {
     #[test]
     fn a_processor_that_does_not_say_so_has_no_state_no_contract_and_no_memory_to_give() {
         let factory = Plain(PluginDigest::from_hex(&"7".repeat(64)).unwrap());
-        assert!(!factory.saves_state());
+        assert!(!factory.saves_state() && !factory.ticks());
         assert_eq!(factory.contract(), None);
         let mut instance = PlainInstance;
         assert!(!instance.gives_room());

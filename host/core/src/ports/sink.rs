@@ -24,9 +24,9 @@ pub trait Sink: Send + Sync {
 /// Where output came from, for sinks that write it down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// The plugin.
+    /// The name of the plugin that emitted it.
     pub plugin: PluginName,
-    /// The shard.
+    /// The shard whose records the plugin got.
     pub shard: ShardId,
     /// The last record of the batch that caused it; `None` if it was emitted on close.
     pub through: Option<Position>,
@@ -36,8 +36,8 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("sink {sink} cannot store output: {message}")]
 pub struct SinkError {
-    /// The sink's name.
+    /// The sink's name in the configuration.
     pub sink: String,
-    /// What went wrong.
+    /// What went wrong, for people.
     pub message: String,
 }

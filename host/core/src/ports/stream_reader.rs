@@ -34,7 +34,7 @@ pub trait StreamReader: Send + Sync {
     /// `None` if the stream does not provide its time.
     fn now_ms(&self) -> PortFuture<'_, Result<Option<u64>, ReadError>>;
 
-    /// A fresh iterator.
+    /// Asks the stream for an iterator at a place of the shard.
     fn iterator<'a>(
         &'a self,
         shard: &'a ShardId,

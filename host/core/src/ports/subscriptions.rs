@@ -1,4 +1,4 @@
-use super::{Fetched, PortFuture};
+use super::{Fetched, PortFuture, ReadError};
 use crate::stream::{ConsumerArn, ConsumerName, FanOutConsumer, ReadFrom, SequenceNumber, ShardId};
 
 /// Enhanced fan-out on one stream: consumers, and subscriptions to shards, which push what polling
@@ -100,4 +100,22 @@ pub enum SubscribeError {
         /// What happened.
         message: String,
     },
+}
+
+/// What a failed read means for a subscription, which is made again or gives way to polling.
+impl From<ReadError> for SubscribeError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Throttled { message } => Self::Throttled { message },
+            ReadError::NotFound { message } => Self::NotFound { message },
+            // Polling, which follows, is what waits for the key.
+            ReadError::Refused { message } | ReadError::KeyUnusable { message } => {
+                Self::Refused { message }
+            }
+            ReadError::Unavailable { message } => Self::Unavailable { message },
+            ReadError::ExpiredIterator => Self::Unavailable {
+                message: error.to_string(),
+            },
+        }
+    }
 }

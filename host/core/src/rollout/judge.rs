@@ -71,6 +71,11 @@ pub enum Regression {
         /// Why.
         reason: String,
     },
+    /// It fails when it is called because time has passed.
+    DoesNotTick {
+        /// Why.
+        reason: String,
+    },
     /// It takes longer.
     Slower {
         /// Median time a record.
@@ -210,7 +215,7 @@ impl fmt::Display for Passed {
 
 impl Regression {
     /// Every word of [`Self::code`].
-    pub const CODES: [&str; 5] = ["start", "failures", "state", "time", "memory"];
+    pub const CODES: [&str; 6] = ["start", "failures", "state", "tick", "time", "memory"];
 
     /// A short, stable word for metrics.
     pub fn code(&self) -> &'static str {
@@ -218,6 +223,7 @@ impl Regression {
             Self::DoesNotStart { .. } => "start",
             Self::Fails { .. } => "failures",
             Self::DoesNotSave { .. } => "state",
+            Self::DoesNotTick { .. } => "tick",
             Self::Slower { .. } => "time",
             Self::Larger { .. } | Self::Grows { .. } => "memory",
         }
@@ -243,6 +249,7 @@ impl fmt::Display for Regression {
                 )
             }
             Self::DoesNotSave { reason } => write!(f, "it cannot save its state: {reason}"),
+            Self::DoesNotTick { reason } => write!(f, "it fails at ticks: {reason}"),
             Self::Slower { took, before } => {
                 write!(
                     f,
@@ -487,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_version_is_promoted_is_told_with_the_figures() {
+    fn why_a_version_is_promoted_is_reported_with_the_figures() {
         let passed = [
             Passed::Handled {
                 records: 1_250,

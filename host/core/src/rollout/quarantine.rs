@@ -15,7 +15,7 @@ pub const REASON_CHARS_MAX: usize = 300;
 /// A version that is not taken any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantined {
-    /// Which.
+    /// The version that is in quarantine.
     pub digest: PluginDigest,
     /// The host that found out.
     pub host: WorkerId,
@@ -67,7 +67,7 @@ impl Quarantine {
         self.entries.get(digest.as_str())
     }
 
-    /// All of them.
+    /// All quarantined versions, in the order of their digests.
     pub fn iter(&self) -> impl Iterator<Item = &Quarantined> {
         self.entries.values()
     }
@@ -81,9 +81,15 @@ impl Quarantined {
         self.reason.starts_with(DIED)
     }
 
+    /// Whether it has ended at `wall_ms`: it is older than `lifetime`, and no host died of it. What
+    /// a host died of stays out until an operator releases it.
+    pub fn is_expired(&self, wall_ms: u64, lifetime: Duration) -> bool {
+        !self.is_deadly() && self.is_older(wall_ms, lifetime)
+    }
+
     /// Whether it is older than `lifetime` at `wall_ms`. One from the future, as a wall clock that
     /// is behind sees it, is not.
-    pub fn is_expired(&self, wall_ms: u64, lifetime: Duration) -> bool {
+    pub fn is_older(&self, wall_ms: u64, lifetime: Duration) -> bool {
         Duration::from_millis(wall_ms.saturating_sub(self.at_ms)) > lifetime
     }
 }
@@ -100,6 +106,25 @@ mod tests {
             reason: "r".repeat(1_000),
             at_ms,
         }
+    }
+
+    #[test]
+    fn what_a_host_died_of_stays_out_however_long_ago_that_was() {
+        let mut quarantine = Quarantine::default();
+        let deadly = Quarantined {
+            reason: format!("{DIED} 2 times in its calls"),
+            ..entry(1, 1_000)
+        };
+        quarantine.add(deadly.clone());
+        quarantine.add(entry(2, 1_000));
+        quarantine.expire(u64::MAX, Duration::from_mins(1));
+        assert!(quarantine.get(&deadly.digest).is_some());
+        assert!(quarantine.get(&entry(2, 0).digest).is_none());
+        assert!(deadly.is_older(u64::MAX, Duration::from_mins(1)));
+        assert!(
+            quarantine.release(&deadly.digest),
+            "an operator's word ends it"
+        );
     }
 
     #[test]

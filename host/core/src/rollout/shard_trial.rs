@@ -40,7 +40,7 @@ pub struct ShardTrial {
 pub struct Attempt<'a> {
     /// The version that got the records.
     pub digest: &'a PluginDigest,
-    /// The records.
+    /// The records of the delivery, in shard order.
     pub records: &'a [Record],
     /// What became of them.
     pub verdict: &'a Verdict,
@@ -109,7 +109,7 @@ impl ShardTrial {
         }
     }
 
-    /// The shard.
+    /// The plugin and the shard that this is about.
     pub fn site(&self) -> &Site {
         &self.site
     }

@@ -6,6 +6,6 @@ use crate::stream::ShardId;
 pub struct Site {
     /// The plugin's name on the shard's stream.
     pub plugin: PluginName,
-    /// The shard's id.
+    /// The shard's id on that stream.
     pub shard: ShardId,
 }

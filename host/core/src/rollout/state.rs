@@ -66,7 +66,7 @@ pub enum StartFailure {
 
 /// What a failed call is held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blamed {
+pub(crate) enum Blamed {
     /// The records, as the failure policy says: the shard runs the right version, and there is
     /// nothing to find out.
     Records,

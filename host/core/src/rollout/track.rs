@@ -7,10 +7,10 @@ const RECENT_MAX: usize = 64;
 
 /// One batch that was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
-    /// Its records.
+pub(crate) struct Sample {
+    /// How many records the batch had.
     pub records: u64,
-    /// Time in `process`.
+    /// How long the call of `process` took.
     pub took: Duration,
     /// Memory of the instance after the call, in bytes; `None` if it is not measured.
     pub memory_bytes: Option<u64>,
@@ -19,9 +19,9 @@ pub struct Sample {
 /// What is known of a version on a host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Track {
-    /// Records handled.
+    /// Records that the version handled on this host.
     pub records: u64,
-    /// Batches handled.
+    /// Batches that the version handled on this host.
     pub batches: u64,
     /// Failed calls, by kind.
     pub failures: BTreeMap<&'static str, u64>,

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_run_is_told_with_why_since_when_by_whom_and_what_runs_instead() {
+    fn what_is_not_run_is_reported_with_why_since_when_by_whom_and_what_runs_instead() {
         let by = WorkerId::new("a").unwrap();
         let entry = Quarantined {
             digest: digest(2),

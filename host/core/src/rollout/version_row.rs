@@ -30,7 +30,7 @@ pub enum RolloutState {
 /// A version as a host shows it in its row and on its status page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionRow {
-    /// Which.
+    /// The SHA-256 that names the version.
     pub digest: PluginDigest,
     /// A [`RolloutState`] as text: rows are written by hosts of other versions, too.
     pub state: String,
@@ -55,7 +55,7 @@ impl RolloutState {
         }
     }
 
-    /// Every word.
+    /// The first word of every state, in the order of [`RolloutState`].
     pub const CODES: [&'static str; 8] = [
         "active",
         "probation",

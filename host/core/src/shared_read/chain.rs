@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::calls::Calls;
-use super::place::Place;
+use super::chain_place::ChainPlace;
 use crate::pipeline::{ReadPace, ReadRate};
 use crate::ports::{Fetched, REPLY_BYTES_MAX, ShardIterator};
 use crate::seeded_bug::SeededBug;
@@ -81,7 +81,7 @@ impl<K> Segment<K> {
         self.records.iter().map(|record| record.data.len()).sum()
     }
 
-    fn ends_beyond(&self, place: &Place) -> bool {
+    fn ends_beyond(&self, place: &ChainPlace) -> bool {
         let last = self.records.last();
         last.is_some_and(|record| place.wants(record))
     }
@@ -133,14 +133,14 @@ impl<K> Chain<K> {
     }
 
     /// Whether everything from `place` to the chain's last record is held.
-    pub fn covers(&self, place: &Place) -> bool {
+    pub fn covers(&self, place: &ChainPlace) -> bool {
         let last = self.last.as_ref();
         match place {
-            Place::Start(id) => *id == self.id && self.floor.is_none(),
-            Place::After(sequence) => {
+            ChainPlace::Start(id) => *id == self.id && self.floor.is_none(),
+            ChainPlace::After(sequence) => {
                 last.is_some_and(|last| sequence <= last) && self.holds_after(sequence)
             }
-            Place::At(sequence) => {
+            ChainPlace::At(sequence) => {
                 let is_above = self.floor.as_ref().is_none_or(|floor| sequence > floor);
                 last.is_some_and(|last| sequence <= last) && is_above && self.holds_after(sequence)
             }
@@ -216,12 +216,12 @@ impl<K> Chain<K> {
         self.source = Source::Anew;
     }
 
-    /// Its calls.
+    /// The calls that this chain made, and when the next is due.
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// Its calls.
+    /// The same calls, to take in what one of them found.
     pub fn calls_mut(&mut self) -> &mut Calls {
         &mut self.calls
     }
@@ -229,7 +229,7 @@ impl<K> Chain<K> {
     // Serving callers.
 
     /// Whether a caller at `place`, which is covered, need not wait for a call.
-    pub fn has_news_for(&self, place: &Place) -> bool {
+    pub fn has_news_for(&self, place: &ChainPlace) -> bool {
         let newest = self.segments.back();
         self.is_ended() || newest.is_some_and(|segment| segment.ends_beyond(place))
     }
@@ -238,11 +238,11 @@ impl<K> Chain<K> {
     /// end if that is reached. `readers` share the shard.
     pub fn take(
         &mut self,
-        place: &Place,
+        place: &ChainPlace,
         limit: u32,
         readers: usize,
         now: Moment,
-    ) -> Fetched<Place> {
+    ) -> Fetched<ChainPlace> {
         debug_assert!(
             self.covers(place),
             "a caller is served only by a chain that holds all from its place on"
@@ -266,7 +266,7 @@ impl<K> Chain<K> {
         let last = records.last().map(|last| &last.position.sequence);
         let next = last.or(self.last.as_ref()).cloned();
         Fetched {
-            next: Some(next.map_or_else(|| place.clone(), Place::After)),
+            next: Some(next.map_or_else(|| place.clone(), ChainPlace::After)),
             records,
             millis_behind_latest,
             children: Vec::new(),
@@ -275,7 +275,7 @@ impl<K> Chain<K> {
 
     /// Hands over, without a copy, whole replies that no other reader waits for, or that are not
     /// kept. With one plugin, or for the last of several, that is all of them.
-    fn take_out(&mut self, place: &Place, limit: usize, readers: usize) -> Vec<Record> {
+    fn take_out(&mut self, place: &ChainPlace, limit: usize, readers: usize) -> Vec<Record> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while let Some(first) = self.segments.front()
             && (first.kept.is_none() || first.served + 1 >= readers)
@@ -297,7 +297,7 @@ impl<K> Chain<K> {
 
     /// Copies the wanted records of the other replies, up to the size of one reply. Returns whether
     /// those are all.
-    fn copy_rest(&mut self, place: &Place, limit: usize, records: &mut Vec<Record>) -> bool {
+    fn copy_rest(&mut self, place: &ChainPlace, limit: usize, records: &mut Vec<Record>) -> bool {
         let mut bytes: usize = records.iter().map(|record| record.data.len()).sum();
         for segment in &mut self.segments {
             for record in segment.records.iter().filter(|record| place.wants(record)) {

@@ -75,7 +75,7 @@ impl Pool {
         }
     }
 
-    /// One more member.
+    /// Adds a member, which leaves when it is dropped.
     pub fn join(&self, membership: Membership) -> Member {
         let id = self.shared.lock().shares.join(membership);
         Member {
@@ -86,13 +86,8 @@ impl Pool {
         }
     }
 
-    /// One more member with a guarantee, if that is at least so many units with it; else what it
-    /// would be.
-    pub fn join_for(&self, units: usize) -> Result<Member, usize> {
-        self.join_leaving(units, 0)
-    }
-
-    /// The same, if so many others could still join for as much.
+    /// Adds a member, if its guarantee is then at least so many units, and would still be if so many
+    /// others joined; the error is what the guarantee would be.
     pub fn join_leaving(&self, units: usize, others: usize) -> Result<Member, usize> {
         let mut state = self.shared.lock();
         let guarantee = state.shares.guarantee_with_more(1 + others);
@@ -147,7 +142,7 @@ impl Member {
         self.lock().shares.guarantee()
     }
 
-    /// What it holds.
+    /// The units that it holds at this moment.
     pub fn held(&self) -> usize {
         self.lock().shares.held(self.joined.id)
     }

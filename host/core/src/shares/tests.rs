@@ -150,18 +150,18 @@ fn what_was_taken_is_split_and_merged_and_nothing_of_it_is_lost() {
 #[test]
 fn a_member_that_would_leave_too_little_for_each_is_refused() {
     let pool = Pool::new(40, 20);
-    let members: Vec<_> = (0..4).map(|_| pool.join_for(10).unwrap()).collect();
-    assert_eq!(pool.join_for(10).err(), Some(8));
+    let members: Vec<_> = (0..4).map(|_| pool.join_leaving(10, 0).unwrap()).collect();
+    assert_eq!(pool.join_leaving(10, 0).err(), Some(8));
     let held = members[0].try_take(5);
     drop(members);
     assert_eq!(
-        pool.join_for(30).err(),
+        pool.join_leaving(30, 0).err(),
         Some(20),
         "one has something in hand still"
     );
     drop(held);
-    assert_eq!(pool.join_for(30).err(), Some(20));
-    assert!(pool.join_for(20).is_ok(), "they have left");
+    assert_eq!(pool.join_leaving(30, 0).err(), Some(20));
+    assert!(pool.join_leaving(20, 0).is_ok(), "they have left");
 }
 
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use super::SequenceNumber;
 /// A user record's place in its shard. Ordered by sequence number, then by sub-sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// The Kinesis record.
+    /// The sequence number of the Kinesis record that holds it.
     pub sequence: SequenceNumber,
     /// The user record inside a KPL aggregate; 0 for a plain record.
     pub sub_sequence: u64,

@@ -7,7 +7,7 @@ use md5::{Digest, Md5};
 
 use super::Position;
 
-/// One user record.
+/// A record as a plugin gets it: a Kinesis record, or one out of a KPL aggregate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// What the producer put; opaque bytes, possibly empty, at most 10 MiB (AWS limit).
@@ -72,7 +72,7 @@ pub struct Emitted {
     pub destination: String,
     /// For sinks that order or partition by key; may be empty.
     pub key: String,
-    /// The payload, opaque.
+    /// The payload, which the host does not interpret.
     pub data: Bytes,
 }
 

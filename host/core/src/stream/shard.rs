@@ -7,7 +7,7 @@ use super::{SequenceNumber, ShardId};
 /// A shard as `ListShards` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
-    /// Its id.
+    /// The shard's id, such as `shardId-000000000000`.
     pub id: ShardId,
     /// The one or two shards it was split or merged from; empty for a stream's first shards.
     pub parents: Vec<ShardId>,
@@ -49,7 +49,7 @@ impl HashKeyRange {
         end: u128::MAX,
     };
 
-    /// Both bounds inclusive.
+    /// A range with both bounds included; `None` if it would be empty.
     pub fn new(start: u128, end: u128) -> Option<Self> {
         (start <= end).then_some(Self { start, end })
     }

@@ -73,7 +73,7 @@ impl StreamRef {
         })
     }
 
-    /// The stream's name.
+    /// The stream's name, also where it was given by ARN.
     pub fn name(&self) -> &StreamName {
         &self.name
     }

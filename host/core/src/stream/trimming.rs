@@ -28,7 +28,7 @@ pub struct Gap {
 
 /// What a reply says about a record that it was to begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Anchor {
+pub(crate) enum Anchor {
     /// It is there: nothing behind it was trimmed.
     Holds,
     /// It is gone, and with it maybe what followed.
@@ -61,7 +61,7 @@ pub(crate) fn is_near_trimming(millis_behind_latest: u64) -> bool {
 }
 
 /// Looks for the record `anchor` in a reply, in order, that was asked to start at it.
-pub fn look_for(anchor: &SequenceNumber, reply: &[Record]) -> Anchor {
+pub(crate) fn look_for(anchor: &SequenceNumber, reply: &[Record]) -> Anchor {
     match reply
         .iter()
         .find(|record| record.position.sequence >= *anchor)
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_begins_later_is_a_gap_and_an_empty_one_tells_nothing() {
+    fn a_reply_that_begins_later_is_a_gap_and_an_empty_one_shows_nothing() {
         let Anchor::Lost(gap) = look_for(&number("9"), &reply(&["10", "11"])) else {
             panic!("no gap")
         };

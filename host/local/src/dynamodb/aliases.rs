@@ -117,8 +117,11 @@ impl Aliases {
     pub(super) fn take_out(&self, reply: &mut Value) {
         let pairs = self.with(|by_name| by_name.clone());
         change(reply, &|text| {
-            let named = |text: String, (name, alias): (&String, &String)| text.replace(alias, name);
-            pairs.iter().fold(text.to_owned(), named)
+            let mut text = text.to_owned();
+            for (name, alias) in &pairs {
+                text = text.replace(alias, name);
+            }
+            text
         });
     }
 
@@ -143,12 +146,8 @@ pub(super) fn names(database: &Database) -> Result<Vec<String>, DynoxideError> {
 }
 
 fn alias_of(name: &str) -> String {
-    let digit = |letters: &[u8]| {
-        let bits = letters.iter().enumerate();
-        let bits = bits.map(|(at, letter)| usize::from(letter.is_ascii_uppercase()) << at);
-        char::from(DIGITS[bits.sum::<usize>()])
-    };
-    let digits: String = name.as_bytes().chunks(LETTERS_A_DIGIT).map(digit).collect();
+    let letters = name.as_bytes().chunks(LETTERS_A_DIGIT);
+    let digits: String = letters.map(digit_of).collect();
     // What is left out is small, as in `name_of`.
     let digits = match digits.trim_end_matches('0') {
         "" => "0",
@@ -157,21 +156,32 @@ fn alias_of(name: &str) -> String {
     format!("{}{MARK}{digits}", name.to_ascii_lowercase())
 }
 
+/// The digit that says which of these letters are capitals, a bit each.
+fn digit_of(letters: &[u8]) -> char {
+    let bits = letters.iter().enumerate();
+    let bits = bits.map(|(at, letter)| usize::from(letter.is_ascii_uppercase()) << at);
+    char::from(DIGITS[bits.sum::<usize>()])
+}
+
+/// Whether the letter at a place is a capital, by the digits of an alias. What they leave out is
+/// small.
+fn is_capital(digits: &str, at: usize) -> bool {
+    let digit = digits.as_bytes().get(at / LETTERS_A_DIGIT);
+    let bits = digit.and_then(|digit| DIGITS.iter().position(|known| known == digit));
+    bits.is_some_and(|bits| bits >> (at % LETTERS_A_DIGIT) & 1 == 1)
+}
+
 /// The name that an alias stands for; `None` if it is none.
 fn name_of(alias: &str) -> Option<String> {
     let (small, digits) = alias.rsplit_once(MARK)?;
-    let is_capital = |at: usize| {
-        let digit = digits.as_bytes().get(at / LETTERS_A_DIGIT)?;
-        let bits = DIGITS.iter().position(|known| known == digit)?;
-        Some(bits >> (at % LETTERS_A_DIGIT) & 1 == 1)
-    };
-    let letters = small.chars().enumerate();
-    let name: String = letters
-        .map(|(at, letter)| match is_capital(at) {
-            Some(true) => letter.to_ascii_uppercase(),
-            _ => letter,
-        })
-        .collect();
+    let mut name = String::new();
+    for (at, letter) in small.chars().enumerate() {
+        if is_capital(digits, at) {
+            name.push(letter.to_ascii_uppercase());
+        } else {
+            name.push(letter);
+        }
+    }
     (alias_of(&name) == alias).then_some(name)
 }
 

@@ -86,7 +86,7 @@ fn a_rewrite_replaces_everything_and_can_be_appended_to() {
 }
 
 #[test]
-fn a_disk_that_is_full_is_told_with_the_file_and_what_to_do() {
+fn a_disk_that_is_full_is_reported_with_the_file_and_what_to_do() {
     let full = PathBuf::from("/dev/full");
     let mut journal = Journal {
         file: OpenOptions::new().append(true).open(&full).unwrap(),

@@ -72,19 +72,22 @@ impl ShardFilter {
     pub(super) fn pass(self, stream: &Stream, now_ms: u64) -> BTreeSet<String> {
         let retention_ms = u64::from(stream.retention_period_hours) * 3_600_000;
         let horizon = now_ms.saturating_sub(retention_ms);
-        let passes = |shard: &&Shard| match self {
+        stream
+            .shards
+            .iter()
+            .filter(|shard| self.passes(stream, shard, horizon))
+            .map(|shard| shard.shard_id.clone())
+            .collect()
+    }
+
+    fn passes(self, stream: &Stream, shard: &Shard, horizon: u64) -> bool {
+        match self {
             Self::AtLatest => shard.sequence_number_range.ending_sequence_number.is_none(),
             Self::AtTrimHorizon => was_open(stream, shard, horizon),
             Self::FromTrimHorizon => !was_closed(stream, &shard.shard_id, horizon),
             Self::At(time) => was_open(stream, shard, time),
             Self::From(time) => !was_closed(stream, &shard.shard_id, time),
-        };
-        stream
-            .shards
-            .iter()
-            .filter(passes)
-            .map(|shard| shard.shard_id.clone())
-            .collect()
+        }
     }
 }
 

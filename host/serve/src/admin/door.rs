@@ -3,7 +3,6 @@
 //! is one.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -13,40 +12,24 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use shardmill_core::plugin::SecretSource;
 
-/// Shortest token; a shorter one can be guessed.
-const TOKEN_BYTES_MIN: usize = 16;
-/// Longest: a header has to hold it.
-const TOKEN_BYTES_MAX: usize = 1_024;
+use super::token::{Token, TokenError};
+
 /// Pages that probes ask for without a token; then they reveal nothing about streams, plugins or
 /// rows.
 const FOR_EVERYBODY: [&str; 2] = ["/live", READY];
 /// With a query it is about single plugins: who may guess names learns which ones there are.
 const READY: &str = "/ready";
 
+/// The status and the text of an answer to a request that is not let in.
+type Refusal = (StatusCode, &'static str);
+
 /// What a request must show.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Door {
     /// Required for all pages except the public ones; `None` requires nothing.
-    token: Option<Arc<str>>,
+    token: Option<Token>,
     /// Names that requests may be addressed to, besides addresses and `localhost`.
     names: Arc<[String]>,
-}
-
-/// A token that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TokenError {
-    #[error("the variable {0}, which host.admin-token names, is not set")]
-    NoVariable(String),
-    #[error("cannot read {path}, which host.admin-token names: {source}")]
-    NoFile {
-        path: String,
-        source: std::io::Error,
-    },
-    #[error(
-        "host.admin-token has {0} bytes, and must have {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} \
-            visible ASCII characters: `openssl rand -hex 32` makes one"
-    )]
-    Unfit(usize),
 }
 
 impl Door {
@@ -55,13 +38,26 @@ impl Door {
         names: Vec<String>,
     ) -> Result<Self, TokenError> {
         Ok(Self {
-            token: token.map(read).transpose()?.map(Into::into),
+            token: token.map(Token::read).transpose()?,
             names: names.into(),
         })
     }
 
-    /// Why a request is refused, if it is.
-    fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+    /// Why a request for an admin page is refused, if it is.
+    fn refusal(&self, uri: &Uri, headers: &HeaderMap) -> Option<Refusal> {
+        self.refusal_of_stranger(uri, headers).or_else(|| {
+            let token = self.token.as_ref()?;
+            let is_known = is_for_everybody(uri) || token.is_shown_in(headers);
+            (!is_known).then_some((
+                StatusCode::UNAUTHORIZED,
+                "send the header `authorization: Bearer TOKEN`, see host.admin-token\n",
+            ))
+        })
+    }
+
+    /// Why a request is refused whoever sends it: it is not addressed to this host, or a page of
+    /// another web site sends it.
+    fn refusal_of_stranger(&self, uri: &Uri, headers: &HeaderMap) -> Option<Refusal> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = hosts.next();
         let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -84,19 +80,14 @@ impl Door {
                 "requests from pages of other web sites are refused\n",
             ));
         }
-        match &self.token {
-            Some(token) if !is_for_everybody(uri) && !shows(headers, token) => Some((
-                StatusCode::UNAUTHORIZED,
-                "send the header `authorization: Bearer TOKEN`, see host.admin-token\n",
-            )),
-            Some(_) | None => None,
-        }
+        None
     }
 
     /// Whether a request may see everything: it shows the token, or none is needed.
     pub(super) fn shows_all(&self, headers: &HeaderMap) -> bool {
-        let token = self.token.as_deref();
-        token.is_none_or(|token| shows(headers, token))
+        self.token
+            .as_ref()
+            .is_none_or(|token| token.is_shown_in(headers))
     }
 
     /// Whether requests may be addressed to `host`. A web page can make its own domain name resolve
@@ -113,7 +104,7 @@ impl Door {
     }
 }
 
-/// The middleware.
+/// Answers a request only if the door lets it in; axum calls this for each.
 pub(super) async fn let_in(State(door): State<Door>, request: Request, next: Next) -> Response {
     match door.refusal(request.uri(), request.headers()) {
         Some((StatusCode::UNAUTHORIZED, message)) => (
@@ -122,6 +113,18 @@ pub(super) async fn let_in(State(door): State<Door>, request: Request, next: Nex
             message,
         )
             .into_response(),
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    }
+}
+
+/// The same for pages that ask for a token themselves.
+pub(super) async fn let_in_unknown(
+    State(door): State<Door>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match door.refusal_of_stranger(request.uri(), request.headers()) {
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     }
@@ -145,49 +148,6 @@ fn is_of_host(origin: &[u8], host: &str) -> bool {
     origin
         .split_once("://")
         .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
-}
-
-fn shows(headers: &HeaderMap, token: &str) -> bool {
-    let shown = headers
-        .get(header::AUTHORIZATION)
-        .map(header::HeaderValue::as_bytes)
-        .unwrap_or_default();
-    shown
-        .strip_prefix(b"Bearer ")
-        .is_some_and(|shown| is_same(shown, token.as_bytes()))
-}
-
-/// Compares in a time that does not depend on where the two differ.
-fn is_same(shown: &[u8], token: &[u8]) -> bool {
-    let difference = shown
-        .iter()
-        .zip(token)
-        .fold(0, |difference, (a, b)| difference | (a ^ b));
-    shown.len() == token.len() && difference == 0
-}
-
-fn read(source: &SecretSource) -> Result<String, TokenError> {
-    let text = match source {
-        SecretSource::Variable(name) => {
-            std::env::var(name).map_err(|_| TokenError::NoVariable(name.clone()))?
-        }
-        SecretSource::File(path) => read_file(path)?,
-    };
-    let token = text.trim_end_matches(['\r', '\n']);
-    let is_fit = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len());
-    if is_fit && token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Ok(token.to_owned());
-    }
-    Err(TokenError::Unfit(token.len()))
-}
-
-fn read_file(path: &Path) -> Result<String, TokenError> {
-    shardmill_config::files::read_text(path, TOKEN_BYTES_MAX as u64 + 2).map_err(|source| {
-        TokenError::NoFile {
-            path: path.display().to_string(),
-            source,
-        }
-    })
 }
 
 #[cfg(test)]
@@ -279,7 +239,7 @@ mod tests {
     #[test]
     fn who_does_not_know_the_token_learns_only_whether_the_host_is_alive_and_ready() {
         let door = Door {
-            token: Some(TOKEN.into()),
+            token: Some(Token::from(TOKEN)),
             names: Arc::default(),
         };
         let with = |path: &str, shown: &str| {
@@ -307,27 +267,5 @@ mod tests {
             assert_eq!(with(&asked, &format!("Bearer {TOKEN}")), None);
         }
         assert_eq!((with("/ready?", ""), with("/live?x", "")), (None, None));
-    }
-
-    #[test]
-    fn a_token_is_read_from_a_file_or_a_variable_and_must_be_hard_to_guess() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("token");
-        let from_file = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            read(&SecretSource::File(path.clone())).map_err(|error| error.to_string())
-        };
-        assert_eq!(from_file(&format!("{TOKEN}\n")), Ok(TOKEN.to_owned()));
-        assert!(from_file("short\n").unwrap_err().contains("openssl rand"));
-        assert!(from_file("0123456789 abcdef").is_err());
-        assert!(from_file(&"x".repeat(2_000)).is_err());
-        let unset = read(&SecretSource::Variable(
-            "SHARDMILL_NO_SUCH_TOKEN".to_owned(),
-        ))
-        .unwrap_err();
-        assert!(
-            unset.to_string().contains("SHARDMILL_NO_SUCH_TOKEN"),
-            "{unset}"
-        );
     }
 }

@@ -7,11 +7,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -86,9 +86,10 @@ async fn serve(listener: std::net::TcpListener, router: Router, stop: Cancellati
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    // A connection without a place is closed at once.
-                    if let Some(place) = visitors.take_place(peer.ip()) {
-                        connections.spawn(visit(stream, router.clone(), place));
+                    // A connection without a slot is closed at once.
+                    if let Some(slot) = visitors.take_slot(peer.ip()) {
+                        let router = router.clone().layer(Extension(Peer(peer.ip())));
+                        connections.spawn(visit(stream, router, slot));
                     }
                 }
                 Err(error) => {
@@ -100,10 +101,9 @@ async fn serve(listener: std::net::TcpListener, router: Router, stop: Cancellati
     }
 }
 
-/// Serves a connection for as long as it has its place.
-async fn visit(stream: TcpStream, router: Router, place: Place) {
-    place
-        .leave
+/// Serves a connection for as long as it has its slot.
+async fn visit(stream: TcpStream, router: Router, slot: Slot) {
+    slot.leave
         .run_until_cancelled(connection(stream, router))
         .await;
 }
@@ -128,6 +128,10 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router)
     }
 }
 
+/// Who sends a request: an extension of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
+
 /// The open connections, in the order of arrival.
 #[derive(Default, Clone)]
 struct Visitors(Arc<Mutex<Book>>);
@@ -145,19 +149,19 @@ struct Visit {
     leave: CancellationToken,
 }
 
-/// A place among the connections; given back when dropped.
-struct Place {
+/// A slot among the connections; given back when dropped.
+struct Slot {
     visitors: Visitors,
     arrival: u64,
-    /// Cancelled once another connection has the place.
+    /// Cancelled once another connection has the slot.
     leave: CancellationToken,
 }
 
 impl Visitors {
-    /// A place for a connection from `address`. If there is none, the client with the most
+    /// A slot for a connection from `address`. If there is none, the client with the most
     /// connections loses its oldest: a probe comes from an address that has few, and ends within
     /// milliseconds. `None` if no client has more than this one.
-    fn take_place(&self, address: IpAddr) -> Option<Place> {
+    fn take_slot(&self, address: IpAddr) -> Option<Slot> {
         let client = client_of(address);
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if book.count(client) >= CONNECTIONS_OF_ONE_MAX {
@@ -176,7 +180,7 @@ impl Visitors {
             leave: leave.clone(),
         };
         book.visits.insert(arrival, visit);
-        Some(Place {
+        Some(Slot {
             visitors: self.clone(),
             arrival,
             leave,
@@ -221,7 +225,7 @@ fn client_of(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut book = self
             .visitors
@@ -264,7 +268,7 @@ impl Pace {
     }
 }
 
-/// The middleware.
+/// Answers a request only if it does not come too soon; axum calls this for each.
 pub(super) async fn keep_pace(State(pace): State<Pace>, request: Request, next: Next) -> Response {
     if pace.is_in_time() {
         return next.run(request).await;
@@ -277,22 +281,56 @@ pub(super) async fn keep_pace(State(pace): State<Pace>, request: Request, next: 
         .into_response()
 }
 
+/// Clients whose pace is known; the one that was heard of longest ago is forgotten.
+const PACED_CLIENTS_MAX: usize = 256;
+
+/// A limit on the requests of each client, so that a stranger does not use up everybody's.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PaceOfEach(Arc<Mutex<Vec<(IpAddr, Pace)>>>);
+
+impl PaceOfEach {
+    fn of(&self, client: IpAddr) -> Pace {
+        let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = paces.iter().position(|(known, _)| *known == client);
+        let entry = match at {
+            Some(at) => paces.remove(at),
+            None => (client, Pace::new()),
+        };
+        let pace = entry.1.clone();
+        paces.push(entry);
+        if paces.len() > PACED_CLIENTS_MAX {
+            paces.remove(0);
+        }
+        pace
+    }
+}
+
+/// The same as [`keep_pace`], for each client.
+pub(super) async fn keep_pace_of_each(
+    State(paces): State<PaceOfEach>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    keep_pace(State(paces.of(client_of(peer.0))), request, next).await
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
-    fn take(visitors: &Visitors, address: &str, count: usize) -> Vec<Place> {
+    fn take(visitors: &Visitors, address: &str, count: usize) -> Vec<Slot> {
         let address = address.parse().unwrap();
         (0..count)
-            .filter_map(|_| visitors.take_place(address))
+            .filter_map(|_| visitors.take_slot(address))
             .collect()
     }
 
-    fn staying(places: &[Place]) -> usize {
-        let stays = |place: &&Place| !place.leave.is_cancelled();
-        places.iter().filter(stays).count()
+    fn staying(slots: &[Slot]) -> usize {
+        let stays = |slot: &&Slot| !slot.leave.is_cancelled();
+        slots.iter().filter(stays).count()
     }
 
     #[test]
@@ -308,7 +346,20 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_gets_in_whoever_holds_all_places() {
+    fn a_client_that_asks_without_end_uses_up_nobody_elses_pace() {
+        let paces = PaceOfEach::default();
+        let of = |address: &str| paces.of(address.parse().unwrap());
+        let greedy = of("10.0.0.1");
+        while greedy.is_in_time() {}
+        assert!(of("10.0.0.2").is_in_time());
+        for n in 0..1_000 {
+            of(&format!("10.1.{}.{}", n / 250, n % 250));
+        }
+        assert_eq!(paces.0.lock().unwrap().len(), PACED_CLIENTS_MAX);
+    }
+
+    #[test]
+    fn a_probe_gets_in_whoever_holds_all_slots() {
         let visitors = Visitors::default();
         let one = take(&visitors, "10.0.0.1", 100);
         assert_eq!((one.len(), staying(&one)), (100, CONNECTIONS_OF_ONE_MAX));
@@ -321,7 +372,7 @@ mod tests {
         let lost = 2 * CONNECTIONS_OF_ONE_MAX - staying(&one) - staying(&other);
         assert_eq!(
             lost, 1,
-            "the place that the probes took, one after the other"
+            "the slot that the probes took, one after the other"
         );
         // It comes from the very address that holds as many as one may.
         let busy = take(&visitors, "10.0.0.1", CONNECTIONS_OF_ONE_MAX);
@@ -333,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_as_many_as_anybody_takes_no_place_from_others_and_all_places_are_given_back() {
+    fn who_has_as_many_as_anybody_takes_no_slot_from_others_and_all_slots_are_given_back() {
         let visitors = Visitors::default();
         let each = |n: usize| take(&visitors, &format!("10.0.1.{n}"), 1);
         let all: Vec<_> = (0..CONNECTIONS_MAX).flat_map(each).collect();
@@ -387,7 +438,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_lies_about_its_length_is_answered_or_refused_and_keeps_no_place() {
+    async fn a_request_that_lies_about_its_length_is_answered_or_refused_and_keeps_no_slot() {
         let of = |method: &str, lengths: &[&str], body: &str| {
             let lengths = lengths
                 .iter()

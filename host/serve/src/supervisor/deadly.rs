@@ -142,7 +142,7 @@ impl Telling {
                 continue;
             };
             is_known = true;
-            if row.is_expired(wall_ms(), WRITE_AGAIN) {
+            if row.is_older(wall_ms(), WRITE_AGAIN) {
                 table.quarantine(&self.entry()).await?;
             }
         }

@@ -98,8 +98,7 @@ impl FallBack {
                 let is_used =
                     |name: &PluginName| running.contains(name) || file_in(&folder, name).exists();
                 if let Err(error) = kept.forget_unused(is_used) {
-                    tracing::warn!(%error, "the kept versions of plugins that are not here any \
-                        more cannot be removed");
+                    tracing::warn!(%error, "cannot remove the kept versions of plugins that are gone");
                 }
             }
             Ok(false) => {}

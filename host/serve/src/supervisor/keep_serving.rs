@@ -18,7 +18,7 @@ const SERVED_WELL: Duration = Duration::from_mins(10);
 
 /// Hears what happens to a stream that is kept served.
 pub(super) trait Listener {
-    /// Its worker fell.
+    /// The stream's worker failed, for this reason; it may be started again.
     fn not_served(&self, reason: &str);
 }
 

@@ -23,7 +23,7 @@ impl Supervisor {
     /// The manifest is looked at again once the plugin may be restarted.
     pub(super) fn follow_later(&mut self, name: &PluginName) {
         if self.restless.insert(name.clone()) {
-            tracing::info!(plugin = %name, "manifest changed soon after a start; the plugin restarts \
+            tracing::info!(plugin = %name, "settings changed soon after a start; the plugin restarts \
                 with the new settings in some seconds");
         }
     }
@@ -38,7 +38,7 @@ impl Supervisor {
         self.restless = later;
         let due: HashSet<PluginName> = due;
         for name in due {
-            self.manifest_changed(&name);
+            self.follow_settings_of(&name);
             // If the manifest is as it was, or refused, nothing restarts.
             if let Some(running) = self.running.get_mut(&name)
                 && !running.stop.is_cancelled()

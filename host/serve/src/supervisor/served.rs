@@ -40,7 +40,7 @@ impl Served {
             .serving(self.stream.label.as_str(), board.clone());
         let worker = Worker::new(self.ports.clone(), self.options.clone(), board);
         let (stop, drain_limit) = (self.stop.clone(), self.drain_limit);
-        async move { worker?.run(stop, drain_limit).await }
+        async move { Box::pin(worker?.run(stop, drain_limit)).await }
     }
 }
 

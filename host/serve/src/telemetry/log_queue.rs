@@ -38,7 +38,7 @@ impl LogQueue {
     /// `told` with the number of dropped lines.
     pub(super) fn start(
         stream: impl Write + Send + 'static,
-        told: impl Fn(u64) + Send + 'static,
+        report: impl Fn(u64) + Send + 'static,
     ) -> io::Result<Self> {
         let queue = Self {
             shared: Arc::new(Shared {
@@ -49,7 +49,7 @@ impl LogQueue {
         let waiting = queue.clone();
         std::thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || waiting.write_all_to(stream, told))?;
+            .spawn(move || waiting.write_all_to(stream, report))?;
         Ok(queue)
     }
 
@@ -80,13 +80,13 @@ impl LogQueue {
         true
     }
 
-    fn write_all_to(&self, mut stream: impl Write, told: impl Fn(u64)) {
+    fn write_all_to(&self, mut stream: impl Write, report: impl Fn(u64)) {
         loop {
             let (lines, dropped) = self.take();
             // A closed stream means that no log is wanted.
             let _ = stream.write_all(&lines).and_then(|()| stream.flush());
             if dropped > 0 {
-                told(dropped);
+                report(dropped);
             }
             self.lock().is_writing = false;
             self.shared.changed.notify_all();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_nobody_reads_costs_lines_that_are_told_and_holds_up_nobody_who_logs() {
+    fn a_stream_that_nobody_reads_costs_lines_that_are_reported_and_holds_up_nobody_who_logs() {
         let (queue, read, seen, dropped) = queue();
         let line = [b'x'; 1 << 10];
         queue.push(&line);

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::DeadLetter;
+use shardmill_core::recording::RecordName;
 use shardmill_core::stream::{Position, Record, SequenceNumber, ShardId, StreamName};
 use shardmill_core::text::shortened;
 
@@ -96,6 +97,9 @@ struct Line {
     failed_at_ms: u64,
     attempts: u32,
     reason: String,
+    /// For people: how to run the record again, as it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    debug: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,7 +153,7 @@ impl Fragment {
         line.to_bytes()
     }
 
-    /// Reads one line.
+    /// Reads one line of a file of letters. Fails on a line that is no whole dead letter.
     pub fn decode(line: &[u8]) -> Result<Self, LetterError> {
         let mut line = Line::read(line)?;
         let piece = line.piece().map_err(damaged)?;
@@ -247,6 +251,7 @@ impl Line {
             failed_at_ms: letter.failed_at_ms,
             attempts: letter.attempts,
             reason: shortened(&letter.reason, REASON_CHARS_MAX).into_owned(),
+            debug: Some(debug_command(letter)),
             data: None,
             data_base64: None,
         }
@@ -286,6 +291,13 @@ impl Line {
     }
 }
 
+/// The command that runs the record again. It needs the host's configuration, which only its user
+/// knows.
+fn debug_command(letter: &DeadLetter) -> String {
+    let record = RecordName::of(&letter.shard, &letter.record.position);
+    format!("shardmill debug {} {record}", letter.application)
+}
+
 fn damaged(problem: impl fmt::Display) -> LetterError {
     LetterError::Damaged(problem.to_string())
 }
@@ -297,7 +309,7 @@ fn has_mark(line: &[u8]) -> bool {
 }
 
 /// Whether text is stored as text.
-fn is_readable(text: &str) -> bool {
+pub(crate) fn is_readable(text: &str) -> bool {
     let base64_bytes = text.len().div_ceil(3) * 4;
     let escaped = escaped_bytes(text);
     let is_short = escaped <= READABLE_BYTES_MAX && escaped <= 2 * text.len();
@@ -306,12 +318,15 @@ fn is_readable(text: &str) -> bool {
 
 /// The bytes of a text in JSON, without its quotes.
 fn escaped_bytes(text: &str) -> usize {
-    let escaped = |byte: u8| match byte {
-        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
-        0..0x20 => 6,
-        _ => 1,
-    };
-    text.bytes().map(escaped).sum()
+    let mut bytes = 0;
+    for byte in text.bytes() {
+        bytes += match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+            0..0x20 => 6,
+            _ => 1,
+        };
+    }
+    bytes
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 /// Letters of one input. Each is remembered, in some 40 bytes: 400 MB.
 const LETTERS_MAX: usize = 10_000_000;
 
-/// What was found.
+/// What one line of the input, or several that belong together, turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     /// A letter.

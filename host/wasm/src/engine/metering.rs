@@ -20,10 +20,16 @@ pub enum Metering {
     Fuel {
         /// Units in one call.
         per_call: u64,
+        /// Where the wall clock of an instance starts, in milliseconds since the Unix epoch.
+        wall_ms: u64,
     },
 }
 
 impl Metering {
+    /// 2000-01-01T00:00:00Z, for the wall clock of a run that repeats no other: so that a time in its
+    /// output is seen to be no real one.
+    pub const NO_REAL_TIME_MS: u64 = 946_684_800_000;
+
     /// Grants the next call its share.
     pub(crate) fn refill<T>(self, store: &mut Store<T>, epochs: u64) -> wasmtime::Result<()> {
         match self {
@@ -31,7 +37,7 @@ impl Metering {
                 store.set_epoch_deadline(epochs);
                 Ok(())
             }
-            Self::Fuel { per_call } => store.set_fuel(per_call),
+            Self::Fuel { per_call, .. } => store.set_fuel(per_call),
         }
     }
 
@@ -39,7 +45,7 @@ impl Metering {
     pub(crate) fn fuel_used<T>(self, store: &Store<T>) -> u64 {
         match self {
             Self::Deadline => 0,
-            Self::Fuel { per_call } => {
+            Self::Fuel { per_call, .. } => {
                 per_call.saturating_sub(store.get_fuel().unwrap_or(per_call))
             }
         }
@@ -47,21 +53,19 @@ impl Metering {
 
     /// Sets what a guest sees of time and chance.
     pub(crate) fn prepare(self, wasi: &mut WasiCtxBuilder) {
-        if self == Self::Deadline {
+        let Self::Fuel { wall_ms, .. } = self else {
             return;
-        }
+        };
         wasi.secure_random(Deterministic::new(SEED.to_vec()))
             .insecure_random(Deterministic::new(SEED.to_vec()))
             .insecure_random_seed(u128::from_le_bytes(SEED))
-            .wall_clock(SteppingClock::at(WALL_START))
+            .wall_clock(SteppingClock::at(Duration::from_millis(wall_ms)))
             .monotonic_clock(SteppingClock::at(Duration::ZERO));
     }
 }
 
 /// Random bytes repeat after these: any will do, as long as they are the same.
 const SEED: [u8; 16] = *b"shardmill random";
-/// 2000-01-01T00:00:00Z: so that a time in output is seen to be no real one.
-const WALL_START: Duration = Duration::from_hours(262_968);
 /// How far each reading moves a clock, so that a guest that waits for time to pass makes progress.
 const STEP: Duration = Duration::from_nanos(STEP_NANOS);
 const STEP_NANOS: u64 = 1_000;

@@ -52,7 +52,12 @@ pub enum FolderEvent {
     /// Users other than this one and root may write to the folder, or to files loaded from it.
     Writers {
         /// Which users, and what to do about it; `None` once no others may.
-        told: Option<String>,
+        reported: Option<String>,
+    },
+    /// The folder cannot be read: nothing new is known of it.
+    Unreadable {
+        /// Why, and what to do about it; `None` once it can be read again.
+        reported: Option<String>,
     },
     /// Everything present in the folder at the start has been reported. Sent once.
     FirstScanDone,

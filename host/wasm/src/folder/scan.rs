@@ -229,7 +229,7 @@ impl Meant {
         }
         let bytes = name.to_bytes();
         // Editors and copy tools write under dot names first.
-        if bytes.starts_with(b".") || !bytes.ends_with(COMPONENT_SUFFIX.as_bytes()) {
+        if bytes.starts_with(b".") || !is_component(bytes) {
             return None;
         }
         Some(Self::Component {
@@ -239,6 +239,14 @@ impl Meant {
     }
 }
 
+/// Whether the name has a component's ending, in whatever letters: one in capitals is refused, and
+/// not passed over.
+fn is_component(name: &[u8]) -> bool {
+    let suffix = COMPONENT_SUFFIX.as_bytes();
+    let ending = name.len().checked_sub(suffix.len());
+    ending.is_some_and(|at| name[at..].eq_ignore_ascii_case(suffix))
+}
+
 /// The plugin beside whose component this file is, if its name ends in `suffix`.
 fn beside(name: &CStr, suffix: &str) -> Option<PluginName> {
     PluginName::new(name.to_str().ok()?.strip_suffix(suffix)?).ok()
@@ -246,6 +254,9 @@ fn beside(name: &CStr, suffix: &str) -> Option<PluginName> {
 
 fn plugin_of_component(file: &CStr) -> Result<PluginName, NameFault> {
     let text = file.to_str().ok();
+    if !file.to_bytes().ends_with(COMPONENT_SUFFIX.as_bytes()) {
+        return Err(NameFault::Ending);
+    }
     let name = text.and_then(|text| text.strip_suffix(COMPONENT_SUFFIX));
     PluginName::new(name.ok_or(NameFault::Letters)?).map_err(|error| error.why)
 }
@@ -287,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_of_too_many_names_is_told_and_nothing_of_it_is_known() {
+    fn a_folder_of_too_many_names_is_reported_and_nothing_of_it_is_known() {
         let folder = tempfile::tempdir().unwrap();
         // And the two that every folder has.
         for name in 2..NAMES_MAX {

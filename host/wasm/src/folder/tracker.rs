@@ -178,14 +178,17 @@ impl Tracker {
     }
 
     fn act(&mut self, now: Instant) -> Vec<Action> {
-        let placed = self.files.values().filter(|tracked| tracked.has_place());
+        let placed = self
+            .files
+            .values()
+            .filter(|tracked| tracked.counts_as_plugin());
         let mut room = self.plugins_max.saturating_sub(placed.count());
         let mut in_turn: Vec<_> = self.files.iter_mut().collect();
         // Otherwise in the order of names, which anybody may choose.
         in_turn.sort_by_key(|(_, tracked)| !tracked.is_one_of(&self.first));
         let to_come = in_turn
             .iter()
-            .filter(|(_, tracked)| tracked.is_one_of(&self.first) && !tracked.has_place());
+            .filter(|(_, tracked)| tracked.is_one_of(&self.first) && !tracked.counts_as_plugin());
         let mut kept = to_come.count();
         let mut actions = Vec::new();
         for (file, tracked) in in_turn {
@@ -200,11 +203,11 @@ impl Tracker {
             } else {
                 room.saturating_sub(kept)
             };
-            let had_place = tracked.has_place();
+            let had_place = tracked.counts_as_plugin();
             let limit = (!had_place && room_for_it == 0).then_some(self.plugins_max);
             tracked.note_hurry(now, self.settle);
             actions.extend(tracked.act(file, limit));
-            let is_placed = !had_place && tracked.has_place();
+            let is_placed = !had_place && tracked.counts_as_plugin();
             room -= usize::from(is_placed);
             kept -= usize::from(is_placed && is_first);
         }
@@ -328,7 +331,7 @@ impl Tracked {
     }
 
     /// Whether it counts as one of the plugins of the host.
-    fn has_place(&self) -> bool {
+    fn counts_as_plugin(&self) -> bool {
         self.loaded.is_some() || self.is_loading
     }
 

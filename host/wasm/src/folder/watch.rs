@@ -23,7 +23,7 @@ use crate::{Integrity, Runtime};
 /// How the folder is watched.
 #[derive(Debug, Clone)]
 pub struct FolderOptions {
-    /// The directory.
+    /// The plugins folder; only files directly in it count.
     pub path: PathBuf,
     /// Largest file that is read. 32 MiB: twice the largest Python component seen.
     pub file_bytes_max: u64,
@@ -85,6 +85,8 @@ pub struct PluginFolder {
     watched: Option<(Watched, (u64, u64))>,
     /// The last problem, so that one that lasts is logged once.
     trouble: Option<String>,
+    /// Why the folder could not be read at the last look, as it was told.
+    unreadable: Option<String>,
     /// What was sent last about other users who may write here.
     writers: Option<String>,
     is_first_scan_done: bool,
@@ -117,6 +119,7 @@ impl PluginFolder {
             changes: Arc::default(),
             watched: None,
             trouble: None,
+            unreadable: None,
             writers: None,
             is_first_scan_done: false,
         };
@@ -173,7 +176,9 @@ impl PluginFolder {
         }
         // Before the look, which then sees them as they were left, or as they are written again.
         let whole = self.changes.take_whole();
-        let Some(mut listing) = self.scan().await else {
+        let scanned = self.scan().await;
+        self.report_unreadable(scanned.as_ref().err()).await?;
+        let Ok(mut listing) = scanned else {
             return Ok(());
         };
         if self.options.only_first {
@@ -182,8 +187,8 @@ impl PluginFolder {
         self.check_directory(&listing);
         if self.writers != listing.writers {
             self.writers.clone_from(&listing.writers);
-            let told = listing.writers.clone();
-            self.send(FolderEvent::Writers { told }).await?;
+            let reported = listing.writers.clone();
+            self.send(FolderEvent::Writers { reported }).await?;
         }
         let now = std::time::Instant::now();
         // First: who changes both puts the manifest there before the component.
@@ -203,9 +208,9 @@ impl PluginFolder {
         Ok(())
     }
 
-    /// `None` if nothing is known of the folder. So nothing is removed: a folder that is unmounted
+    /// An error if nothing is known of the folder. So nothing is removed: a folder that is unmounted
     /// for a moment stops no plugin.
-    async fn scan(&mut self) -> Option<Listing> {
+    async fn scan(&mut self) -> Result<Listing, String> {
         let (path, size_max) = (self.options.path.clone(), self.options.file_bytes_max);
         let listing = blocking(move || scan(&path, size_max))
             .await
@@ -213,13 +218,28 @@ impl PluginFolder {
         match listing {
             Ok(listing) => {
                 self.trouble = None;
-                Some(listing)
+                Ok(listing)
             }
             Err(error) => {
-                self.report_trouble(&error.to_string());
-                None
+                let mut message = error.to_string();
+                if error.kind() == std::io::ErrorKind::NotFound {
+                    message += "; create it, or set `plugins` to another folder: what runs goes on, \
+                        and no new version is loaded";
+                }
+                self.report_trouble(&message);
+                Err(message)
             }
         }
+    }
+
+    /// Says once that the folder cannot be read, and once that it can be again.
+    async fn report_unreadable(&mut self, why: Option<&String>) -> Result<(), NobodyListens> {
+        if self.unreadable.as_ref() == why {
+            return Ok(());
+        }
+        self.unreadable = why.cloned();
+        let reported = why.cloned();
+        self.send(FolderEvent::Unreadable { reported }).await
     }
 
     fn start_watching(&mut self) {

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_nobody_knows_is_told() {
+    async fn a_name_that_nobody_knows_is_reported() {
         let error = addresses(&[], &[])
             .resolve("no-such-name.invalid", 443)
             .await

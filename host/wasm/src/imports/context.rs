@@ -1,5 +1,7 @@
 //! `shardmill:processor/context`: the instance's plugin, stream, shard and host.
 
+use shardmill_core::ports::StartPosition;
+
 use crate::bindings::shardmill::processor::{context, types};
 use crate::instance::state::InstanceState;
 
@@ -15,6 +17,18 @@ impl context::Host for InstanceState {
             shard: identity.shard.to_string(),
             worker: identity.worker.to_string(),
             grant_epoch: identity.epoch.0,
+        }
+    }
+
+    fn start(&mut self) -> context::StartPosition {
+        match &self.identity.start {
+            StartPosition::Oldest => context::StartPosition::Oldest,
+            StartPosition::Time(ms) => context::StartPosition::Time(*ms),
+            StartPosition::At(number) => context::StartPosition::At(number.to_string()),
+            StartPosition::After(position) => context::StartPosition::After(context::Place {
+                sequence_number: position.sequence.to_string(),
+                sub_sequence_number: position.sub_sequence,
+            }),
         }
     }
 }

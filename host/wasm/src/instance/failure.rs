@@ -81,7 +81,7 @@ fn stopped(error: &wasmtime::Error, entry: Entry) -> Option<ProcessorError> {
             call: entry.call,
             limit: entry.deadline,
         }),
-        (Trap::OutOfFuel, Metering::Fuel { per_call }) => Some(ProcessorError::LimitExceeded {
+        (Trap::OutOfFuel, Metering::Fuel { per_call, .. }) => Some(ProcessorError::LimitExceeded {
             what: "fuel in one call",
             limit: per_call,
         }),

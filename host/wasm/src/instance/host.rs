@@ -7,6 +7,7 @@ use wasmtime::{Cache, Engine};
 
 use crate::engine::{EngineError, Metering, Ticker, new_engine};
 use crate::http::{HttpClients, HttpOptions};
+use crate::output::LogLines;
 
 /// The engine, and what every instance on it needs. Moves the epoch for as long as it lives, which
 /// is as long as an instance may run.
@@ -15,6 +16,7 @@ pub(crate) struct InstanceHost {
     http_clients: HttpClients,
     limits: GuestLimits,
     metering: Metering,
+    log_lines: LogLines,
     fuel_used: AtomicU64,
     _ticker: Ticker,
 }
@@ -26,6 +28,7 @@ impl InstanceHost {
         metering: Metering,
         limits: GuestLimits,
         http: HttpOptions,
+        log_lines: LogLines,
     ) -> Result<Self, EngineError> {
         let engine = new_engine(cache, metering)?;
         let ticker = Ticker::start(&engine)?;
@@ -35,6 +38,7 @@ impl InstanceHost {
             engine,
             limits,
             metering,
+            log_lines,
             _ticker: ticker,
         })
     }
@@ -53,6 +57,11 @@ impl InstanceHost {
 
     pub(crate) fn metering(&self) -> Metering {
         self.metering
+    }
+
+    /// Where the log lines of guests go.
+    pub(crate) fn log_lines(&self) -> &LogLines {
+        &self.log_lines
     }
 
     /// Fuel that calls of `process` took so far, over all instances.

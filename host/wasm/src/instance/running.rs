@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
-use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, Processed};
+use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, Processed, TickTime, Ticked};
 use shardmill_core::stream::{Batch, Emitted};
 use shardmill_layout as layout;
 use wasmtime::Store;
@@ -20,6 +20,7 @@ use super::entry::Entry;
 use super::host::InstanceHost;
 use super::state::{InstanceState, Surroundings};
 use super::state_exports::{StateExports, StateFunctions};
+use super::ticker_export::TickerExport;
 use super::version::Version;
 use crate::bindings::Plugin as Exports;
 use crate::output::UnknownDestination;
@@ -31,6 +32,7 @@ pub(super) struct Running {
     component: Component,
     state: Option<StateFunctions>,
     bulk: Option<BulkExport>,
+    ticker: Option<TickerExport>,
 }
 
 /// What is left after a call.
@@ -70,6 +72,7 @@ impl Running {
             component,
             state,
             bulk: version.bulk,
+            ticker: version.ticker,
         }))
     }
 
@@ -150,6 +153,31 @@ impl Running {
         }
         limiter.share_mut().settle();
         Ok(outcome)
+    }
+
+    pub(super) fn tick(mut self: Box<Self>, time: TickTime, entry: Entry) -> Returned<Ticked> {
+        let Some(ticker) = self.ticker else {
+            let message = "this version exports no ticker".to_owned();
+            return Returned {
+                running: Some(self),
+                result: Err(ProcessorError::InvalidOutcome { message }),
+            };
+        };
+        self.store.data_mut().open_output();
+        let component = self.component;
+        let held_back = entered(&mut self.store, entry, async |store| {
+            ticker.tick(store, &component, time).await
+        });
+        let refused = self.unless_refused();
+        let emitted = self.store.data_mut().emit.take();
+        let held_back = held_back
+            .and_then(|held_back| refused.map(|()| held_back))
+            .inspect(|_| self.store.data_mut().limiter.share_mut().settle())
+            .map_err(|error| explained_by(self.store.data().emit.unknown_destination(), error));
+        self.after(held_back.map(|held_back| Ticked {
+            held_back: held_back.into(),
+            emitted,
+        }))
     }
 
     /// Refuses a state of more than `bytes_max`.

@@ -75,7 +75,14 @@ impl InstanceState {
         let permissions = &identity.permissions;
         let secrets = Secrets::read(&permissions.secrets)?;
         let output = Arc::clone(&given.output);
-        let log = GuestLog::new(&identity, limits, output, Redactor::of(&secrets));
+        let lines = given.host.log_lines().clone();
+        let log = GuestLog::new(
+            Arc::clone(&identity),
+            limits,
+            output,
+            Redactor::of(&secrets),
+            lines,
+        );
         let clients = given.host.http_clients();
         let plugin = identity.plugin.as_str();
         let http = Outgoing::new(plugin, permissions, clients, log.clone(), given.life)?;

@@ -9,6 +9,7 @@ use super::bulk_export::BulkExport;
 use super::host::InstanceHost;
 use super::state::InstanceState;
 use super::state_exports::StateExports;
+use super::ticker_export::TickerExport;
 use crate::bindings::PluginPre;
 use crate::marks::Newcomer;
 use crate::metrics;
@@ -22,6 +23,7 @@ pub(crate) struct Version {
     pub(crate) pre: PluginPre<InstanceState>,
     pub(crate) state: Option<StateExports>,
     pub(crate) bulk: Option<BulkExport>,
+    pub(crate) ticker: Option<TickerExport>,
     /// Bytes of one instance outside of its memories and tables.
     pub(crate) instance_bytes: usize,
     /// The plugin's share of memory for code, which the version gives back at its end.

@@ -5,15 +5,16 @@ use wasmtime::Engine;
 use wasmtime::component::types::{self, ComponentItem};
 use wasmtime::component::{Component, ComponentNamedList, Lift, Lower};
 
-use super::world::{BULK, STATE, is_processor};
+use super::world::{BULK, STATE, TICKER, is_processor};
 use crate::LoadError;
 use crate::bindings::shardmill::processor::types as wit;
+use crate::instance::ticker_export::HeldBack;
 use crate::text::{SAID_BYTES_MAX, shown};
 
 type Done = (Result<(), wit::Error>,);
 
-/// Refuses a component whose `processor` has other functions than the contract's, or whose `state`
-/// or `bulk` has, if it exports one.
+/// Refuses a component whose `processor` has other functions than the contract's, or whose `state`,
+/// `bulk` or `ticker` has, if it exports one.
 pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadError> {
     let (whole, component) = (component, &component.component_type());
     let Some(processor) = Interface::of(engine, component, is_processor) else {
@@ -28,6 +29,9 @@ pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), LoadEr
     }
     if let Some(bulk) = Interface::found(engine, component, whole, BULK) {
         bulk.check::<(&[u8],), (Result<Vec<u8>, wit::Error>,)>("process")?;
+    }
+    if let Some(ticker) = Interface::found(engine, component, whole, TICKER) {
+        ticker.check::<(u64, Option<u64>), (Result<HeldBack, wit::Error>,)>("tick")?;
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ pub struct IntegrityRules {
     /// Whether a component without a signature is refused. One with a signature must bear a right
     /// one in any case, if there are keys.
     pub require_signature: bool,
-    /// Whose signatures count.
+    /// The public keys whose signatures count. Empty: signatures are not verified.
     pub keys: Vec<PublicKey>,
     /// Whether signatures over the bytes alone count, which say neither for which plugin nor which
     /// version they are.

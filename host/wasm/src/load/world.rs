@@ -16,6 +16,8 @@ const PROCESSOR_UNVERSIONED: &str = "shardmill:processor/processor";
 pub(crate) const STATE: &str = "shardmill:processor/state@0.1.0";
 /// The export of a record processor that takes a batch in one frame.
 pub(crate) const BULK: &str = "shardmill:processor/bulk@0.1.0";
+/// The export of a record processor that is called when time has passed.
+pub(crate) const TICKER: &str = "shardmill:processor/ticker@0.1.0";
 /// Versions that are compatible with ours: same major and minor, as semver has it below 1.0.
 const COMPATIBLE: &str = "0.1.";
 
@@ -144,15 +146,16 @@ fn version_of_processor(export: &str) -> Option<&str> {
 
 /// Whether the host links this import.
 pub(crate) fn is_granted(import: &str) -> bool {
-    let is_wasi_p2 = || {
-        GRANTED_WASI
-            .iter()
-            .any(|package| import.starts_with(package))
-            && import.contains("@0.2.")
-    };
     GRANTED.iter().any(|granted| import.starts_with(granted))
         || GRANTED_DRAFTS.contains(&import)
-        || is_wasi_p2()
+        || is_wasi_p2(import)
+}
+
+fn is_wasi_p2(import: &str) -> bool {
+    import.contains("@0.2.")
+        && GRANTED_WASI
+            .iter()
+            .any(|package| import.starts_with(package))
 }
 
 /// A file that is being read, part by part.

@@ -237,7 +237,7 @@ fn what_is_no_mark_of_ours_says_nothing_and_a_folder_of_others_is_not_used() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_keeps_no_plugin_from_running_and_is_told() {
+fn a_folder_that_cannot_be_written_to_keeps_no_plugin_from_running_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
     let mut host = Process::starts(&cache);

@@ -6,6 +6,7 @@ use shardmill_core::plugin::GuestLimits;
 use shardmill_core::ports::InstanceContext;
 
 use super::log_budget::Admission;
+use super::log_lines::LogLines;
 use super::plugin_output::PluginOutput;
 use crate::bindings::wasi::logging::logging::Level;
 use crate::secrets::redactor::Redactor;
@@ -16,26 +17,27 @@ const CONTEXT_BYTES_MAX: usize = 100;
 /// Writes an instance's lines, within the plugin's budget.
 #[derive(Clone)]
 pub(crate) struct GuestLog {
-    plugin: String,
-    shard: String,
+    identity: Arc<InstanceContext>,
     pub(crate) line_bytes_max: usize,
     output: Arc<PluginOutput>,
     redactor: Arc<Redactor>,
+    lines: LogLines,
 }
 
 impl GuestLog {
     pub(crate) fn new(
-        identity: &InstanceContext,
+        identity: Arc<InstanceContext>,
         limits: &GuestLimits,
         output: Arc<PluginOutput>,
         redactor: Redactor,
+        lines: LogLines,
     ) -> Self {
         Self {
-            plugin: identity.plugin.to_string(),
-            shard: identity.shard.to_string(),
+            identity,
             line_bytes_max: limits.log_line_bytes,
             output,
             redactor: Arc::new(redactor),
+            lines,
         }
     }
 
@@ -45,8 +47,14 @@ impl GuestLog {
         }
         let message = self.redactor.shown(message, self.line_bytes_max);
         let source = self.redactor.shown(source, CONTEXT_BYTES_MAX);
+        let line = || format!("{} {source}{}{message}", level_word(level), gap(&source));
+        self.lines.show(&self.identity, line);
+        let is_taken = self.lines.add(line);
+        if is_taken {
+            return;
+        }
         let source = (!source.is_empty()).then(|| tracing::field::display(source));
-        let (plugin, shard) = (&self.plugin, &self.shard);
+        let (plugin, shard) = (&self.identity.plugin, &self.identity.shard);
         macro_rules! line {
             ($level:ident) => {
                 // Begins with the name, as no line of the host's does, whatever text follows.
@@ -71,11 +79,25 @@ impl GuestLog {
     pub(crate) fn report_dropped(&self) {
         let dropped = self.output.take_dropped_lines();
         if dropped > 0 {
-            let plugin = &self.plugin;
-            metrics::counter!("shardmill_plugin_log_lines_dropped_total", "plugin" => plugin.clone())
+            let plugin = &self.identity.plugin;
+            metrics::counter!("shardmill_plugin_log_lines_dropped_total", "plugin" => plugin.to_string())
                 .increment(dropped);
             tracing::warn!(target: "shardmill::guest", %plugin, dropped, "the plugin logs too \
                 fast; lines were dropped");
         }
+    }
+}
+
+fn gap(source: &str) -> &'static str {
+    if source.is_empty() { "" } else { ": " }
+}
+
+fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::Trace => "TRACE",
+        Level::Debug => "DEBUG",
+        Level::Info => "INFO",
+        Level::Warn => "WARN",
+        Level::Error | Level::Critical => "ERROR",
     }
 }

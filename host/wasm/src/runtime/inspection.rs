@@ -12,29 +12,31 @@ use crate::{BytesKind, LoadError, Runtime, digest_of};
 /// A report on some bytes.
 #[derive(Debug, Clone)]
 pub struct Inspection {
-    /// What they are.
+    /// The format of the bytes, as far as they begin like one that is known.
     pub kind: BytesKind,
-    /// How many.
+    /// How many bytes there are.
     pub size: usize,
     /// Their SHA-256: the version's identity.
     pub digest: PluginDigest,
     /// The version of the contract that it was built against, if it is a record processor.
     pub contract: Option<String>,
-    /// What it imports.
+    /// The interfaces that it imports, in the component's order.
     pub imports: Vec<InspectedImport>,
     /// Whether it can make HTTP requests, if it is granted any host.
     pub sends_http: bool,
-    /// What it exports.
+    /// Names of the interfaces that it exports.
     pub exports: Vec<String>,
     /// Whether it saves state that it can load again, as far as it was compiled.
     pub saves_state: bool,
+    /// Whether it is to be called when time has passed, as far as it was compiled.
+    pub ticks: bool,
     /// How long compiling took, if it came to that.
     pub compile_time: Option<Duration>,
     /// Why the host would refuse it, if it would.
     pub refusal: Option<LoadError>,
 }
 
-/// One import.
+/// An interface that a component imports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectedImport {
     /// Its name, with its version.
@@ -73,6 +75,7 @@ impl Inspection {
             sends_http: world.sends_http(),
             exports: world.exports,
             saves_state: false,
+            ticks: false,
             compile_time: None,
             refusal: None,
         }
@@ -83,6 +86,7 @@ impl Inspection {
         match compiled {
             Ok(compiled) => Self {
                 saves_state: compiled.state.is_some(),
+                ticks: compiled.ticker.is_some(),
                 compile_time: Some(compiled.compile_time),
                 ..self
             },

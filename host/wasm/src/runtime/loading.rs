@@ -15,6 +15,7 @@ use crate::bindings::PluginPre;
 use crate::compiler::compile_in_child;
 use crate::instance::bulk_export::BulkExport;
 use crate::instance::state_exports::StateExports;
+use crate::instance::ticker_export::TickerExport;
 use crate::instance::version::Version;
 use crate::load::function_types;
 use crate::load::world::World;
@@ -43,6 +44,7 @@ impl Runtime {
             pre: compiled.pre,
             state: compiled.state,
             bulk: compiled.bulk,
+            ticker: compiled.ticker,
             instance_bytes: compiled.instance_bytes,
             contract: compiled.contract,
             compile_time: compiled.compile_time,
@@ -138,6 +140,7 @@ impl Runtime {
             pre,
             state: StateExports::of(&component),
             bulk: BulkExport::of(&component),
+            ticker: TickerExport::of(&component),
             code_bytes: code_bytes(&component),
             instance_bytes: usize::try_from(world.instance_bytes).unwrap_or(usize::MAX),
             compile_time,

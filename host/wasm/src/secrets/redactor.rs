@@ -26,17 +26,13 @@ pub(crate) struct Redactor {
 
 impl Redactor {
     pub(crate) fn of(secrets: &Secrets) -> Self {
-        let lines = |value: &str| -> Vec<String> {
-            let lines = value
-                .lines()
-                .map(str::trim)
-                .filter(|line| line.len() >= LINE_BYTES_MIN);
-            std::iter::once(value)
-                .chain(lines)
-                .map(str::to_owned)
-                .collect()
-        };
-        let mut values: Vec<String> = secrets.values().flat_map(lines).collect();
+        let mut values = Vec::new();
+        for value in secrets.values() {
+            let lines = value.lines().map(str::trim);
+            let lines = lines.filter(|line| line.len() >= LINE_BYTES_MIN);
+            values.push(value.to_owned());
+            values.extend(lines.map(str::to_owned));
+        }
         values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         values.dedup();
         Self { values }
@@ -78,15 +74,18 @@ impl Redactor {
 
     /// How many bytes at the end of a cut text may be the beginning of a value.
     pub(crate) fn begun_at_end(&self, text: &[u8]) -> usize {
-        let begun = |value: &String| {
-            let most = value.len().saturating_sub(1).min(text.len());
-            (BEGINNING_BYTES_MIN..=most)
-                .rev()
-                .find(|bytes| text.ends_with(&value.as_bytes()[..*bytes]))
-                .unwrap_or(0)
-        };
-        self.values.iter().map(begun).max().unwrap_or(0)
+        let begun = self.values.iter().map(|value| begun_at_end(text, value));
+        begun.max().unwrap_or(0)
     }
+}
+
+/// How many bytes at the end of a text may be the beginning of this value.
+fn begun_at_end(text: &[u8], value: &str) -> usize {
+    let most = value.len().saturating_sub(1).min(text.len());
+    (BEGINNING_BYTES_MIN..=most)
+        .rev()
+        .find(|bytes| text.ends_with(&value.as_bytes()[..*bytes]))
+        .unwrap_or(0)
 }
 
 impl std::fmt::Debug for Redactor {

@@ -81,7 +81,7 @@ async fn imports_that_nobody_grants_are_listed() {
 }
 
 #[tokio::test]
-async fn the_report_on_a_good_plugin_tells_everything() {
+async fn the_report_on_a_good_plugin_shows_everything() {
     let runtime = runtime(GuestLimits::default());
     let bytes = guest("echo");
     let report = runtime.inspect(bytes.clone().into()).await.unwrap();

@@ -165,7 +165,7 @@ async fn a_file_written_in_a_thousand_pieces_is_loaded_once_and_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_version_is_told_once_and_the_good_one_stays_until_a_better_comes() {
+async fn a_bad_version_is_reported_once_and_the_good_one_stays_until_a_better_comes() {
     let mut fixture = Fixture::empty().await;
     fixture.put("orders.wasm", &guest("noop"));
     let FolderEvent::Loaded { plugin, .. } = fixture.next().await else {
@@ -209,7 +209,7 @@ async fn a_cut_off_file_is_refused_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_file_is_told_and_a_restored_one_is_loaded() {
+async fn a_removed_file_is_reported_and_a_restored_one_is_loaded() {
     let mut fixture = Fixture::empty().await;
     for _ in 0..2 {
         fixture.put("orders.wasm", &guest("noop"));
@@ -271,7 +271,7 @@ async fn what_is_no_regular_file_is_refused_and_blocks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_is_opened_to_others_after_the_start_is_told_until_it_is_closed_again() {
+async fn a_folder_that_is_opened_to_others_after_the_start_is_reported_until_it_is_closed_again() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let mut fixture = Fixture::watch(folder, |options| {
@@ -281,10 +281,10 @@ async fn a_folder_that_is_opened_to_others_after_the_start_is_told_until_it_is_c
     for (mode, is_open) in [(0o777, true), (0o700, false)] {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(fixture.folder.path(), permissions).unwrap();
-        let FolderEvent::Writers { told } = fixture.next().await else {
+        let FolderEvent::Writers { reported } = fixture.next().await else {
             panic!("another event")
         };
-        assert_eq!(told.is_some(), is_open, "{told:?}");
+        assert_eq!(reported.is_some(), is_open, "{reported:?}");
     }
     fixture.expect_silence().await;
 }
@@ -304,7 +304,7 @@ async fn a_folder_put_in_the_place_of_the_old_one_is_followed() {
     loop {
         match fixture.next().await {
             FolderEvent::Loaded { name, .. } => break assert_eq!(name.as_str(), "one"),
-            FolderEvent::FirstScanDone => {}
+            FolderEvent::FirstScanDone | FolderEvent::Unreadable { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -316,10 +316,50 @@ async fn a_folder_put_in_the_place_of_the_old_one_is_followed() {
     loop {
         match fixture.next().await {
             FolderEvent::Changed { .. } => break,
-            FolderEvent::FirstScanDone => {}
+            FolderEvent::FirstScanDone | FolderEvent::Unreadable { .. } => {}
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_gone_is_reported_once_and_so_is_its_return() {
+    let parent = tempfile::tempdir().unwrap();
+    let plugins = parent.path().join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    let mut fixture = Fixture::watch(parent, |options| {
+        options.path = plugins.clone();
+        options.poll = Duration::from_millis(20);
+        options.rescan = Duration::from_millis(20);
+    });
+    assert!(matches!(fixture.next().await, FolderEvent::FirstScanDone));
+    let away = fixture.path("away");
+    std::fs::rename(&plugins, &away).unwrap();
+    let FolderEvent::Unreadable {
+        reported: Some(why),
+    } = fixture.next().await
+    else {
+        panic!("another event")
+    };
+    assert!(why.contains("create it, or set `plugins`"), "{why}");
+    // Some looks more, at 20 ms each.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    std::fs::rename(&away, &plugins).unwrap();
+    let FolderEvent::Unreadable { reported: None } = fixture.next().await else {
+        panic!("another event")
+    };
+    std::fs::write(plugins.join("one.wasm"), guest("noop")).unwrap();
+    assert!(matches!(fixture.next().await, FolderEvent::Loaded { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_whose_ending_is_in_capitals_is_refused_and_not_passed_over() {
+    let mut fixture = Fixture::empty().await;
+    fixture.put("orders.WASM", &guest("noop"));
+    let (file, reason) = fixture.next_refusal().await;
+    assert_eq!(file, "orders.WASM");
+    assert!(reason.to_string().contains(".wasm"), "{reason}");
+    fixture.expect_silence().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -421,7 +421,7 @@ async fn every_wait_has_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_ends_before_the_deadline_of_its_call_so_that_the_guest_can_tell() {
+async fn a_request_ends_before_the_deadline_of_its_call_so_that_the_guest_sees_the_error() {
     let web = Web::start().await;
     let limits = GuestLimits {
         process_deadline: Duration::from_secs(2),

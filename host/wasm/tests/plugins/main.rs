@@ -16,4 +16,5 @@ mod metering;
 mod state;
 mod support;
 mod threads;
+mod ticks;
 mod web;

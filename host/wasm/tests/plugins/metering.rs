@@ -6,6 +6,10 @@ use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_wasm::{Metering, Runtime, RuntimeOptions};
 
 const FUEL: u64 = 50_000_000;
+const BY_FUEL: Metering = Metering::Fuel {
+    per_call: FUEL,
+    wall_ms: Metering::NO_REAL_TIME_MS,
+};
 
 fn runtime(metering: Metering) -> Runtime {
     Runtime::new(RuntimeOptions {
@@ -28,7 +32,7 @@ async fn run(how: &str, metering: Metering) -> (Result<(), ProcessorError>, u64)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_takes_more_fuel_than_it_may_is_stopped_and_the_instance_is_dead() {
-    let (result, used) = run("loop", Metering::Fuel { per_call: FUEL }).await;
+    let (result, used) = run("loop", BY_FUEL).await;
     let error = result.unwrap_err();
     assert_eq!(
         error,
@@ -42,12 +46,22 @@ async fn a_call_that_takes_more_fuel_than_it_may_is_stopped_and_the_instance_is_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_call_takes_the_same_fuel_and_sees_the_same_time_and_chance_in_each_run() {
-    let first = run("time-and-chance", Metering::Fuel { per_call: FUEL }).await;
-    let second = run("time-and-chance", Metering::Fuel { per_call: FUEL }).await;
+    let first = run("time-and-chance", BY_FUEL).await;
+    let second = run("time-and-chance", BY_FUEL).await;
     assert_eq!(first, second);
     let told = first.0.unwrap_err().to_string();
     assert!(told.contains("946684800"), "time starts in 2000: {told}");
     assert!((1..FUEL).contains(&first.1), "{}", first.1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_starts_where_it_is_set_to_start() {
+    let at_failure = Metering::Fuel {
+        per_call: FUEL,
+        wall_ms: 1_700_000_000_000,
+    };
+    let told = run("time-and-chance", at_failure).await.0.unwrap_err();
+    assert!(told.to_string().contains("1700000000"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +74,7 @@ async fn without_fuel_nothing_is_counted_and_chance_is_chance() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_waits_in_the_host_is_stopped_by_its_deadline_though_it_is_metered_by_fuel() {
-    let metering = Metering::Fuel { per_call: FUEL };
+    let metering = BY_FUEL;
     let options = RuntimeOptions {
         metering,
         limits: tight_limits(),

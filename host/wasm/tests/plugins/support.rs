@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, ProcessorError};
-use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor};
+use shardmill_core::ports::{InstanceContext, ProcessorFactory, RecordProcessor, StartPosition};
 use shardmill_core::stream::{Batch, Position, Record, SequenceNumber, ShardId, StreamName};
 use shardmill_wasm::{Plugin, Runtime, RuntimeOptions};
 
@@ -58,6 +58,7 @@ pub async fn plugin(runtime: &Runtime, guest_name: &str) -> Plugin {
 
 pub fn context(config: &[(&str, &str)]) -> Arc<InstanceContext> {
     Arc::new(InstanceContext {
+        start: StartPosition::default(),
         plugin: name("plugin-under-test"),
         application: "application".to_owned(),
         stream: StreamName::new("stream").unwrap(),

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use shardmill_core::lease::{
-    ConflictVerdict, Generation, Hold, Lease, LeaseToken, LossReason, judge_conflict,
-};
+use shardmill_core::lease::{ConflictVerdict, Hold, Lease, LeaseToken, LossReason, judge_conflict};
 use shardmill_core::plan::Balance;
 use shardmill_core::ports::{
     Clock, LeaseStore, PortFuture, Progress, StoreError, WriteResult, Written,
@@ -17,7 +15,8 @@ use shardmill_core::time::Moment;
 use tokio::sync::{mpsc, watch};
 
 use super::gate::LeaseState;
-use super::handle::{Command, KeeperHandle};
+use super::handle::{Command, KeeperHandle, Obeyed};
+use super::held::{Held, Sent, Shown, Taken};
 use super::rate::Rate;
 use super::row_write::{Applied, NotApplied, Unwritten, Write};
 use super::trouble::Troubles;
@@ -40,7 +39,7 @@ pub(crate) struct Keeper {
     options: LeaseOptions,
     held: Held,
     /// Facts that the row shows to people, and to hosts that balance by throughput.
-    noted_stuck: Option<String>,
+    shown: Shown,
     rate: Rate,
     /// When it was last checked whether there is something to write.
     ticked_at: Moment,
@@ -66,37 +65,6 @@ pub(crate) struct KeeperPorts {
     pub(crate) give_up: watch::Sender<Option<String>>,
 }
 
-/// A lease just taken.
-pub(crate) struct Taken {
-    /// The right to write to its row.
-    pub(crate) token: LeaseToken,
-    /// When the take was sent.
-    pub(crate) sent_at: Moment,
-    /// The time of the take as the row has it, in milliseconds since the Unix epoch.
-    pub(crate) held_since_ms: u64,
-    /// The heart's generation at that moment.
-    pub(crate) generation: Generation,
-    /// What the row says of a trouble.
-    pub(crate) stuck: Option<String>,
-}
-
-/// The lease as the last applied write left it.
-struct Held {
-    token: LeaseToken,
-    /// When that write was sent.
-    sent: Sent,
-    /// The time of the take as the row has it: another take of this worker id has another.
-    since_ms: u64,
-}
-
-/// The moment when a write was *sent*: from there the deadline counts, not from its answer.
-#[derive(Clone, Copy)]
-struct Sent {
-    at: Moment,
-    /// The heart's generation at that moment.
-    generation: Generation,
-}
-
 impl Keeper {
     /// A keeper for a lease just taken, the handle of its pipeline, and the state that it
     /// publishes.
@@ -113,7 +81,7 @@ impl Keeper {
         let (state_sender, state) = watch::channel(LeaseState::Held(sent.hold(&options)));
         let (command_sender, commands) = mpsc::channel(COMMANDS_MAX);
         let (progress_sender, progress) = watch::channel(Progress {
-            stuck: taken.stuck.clone(),
+            stuck: taken.shown.stuck.clone(),
             ..Progress::default()
         });
         let settled_bytes = Arc::new(AtomicU64::new(0));
@@ -132,7 +100,7 @@ impl Keeper {
                 sent,
                 since_ms: taken.held_since_ms,
             },
-            noted_stuck: taken.stuck,
+            shown: taken.shown,
             rate,
             ticked_at: sent.at,
             commands,
@@ -162,7 +130,7 @@ impl Keeper {
             match kept {
                 // The pipeline also learns that the lease is to be given up, and asks for the
                 // release.
-                Ok(true) | Err(Unwritten::GivenUp) => {}
+                Ok(true) | Err(Unwritten::GivenUp | Unwritten::Outdated(_)) => {}
                 Ok(false) => return,
                 Err(Unwritten::Lost(reason)) => {
                     self.state.send_replace(LeaseState::Lost(reason));
@@ -180,7 +148,7 @@ impl Keeper {
         if self.must_renew(&progress) && !self.is_given_up() {
             self.write(Write::Renew(&progress)).await?;
             self.rate.written();
-            self.noted_stuck = progress.stuck;
+            self.shown = Shown::of(&progress);
         } else if self.remaining().is_zero() {
             return Err(Unwritten::Lost(LossReason::DeadlinePassed));
         }
@@ -194,7 +162,13 @@ impl Keeper {
         let signs = self.troubles.signs();
         signs.look();
         progress.stuck = progress.stuck.or_else(|| signs.note());
-        progress.millis_behind_latest = signs.lag_ms().max(progress.millis_behind_latest);
+        let noted = progress.millis_behind_latest;
+        progress.millis_behind_latest = if signs.age_ms().is_some() {
+            signs.lag_ms().max(noted)
+        } else {
+            // Nothing waits here, so the last reply knows it, and what was noted may be old.
+            signs.lag_ms().or(noted)
+        };
         progress
     }
 
@@ -217,9 +191,10 @@ impl Keeper {
         let lag = self.troubles.signs().lag_ms().map(Duration::from_millis);
         let lags = lag.is_some_and(|lag| lag >= LAG_SHOWN_EVERY);
         let is_lag_old = self.ticked_at.since(self.held.sent.at) >= LAG_SHOWN_EVERY;
-        progress.stuck != self.noted_stuck
+        progress.stuck != self.shown.stuck
             || is_weighed && self.rate.has_changed()
             || lags && is_lag_old
+            || self.shown.lag_is_over(progress, LAG_SHOWN_EVERY)
     }
 
     /// Time until the lease must be let go, unless a write or a heartbeat goes through.
@@ -243,19 +218,31 @@ impl Keeper {
                 write.progress.bytes_per_second = self.rate.measure(self.ports.clock.now());
                 self.write(Write::Checkpoint(&write)).await?;
                 self.rate.written();
-                self.noted_stuck = write.progress.stuck;
+                self.shown = Shown::of(&write.progress);
                 (done, true)
             }
             Command::End(write, done) => {
-                self.write(Write::End(&write)).await?;
-                // Finished rows need no owner: others then see at a glance that no host works on
-                // it.
-                self.release(None).await?;
-                (done, false)
+                let ended = Obeyed::of(self.write(Write::End(&write)).await)?;
+                let is_held = ended != Obeyed::Done;
+                if !is_held {
+                    // Finished rows need no owner: others then see at a glance that no host works
+                    // on it.
+                    self.release(None).await?;
+                }
+                let _ = done.send(ended);
+                return Ok(is_held);
             }
             Command::Release(stuck, done) => {
                 self.release(stuck).await?;
                 (done, false)
+            }
+            Command::Obey(write, done) => {
+                let obeyed = Obeyed::of(self.write(Write::Obey(&write)).await)?;
+                if obeyed == Obeyed::Done {
+                    self.shown = Shown::of(&write.progress);
+                }
+                let _ = done.send(obeyed);
+                return Ok(true);
             }
             Command::Verify => {
                 let progress = self.progress.borrow().clone();
@@ -302,6 +289,10 @@ impl Keeper {
                     return Ok(());
                 }
                 Err(NotApplied::Lost(reason)) => return Err(Unwritten::Lost(reason)),
+                Err(NotApplied::Outdated(now)) => {
+                    self.in_no_doubt();
+                    return Err(Unwritten::Outdated(now));
+                }
                 Err(NotApplied::Failed(error)) => {
                     failures += 1;
                     self.troubles.failed(first_sent.at, failures, &error);
@@ -364,6 +355,13 @@ impl Keeper {
         self.state.send_replace(LeaseState::Held(self.hold()));
     }
 
+    /// A write was found not to be applied, and is not sent again: the row is as the last one left
+    /// it.
+    fn in_no_doubt(&self) {
+        self.troubles.over();
+        self.state.send_replace(LeaseState::Held(self.hold()));
+    }
+
     fn is_given_up(&self) -> bool {
         self.ports.give_up.borrow().is_some()
     }
@@ -392,6 +390,7 @@ impl Keeper {
             }
             Write::End(end) => self.ports.store.end(&self.held.token, end),
             Write::Release(progress) => self.ports.store.release(&self.held.token, progress),
+            Write::Obey(obey) => self.ports.store.obey(&self.held.token, obey),
         }
     }
 
@@ -466,18 +465,26 @@ impl Keeper {
                 Err(NotApplied::Failed(error))
             }
             ConflictVerdict::AppliedEarlier => Ok(Applied::Earlier(self.held.token.advanced())),
-            ConflictVerdict::NotApplied => Err(NotApplied::Failed(error)),
+            ConflictVerdict::NotApplied => self.not_applied(write, row, error),
             ConflictVerdict::Lost(reason) => Err(NotApplied::Lost(reason)),
         }
     }
 }
 
-impl Sent {
-    /// What a write that was sent then gives its holder.
-    fn hold(self, options: &LeaseOptions) -> Hold {
-        Hold {
-            until: self.at + options.hold_for(),
-            generation: self.generation,
+impl Keeper {
+    /// What follows if the row is as the last write left it, but perhaps for its directives.
+    fn not_applied(
+        &self,
+        write: Write<'_>,
+        row: Option<&Lease>,
+        error: StoreError,
+    ) -> Result<Applied, NotApplied> {
+        match row {
+            Some(row) if write.is_shown_by(row) => Ok(Applied::Earlier(self.held.token.clone())),
+            Some(row) if write.is_outdated_by(row) => {
+                Err(NotApplied::Outdated(Box::new(row.directives.clone())))
+            }
+            Some(_) | None => Err(NotApplied::Failed(error)),
         }
     }
 }

@@ -83,8 +83,8 @@ impl Buffer {
     }
 
     /// The children that Kinesis named at the shard's end.
-    pub(super) fn take_children(&mut self) -> Vec<Shard> {
-        self.ended.take().unwrap_or_default()
+    pub(super) fn children(&self) -> Vec<Shard> {
+        self.ended.clone().unwrap_or_default()
     }
 
     /// How far the tip was ahead of the last reply that came in here; `None` before the first.

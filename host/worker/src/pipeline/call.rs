@@ -26,7 +26,7 @@ pub(super) struct CallNotes {
 
 /// A call that runs beside those of other strands.
 pub(super) struct Flight {
-    pub(super) records: Arc<Vec<Record>>,
+    pub(super) batch: Batch,
     pub(super) started: Stopwatch,
     /// Whether another call was held against the version meanwhile.
     pub(super) is_overtaken: bool,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::metrics::SharedString;
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::rollout::At;
 use shardmill_core::stream::{Position, ShardId};
@@ -11,6 +12,7 @@ use shardmill_core::time::Moment;
 
 use super::ports::PipelinePorts;
 use crate::holding::KeeperHandle;
+use crate::metrics;
 use crate::options::WorkerOptions;
 use crate::signs::{Signs, Stage};
 use crate::status::{ShardStatus, StatusBoard};
@@ -23,6 +25,8 @@ pub(crate) struct ShardContext {
     status: StatusBoard,
     signs: Signs,
     keeper: KeeperHandle,
+    /// Made once: each batch counts by it.
+    plugin_label: SharedString,
 }
 
 impl ShardContext {
@@ -35,6 +39,7 @@ impl ShardContext {
         keeper: KeeperHandle,
     ) -> Self {
         Self {
+            plugin_label: metrics::label(&options.plugin),
             shard,
             options,
             ports,
@@ -78,6 +83,16 @@ impl ShardContext {
         self.ports.clock.now()
     }
 
+    /// The time by which the plugin ticks.
+    pub(super) fn tick_now(&self) -> Moment {
+        self.ports.tick_clock.clock().now()
+    }
+
+    /// The wall time that the plugin is told at a tick.
+    pub(super) fn tick_wall_ms(&self) -> u64 {
+        self.ports.tick_clock.clock().wall_ms()
+    }
+
     pub(super) fn at(&self) -> At {
         At {
             now: self.ports.clock.now(),
@@ -103,14 +118,19 @@ impl ShardContext {
         self.status.is_at_tip(&self.shard)
     }
 
+    /// When the last reply came, if that reached the tip of the shard and had no records.
+    pub(super) fn tip_at(&self) -> Option<Moment> {
+        self.status.tip_at(&self.shard)
+    }
+
     /// The last record fetched, and how far the tip was ahead of the last reply, in milliseconds.
     pub(super) fn last_reply(&self) -> (Option<Position>, Option<u64>) {
         self.status.last_reply(&self.shard)
     }
 
     /// The label of the plugin's metrics.
-    pub(super) fn plugin(&self) -> String {
-        self.options.plugin.to_string()
+    pub(super) fn plugin(&self) -> SharedString {
+        self.plugin_label.clone()
     }
 
     /// Adds to a counter of the plugin.

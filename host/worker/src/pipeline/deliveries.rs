@@ -128,6 +128,13 @@ impl Deliveries {
         !self.first().instance().is_alive() && saving.holds_back()
     }
 
+    /// The shard goes on at another place: nothing of what was handed out counts any more.
+    pub(super) fn forget_all(&mut self) {
+        for one in &mut self.all {
+            one.forget_all();
+        }
+    }
+
     /// Reading starts again: what was handed out and waits is forgotten.
     pub(super) fn rewind(&mut self) {
         for one in &mut self.all {

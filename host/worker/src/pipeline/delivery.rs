@@ -1,13 +1,18 @@
 //! Delivers records to the plugin: what goes next, the call, what its outcome means, and what waits
 //! to be tried again.
 
+mod deadline;
 mod flight;
+mod noting;
+mod tick;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::control::Skip;
 use shardmill_core::pipeline::{
     Failure, Fate, Halt, LaneKey, OpenBatch, Order, Others, Retries, Strand, Turn, Verdict, judge,
+    skip_records,
 };
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::Outcome;
@@ -21,10 +26,11 @@ use super::instance::Instance;
 use super::intake::Intake;
 use super::saving::Saving;
 use crate::holding::Stopped;
-use crate::metrics;
 use crate::signs::Stage;
 use crate::status::Parking;
 use crate::timer::Stopwatch;
+
+pub(super) use tick::TickCalled;
 
 /// See the module's description.
 pub(super) struct Delivery {
@@ -186,18 +192,16 @@ impl Delivery {
         millis_behind_latest: Option<u64>,
     ) -> Result<Called, Stopped> {
         let batch = self.batch_of(records, millis_behind_latest);
+        let given = batch.clone();
         self.context.enter(Stage::InPlugin);
         let started = Stopwatch::start();
         let deadline = self.context.options().leases.plugin_deadline;
         let call = tokio::time::timeout(deadline, self.instance.process(batch));
-        let result = if let Ok(result) = call.await {
-            self.hangs = 0;
-            result
-        } else {
-            Err(self.hung(deadline)?)
-        };
+        let returned = call.await;
+        let result = self.in_time(returned)?;
         let took = started.elapsed();
         self.observe(took);
+        self.note_call(given, &result, took);
         let notes = CallNotes {
             took,
             is_overtaken: false,
@@ -211,27 +215,6 @@ impl Delivery {
             attempt: self.strand.retries().attempt(records),
             millis_behind_latest: millis_behind_latest.unwrap_or(0),
         }
-    }
-
-    fn observe(&self, took: Duration) {
-        ::metrics::histogram!(metrics::PROCESS_SECONDS, "plugin" => self.context.plugin())
-            .record(took.as_secs_f64());
-    }
-
-    /// What a call failed with that did not come back; that the shard is stuck, if it was not the
-    /// first one.
-    fn hung(&mut self, deadline: Duration) -> Result<ProcessorError, Stopped> {
-        self.instance.kill();
-        self.hangs += 1;
-        // A component has its own deadline, far below: this is the host's trouble, and no
-        // record's.
-        let message = format!("the plugin did not return within {deadline:?}");
-        if self.hangs > 1 {
-            return Err(Stopped::Stuck(format!(
-                "{message}, nor did a new instance of it"
-            )));
-        }
-        Ok(ProcessorError::Host { message })
     }
 
     /// Counts the time that a batch's turn took, until now.
@@ -254,6 +237,13 @@ impl Delivery {
             &self.context.options().failure,
             self.context.at().wall_ms,
         )
+    }
+
+    /// Those of the records that are to be skipped are given up, and the others go again.
+    pub(super) fn skipping(&self, records: &[Record], skip: &Skip) -> Verdict {
+        skip_records(records, skip, &|position| {
+            self.strand.retries().tried(position)
+        })
     }
 
     /// What the rollout is to know of the call that just ended.
@@ -368,6 +358,12 @@ impl Delivery {
             records: parked.records(),
             bytes: parked.bytes(),
         }
+    }
+
+    /// The shard goes on at another place: nothing of what was handed out counts any more.
+    pub(super) fn forget_all(&mut self) {
+        self.strand = Strand::default();
+        self.hangs = 0;
     }
 
     /// Reading starts again: what was handed out and waits is forgotten.

@@ -192,7 +192,7 @@ impl ShardReader {
     fn count_end(&self, end: SubscriptionEnd) {
         let labels = [
             ("plugin", self.context.plugin()),
-            ("reason", end.code().to_owned()),
+            ("reason", end.code().into()),
         ];
         ::metrics::counter!(metrics::SUBSCRIPTION_ENDS, &labels).increment(1);
     }
@@ -247,9 +247,11 @@ impl ShardReader {
                 .gauge(metrics::BEHIND, behind as f64 / 1_000.0);
         }
         self.context.signs().behind(millis_behind_latest);
+        let now = self.context.now();
         self.context.update_status(|status| {
             status.millis_behind_latest = millis_behind_latest;
             status.is_at_tip = records.is_empty() && millis_behind_latest.unwrap_or(0) == 0;
+            status.tip_at = status.is_at_tip.then_some(now);
         });
         let mut closed = records.into_iter();
         let mut opened = opener.open_some(&mut closed).await;

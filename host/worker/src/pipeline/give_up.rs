@@ -57,11 +57,11 @@ impl<'a> GivenUp<'a> {
     }
 
     /// Writes a line: a warning, or, beyond what the log may get of them, one at level debug.
-    pub(super) fn log(&self, context: &ShardContext, epoch: u64) {
+    pub(super) fn log(&self, context: &ShardContext, epoch: u64, then: &GiveUp) {
         const MESSAGE: &str = "record given up";
         let (position, key_hash) = (&self.record.position, self.key_hash());
         let (plugin, shard) = (&context.options().plugin, context.shard());
-        let decision = context.options().failure.then.as_ref().map(GiveUp::code);
+        let decision = then.code();
         let (cause, deliveries) = (self.cause, self.ruling.tried.deliveries);
         let reason = &self.ruling.message;
         match context.ports().given_up_lines.take(context.now()) {
@@ -78,14 +78,7 @@ impl<'a> GivenUp<'a> {
     /// Shows it, and gives back what the row is to say.
     pub(super) fn show(&self, context: &ShardContext, then: &GiveUp) -> String {
         self.count(context, then);
-        let last = format!(
-            "{} of {}, {} after {} deliveries: {}",
-            then.code(),
-            self.record.position,
-            self.cause,
-            self.ruling.tried.deliveries,
-            self.ruling.message
-        );
+        let last = self.summary(then);
         let note = shortened(&last, NOTE_CHARS_MAX).into_owned();
         context.update_status(|status| {
             let count = match then {
@@ -96,6 +89,18 @@ impl<'a> GivenUp<'a> {
             status.given_up.last = Some(last);
         });
         note
+    }
+
+    /// What was done with it and why, for people.
+    pub(super) fn summary(&self, then: &GiveUp) -> String {
+        format!(
+            "{} of {}, {} after {} deliveries: {}",
+            then.code(),
+            self.record.position,
+            self.cause,
+            self.ruling.tried.deliveries,
+            self.ruling.message
+        )
     }
 
     /// Stops the shard at the record.

@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError, check_state_permission};
+use shardmill_core::plugin::{
+    InstanceFate, PluginDigest, ProcessorError, check_state_permission, check_ticks,
+};
 use shardmill_core::ports::{
     CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
+    StartPosition, TickTime, Ticked,
 };
 use shardmill_core::stream::{Batch, Emitted};
+
+use super::history::{Delivered, History, Whose};
 
 /// The active version, and its instance if one is alive.
 pub(super) struct Instance {
@@ -22,6 +27,10 @@ pub(super) struct Instance {
     close_deadline: Duration,
     /// Whether the host keeps the plugin's state.
     keeps_state: bool,
+    /// Whether no other instance serves the shard beside it.
+    is_alone: bool,
+    /// What the live instance was given.
+    history: History,
 }
 
 impl Instance {
@@ -30,6 +39,8 @@ impl Instance {
         context: Arc<InstanceContext>,
         close_deadline: Duration,
         keeps_state: bool,
+        is_alone: bool,
+        history: History,
     ) -> Self {
         Self {
             version,
@@ -38,6 +49,8 @@ impl Instance {
             context,
             close_deadline,
             keeps_state,
+            is_alone,
+            history,
         }
     }
 
@@ -50,6 +63,11 @@ impl Instance {
         self.context.epoch.0
     }
 
+    /// What the instance knows of its place in the world.
+    pub(super) fn context(&self) -> &InstanceContext {
+        &self.context
+    }
+
     pub(super) fn is_alive(&self) -> bool {
         self.processor.is_some()
     }
@@ -60,23 +78,37 @@ impl Instance {
         self.has_started
     }
 
-    /// Makes an instance of the active version, if there is none, that starts from `state`.
-    pub(super) async fn ensure(&mut self, state: Option<Bytes>) -> Result<(), ProcessorError> {
+    /// Makes an instance of the active version, if there is none, that starts from `state`, and whose
+    /// records begin at `start`.
+    pub(super) async fn ensure(
+        &mut self,
+        state: Option<Bytes>,
+        start: StartPosition,
+    ) -> Result<(), ProcessorError> {
         if self.processor.is_none() {
             self.fits()?;
-            self.processor = Some(
-                self.version
-                    .instantiate(Arc::clone(&self.context), state)
-                    .await?,
-            );
+            self.context = Arc::new(InstanceContext {
+                start,
+                ..InstanceContext::clone(&self.context)
+            });
+            let context = Arc::clone(&self.context);
+            let instance = self.version.instantiate(context, state.clone()).await?;
+            self.processor = Some(instance);
+            self.history.begin(state);
             self.has_started = true;
         }
         Ok(())
     }
 
-    /// Whether the active version and the permission to keep state fit each other.
+    /// Whether the active version fits what it is allowed: to keep state, to get ticks.
     pub(super) fn fits(&self) -> Result<(), ProcessorError> {
-        check_state_permission(self.keeps_state, self.version.saves_state())
+        check_state_permission(self.keeps_state, self.version.saves_state())?;
+        check_ticks(self.is_alone, self.version.ticks())
+    }
+
+    /// Whether the active version wants to be called when time has passed.
+    pub(super) fn ticks(&self) -> bool {
+        self.version.ticks()
     }
 
     /// The same place in the world for another version; the one at work is not touched.
@@ -86,6 +118,8 @@ impl Instance {
             Arc::clone(&self.context),
             self.close_deadline,
             self.keeps_state,
+            self.is_alone,
+            self.history.of_another(),
         )
     }
 
@@ -99,6 +133,25 @@ impl Instance {
     pub(super) async fn process(&mut self, batch: Batch) -> Result<Processed, ProcessorError> {
         let result = self.alive()?.process(batch).await;
         self.bury(result)
+    }
+
+    /// Calls the live instance because time has passed; a dead one is dropped, as by
+    /// [`Instance::process`].
+    pub(super) async fn tick(&mut self, time: TickTime) -> Result<Ticked, ProcessorError> {
+        let result = self.alive()?.tick(time).await;
+        self.bury(result)
+    }
+
+    /// Takes note of a call that has ended, whatever came of it. Recorded if it failed.
+    pub(super) fn note(&mut self, call: Delivered<'_>) {
+        let whose = Whose {
+            context: &self.context,
+            digest: self.version.digest(),
+        };
+        self.history.delivered(call, &whose);
+        if self.processor.is_none() {
+            self.history.end();
+        }
     }
 
     /// Lends the live instance for one call, which may run beside calls of other instances. It
@@ -128,6 +181,9 @@ impl Instance {
                     message: format!("save did not return within {deadline:?}"),
                 })
             });
+        if let Ok(state) = &result {
+            self.history.begin(Some(state.clone()));
+        }
         self.bury(result)
     }
 
@@ -171,6 +227,7 @@ impl Instance {
     /// Drops the live instance in the middle of a call that does not come back.
     pub(super) fn kill(&mut self) {
         self.processor = None;
+        self.history.end();
     }
 
     /// Closes the live instance, if there is one; returns what it emitted last.
@@ -187,6 +244,7 @@ impl Instance {
         reason: CloseReason,
     ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
         let (processor, deadline) = (self.processor.take(), self.close_deadline);
+        self.history.end();
         Box::pin(async move {
             let Some(processor) = processor else {
                 return Ok(Vec::new());
@@ -204,7 +262,7 @@ impl Instance {
     /// Switches to another version without an instance; only when none is alive.
     pub(super) fn set_version(&mut self, version: Arc<dyn ProcessorFactory>) {
         self.version = version;
-        self.processor = None;
+        self.kill();
         self.has_started = false;
     }
 }

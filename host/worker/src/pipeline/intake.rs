@@ -186,8 +186,8 @@ impl Intake {
     }
 
     /// The children that Kinesis named at the shard's end.
-    pub(super) fn take_children(&mut self) -> Vec<Shard> {
-        self.buffer.take_children()
+    pub(super) fn children(&self) -> Vec<Shard> {
+        self.buffer.children()
     }
 
     /// Whether records came back to be delivered again.

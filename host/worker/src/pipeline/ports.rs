@@ -10,9 +10,13 @@ use tokio::sync::{Notify, watch};
 
 use super::log_allowance::LogAllowance;
 use crate::budget::ByteShare;
+use crate::chronicle::Chronicle;
 use crate::fan_out::FanOutView;
 use crate::freezer::Freezer;
+use crate::recordings::Recordings;
 use crate::rollout::RolloutView;
+use crate::tap::Tap;
+use crate::tick_clock::TickClock;
 
 /// See the module's description.
 #[derive(Clone)]
@@ -24,9 +28,12 @@ pub(crate) struct PipelinePorts {
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) dead_letters: Arc<dyn DeadLetters>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tick_clock: TickClock,
     pub(crate) budget: ByteShare,
     pub(crate) versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     pub(crate) coordinator: Arc<dyn Coordinator>,
+    /// The application's history.
+    pub(crate) chronicle: Arc<Chronicle>,
     pub(crate) freezer: Freezer,
     /// The stream that the checkpoints belong to.
     pub(crate) identity: StreamIdentity,
@@ -38,4 +45,8 @@ pub(crate) struct PipelinePorts {
     pub(crate) rollout: RolloutView,
     /// How much the log may get about records that are given up.
     pub(crate) given_up_lines: Arc<LogAllowance>,
+    /// Where batches that failed are kept.
+    pub(crate) recordings: Recordings,
+    /// Shows what goes through the plugin to whoever watches.
+    pub(crate) tap: Tap,
 }

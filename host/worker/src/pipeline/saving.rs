@@ -9,14 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use shardmill_core::hash;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::pipeline::{CheckpointReason, Headway, Verdict};
-use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{CheckpointWrite, DeadLetter, Progress};
+use shardmill_core::plugin::{ProcessorError, StateFill};
+use shardmill_core::ports::{CheckpointWrite, DeadLetter, Progress, StartPosition};
+use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Emitted, LeaseKey, Position, Record};
 
 use super::context::ShardContext;
 use super::filtered::Filtered;
+use super::fullness::Fullness;
 use super::output::Output;
 use crate::holding::{Gate, Stopped};
 use crate::metrics;
@@ -28,7 +31,10 @@ pub(super) struct Saving {
     headway: Headway,
     /// The checkpoint in the row.
     written: Checkpoint,
+    /// When the record of the checkpoint arrived that this holding began at, as the row says.
+    begun_arrival_ms: Option<u64>,
     state: State,
+    fullness: Fullness,
 }
 
 /// The plugin's state.
@@ -36,19 +42,46 @@ pub(super) struct Saving {
 struct State {
     /// Saved with what is settled, and not written yet.
     unwritten: Option<Bytes>,
+    /// The hash of the one that is in the table, if this host wrote it.
+    written: Option<u64>,
     /// Failures in a row to save it.
     failures: u32,
     /// Nothing is delivered before it was tried again: more records would only be repeated.
     is_due_again: bool,
 }
 
+impl State {
+    /// Whether one was saved that is another than what is in the table. Of a plugin that ticks on a
+    /// silent shard it mostly is not, and then it costs no write.
+    fn is_news(&self) -> bool {
+        let unwritten = self.unwritten.as_ref();
+        unwritten.is_some_and(|state| self.written != Some(hash_of(state)))
+    }
+
+    fn written(&mut self) {
+        let unwritten = self.unwritten.take();
+        self.written = unwritten.as_ref().map(hash_of).or(self.written);
+    }
+}
+
+fn hash_of(state: &Bytes) -> u64 {
+    hash::stable(state.iter().copied())
+}
+
 impl Saving {
-    pub(super) fn new(context: Arc<ShardContext>, checkpoint: Checkpoint) -> Self {
+    /// `arrival_ms`: when the record of the checkpoint arrived, as the row says.
+    pub(super) fn new(
+        context: Arc<ShardContext>,
+        checkpoint: Checkpoint,
+        arrival_ms: Option<u64>,
+    ) -> Self {
         Self {
             output: Output::new(Arc::clone(&context)),
             headway: Headway::new(context.options().keeps_state),
+            fullness: Fullness::new(Arc::clone(&context)),
             context,
             written: checkpoint,
+            begun_arrival_ms: arrival_ms,
             state: State::default(),
         }
     }
@@ -133,6 +166,16 @@ impl Saving {
         self.headway.report(batch, &all, None);
     }
 
+    /// The plugin was called because time has passed: its state may be another now.
+    pub(super) fn ticked(&mut self) {
+        self.headway.ticked(self.context.now());
+    }
+
+    /// The plugin commits all that it holds back.
+    pub(super) fn commit_held_back(&mut self) {
+        self.headway.commit_held_back(self.context.now());
+    }
+
     /// Counts handled records for the next checkpoint.
     pub(super) fn handled(&mut self, records: u64, bytes: u64) {
         self.headway.handled(records, bytes, self.context.now());
@@ -158,14 +201,32 @@ impl Saving {
         Some(position)
     }
 
+    /// The row has this checkpoint, and nothing is settled after it.
+    pub(super) fn begin_at(&mut self, place: Checkpoint) {
+        if SeededBug::OldPlaceIsWritten.is_on() {
+            self.written = place;
+            return;
+        }
+        self.headway = Headway::new(self.context.options().keeps_state);
+        self.written = place;
+        self.begun_arrival_ms = None;
+        self.state = State::default();
+        self.fullness.forget();
+    }
+
     /// Everything handed out and not settled is delivered again.
     pub(super) fn rewind(&mut self) {
         self.headway.rewind();
     }
 
-    /// When the last settled record arrived, as Kinesis said.
+    /// When the last record arrived that was settled in this holding, as Kinesis said.
     pub(super) fn settled_arrival_ms(&self) -> Option<u64> {
         self.headway.settled_arrival_ms()
+    }
+
+    /// The same, or, if none was settled yet, when that of the checkpoint in the row arrived.
+    pub(super) fn last_arrival_ms(&self) -> Option<u64> {
+        self.settled_arrival_ms().or(self.begun_arrival_ms)
     }
 
     /// Shows how old the oldest record is that is fetched and not settled. `first_fetched_ms`: when
@@ -217,15 +278,17 @@ impl Saving {
         self.headway.checkpoint_due_in(policy, self.context.now())
     }
 
-    /// What is settled and not in the row.
-    pub(super) fn unwritten(&self) -> Option<Position> {
-        let settled = self.headway.settled()?.clone();
-        (Checkpoint::At(settled.clone()) > self.written).then_some(settled)
+    /// What is settled, if it is not in the row, or if the state is another than the one that was
+    /// written with it.
+    pub(super) fn unwritten(&self) -> Option<Checkpoint> {
+        let settled = self.settled_checkpoint();
+        (settled > self.written || self.state.is_news()).then_some(settled)
     }
 
-    /// All of it is held back. Nothing is due until some of it is settled, or this would be asked
-    /// for ever.
+    /// All of it is held back, or the state is as it was written last. Nothing is due until some of
+    /// it is settled, or this would be asked for ever.
     pub(super) fn nothing_to_write(&mut self) {
+        self.state.unwritten = None;
         if self.context.options().keeps_state && self.holds_back() {
             // What could not be saved now is to be saved as soon as it can be.
             self.headway.postpone(self.context.now());
@@ -234,10 +297,10 @@ impl Saving {
         }
     }
 
-    /// The write of what is settled up to `position`.
-    pub(super) fn write_of(&self, position: Position, progress: Progress) -> CheckpointWrite {
+    /// The write of what is settled up to `checkpoint`.
+    pub(super) fn write_of(&self, checkpoint: Checkpoint, progress: Progress) -> CheckpointWrite {
         CheckpointWrite {
-            position,
+            checkpoint,
             progress,
             state: self.state.unwritten.clone(),
         }
@@ -245,7 +308,7 @@ impl Saving {
 
     /// The row has this checkpoint now.
     pub(super) fn written(&mut self, checkpoint: Checkpoint) {
-        self.state.unwritten = None;
+        self.state.written();
         self.written = checkpoint.clone();
         self.headway.written();
         self.context.count(metrics::CHECKPOINTS, 1);
@@ -290,6 +353,12 @@ impl Saving {
         Err(ProcessorError::State { message })
     }
 
+    /// Where the records begin of an instance that is made now.
+    pub(super) fn start_position(&self) -> StartPosition {
+        let start = &self.context.ports().start;
+        StartPosition::after(&self.settled_checkpoint(), start)
+    }
+
     /// Whether a state saved now would be that of all records handed out.
     pub(super) fn may_save_state(&self) -> bool {
         self.headway.ledger().may_save()
@@ -299,11 +368,18 @@ impl Saving {
     pub(super) fn state_saved(&mut self, state: Bytes) {
         ::metrics::histogram!(metrics::STATE_BYTES, "plugin" => self.context.plugin())
             .record(state.len() as f64);
+        self.fullness.saved(state.len());
         self.state = State {
             unwritten: Some(state),
+            written: self.state.written,
             ..State::default()
         };
         self.headway.saved();
+    }
+
+    /// How much of its limit the state takes that was saved last, if any was.
+    pub(super) fn state_fill(&self) -> Option<StateFill> {
+        self.fullness.fill()
     }
 
     /// Saving failed: nothing is delivered before it was tried again. How often it failed in a row.

@@ -2,30 +2,37 @@
 //!
 //! What is read is the intake's, what is delivered the delivery's, what is settled and written the
 //! saving's. What concerns several of them is decided here: one delivery in `deliver.rs`, several
-//! at a time in `parallel.rs`, another version in `swap.rs`, the end of the shard or of the holding
-//! in `end.rs`, and what people see of it in `show.rs`.
+//! at a time in `parallel.rs`, a call because time has passed in `tick.rs`, another version in
+//! `swap.rs`, what operators want in `obey.rs`, the end of the shard or of the holding in `end.rs`,
+//! and what people see of it in `show.rs`.
 
 mod deliver;
 mod end;
+mod obey;
 mod parallel;
 mod show;
 mod swap;
+mod tick;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use shardmill_core::lease::{Checkpoint, LossReason};
-use shardmill_core::pipeline::ReadStall;
+use shardmill_core::control::Directed;
+use shardmill_core::lease::{Lease, LossReason};
+use shardmill_core::pipeline::{ReadStall, Ticks};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{CloseReason, InstanceContext};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::Record;
+use shardmill_core::stream::{Record, ShardId};
+use tokio::sync::watch;
 
 use super::call::{Calls, Returned};
 use super::context::ShardContext;
 use super::deliveries::Deliveries;
+use super::directions::Directions;
 use super::fetch::Chunk;
+use super::history::History;
 use super::instance::Instance;
 use super::intake::Intake;
 use super::saving::Saving;
@@ -64,15 +71,19 @@ pub(crate) struct ShardPipeline {
     /// A strand whose instance could not be made beside the calls of others.
     lacking_instance: Option<usize>,
     saving: Saving,
+    ticks: Ticks,
     versions: Versions,
     trouble: Trouble,
+    directions: Directions,
+    /// The shards that this one follows.
+    parents: Vec<ShardId>,
 }
 
 /// What ended a wait.
 enum Event {
     /// The pipeline must stop.
     Stopped(Stopped),
-    /// A record, a batch or another version is due, or others need the instance's memory.
+    /// A record, a batch, a tick or another version is due, or others need the instance's memory.
     Due,
     /// Read; `None` if there is no reader any more.
     Chunk(Option<Chunk>),
@@ -86,22 +97,34 @@ enum Event {
 }
 
 impl ShardPipeline {
-    /// Serves the shard from `checkpoint` on, which is in the row.
+    /// Serves the shard from the checkpoint on that the row has. `directed`: what operators want of
+    /// it, as the worker reads it.
     pub(crate) fn new(
         context: ShardContext,
         instance: Arc<InstanceContext>,
         gate: Gate,
-        checkpoint: Checkpoint,
+        lease: Lease,
+        directed: watch::Receiver<Directed>,
     ) -> Self {
+        let Lease {
+            checkpoint,
+            settled_arrival_ms,
+            parents,
+            ..
+        } = lease;
         let context = Arc::new(context);
         let mut versions = Versions::new(Arc::clone(&context));
         let options = context.options();
+        let history = History::new(context.ports().recordings.clone(), options.filter.is_some());
         let instance = Instance::new(
             versions.newest(),
             instance,
             options.leases.plugin_deadline,
             options.keeps_state,
+            !options.parallelism.is_parallel(),
+            history,
         );
+        let ticks = Ticks::new(options.tick, context.tick_now());
         let intake = Intake::new(Arc::clone(&context), &checkpoint);
         Self {
             gate,
@@ -110,8 +133,11 @@ impl ShardPipeline {
             lacking_instance: None,
             trouble: Trouble::new(Arc::clone(&context), intake.trouble()),
             intake,
-            saving: Saving::new(Arc::clone(&context), checkpoint),
+            saving: Saving::new(Arc::clone(&context), checkpoint, settled_arrival_ms),
+            ticks,
             versions,
+            directions: Directions::new(directed),
+            parents,
             context,
         }
     }
@@ -133,6 +159,7 @@ impl ShardPipeline {
     }
 
     async fn serve(&mut self) -> Result<(), Stopped> {
+        self.obey().await?;
         self.take_up_version().await?;
         self.make_instance(0).await?;
         self.show_state(ShardState::Processing);
@@ -140,6 +167,7 @@ impl ShardPipeline {
             return self.serve_strands().await;
         }
         loop {
+            self.obey().await?;
             self.take_up_version().await?;
             self.make_room(0).await?;
             self.take_in_ready();
@@ -149,6 +177,8 @@ impl ShardPipeline {
                 self.save_again().await?;
             } else if let Some(halt) = self.deliveries.halted().cloned() {
                 self.stay_halted(halt).await?;
+            } else if self.is_tick_due() {
+                self.tick().await?;
             } else if let Some(batch) = self.next_batch() {
                 self.take_turn(batch).await?;
             } else if self.is_finished() {
@@ -174,9 +204,11 @@ impl ShardPipeline {
             self.write_checkpoint().await?;
         }
         self.saving.delivering(&batch);
-        let started = Stopwatch::start();
-        self.deliver(batch).await?;
-        self.deliveries.first_mut().took(started.elapsed());
+        if let Some(batch) = self.skip_some(0, batch).await? {
+            let started = Stopwatch::start();
+            self.deliver(batch).await?;
+            self.deliveries.first_mut().took(started.elapsed());
+        }
         self.write_if_due().await
     }
 
@@ -197,8 +229,8 @@ impl ShardPipeline {
 
     // Waiting.
 
-    /// Waits for records, a full window, a record that is due again, a due checkpoint, a new
-    /// version, or the end.
+    /// Waits for records, a full window, a record that is due again, a due tick or checkpoint, a
+    /// new version, or the end.
     async fn wait(&mut self) -> Result<(), Stopped> {
         // While the shard waits for a record that is tried again, nothing is taken in: the reader
         // waits as well.
@@ -219,6 +251,9 @@ impl ShardPipeline {
         let retry_in = self.retry_in();
         let batch_in = self.intake.batch_due_in();
         let checkpoint_in = self.saving.checkpoint_due_in();
+        // Before it is asked when a tick is due: a step after that is noticed.
+        let tick_clock_steps = self.context.ports().tick_clock.next_step();
+        let tick_in = self.tick_in();
         let stalled_in = self.intake.stalled_in();
         let holds_back = self.saving.holds_back();
         self.context.enter(if retry_in.is_some() && !may_go_on {
@@ -229,10 +264,13 @@ impl ShardPipeline {
         tokio::select! {
             biased;
             stopped = self.gate.stopped() => Event::Stopped(stopped),
+            () = self.directions.news() => Event::Due,
             () = self.versions.news() => Event::Due,
             chunk = self.intake.next_chunk(), if is_reading => Event::Chunk(chunk),
             () = after(retry_in) => Event::Due,
             () = after(batch_in), if may_go_on => Event::Due,
+            () = after(tick_in) => Event::Due,
+            () = tick_clock_steps => Event::Due,
             () = after(checkpoint_in) => Event::CheckpointDue,
             () = self.deliveries.first().instance().asked_for_room(), if !holds_back => Event::Due,
             () = self.trouble.reading_changed() => Event::ReadTrouble,
@@ -275,6 +313,7 @@ impl ShardPipeline {
             biased;
             stopped = self.gate.stopped() => return Err(stopped),
             () = self.versions.news() => return Ok(()),
+            () = self.directions.news() => return Ok(()),
             () = &mut waited => return Ok(()),
             () = after(checkpoint_in) => {}
         }
@@ -283,6 +322,7 @@ impl ShardPipeline {
         self.context.enter(Stage::Waiting);
         tokio::select! {
             stopped = self.gate.stopped() => Err(stopped),
+            () = self.directions.news() => Ok(()),
             () = waited => Ok(()),
         }
     }
@@ -352,7 +392,7 @@ impl ShardPipeline {
     /// Stores outputs, then writes what is settled, if that is news.
     async fn write_checkpoint(&mut self) -> Result<(), Stopped> {
         self.save_state().await;
-        let Some(position) = self.saving.unwritten() else {
+        let Some(checkpoint) = self.saving.unwritten() else {
             self.saving.nothing_to_write();
             return Ok(());
         };
@@ -360,8 +400,7 @@ impl ShardPipeline {
         self.intake.unless_long(flush).await?;
         self.gate.check_held()?;
         self.context.enter(Stage::Checkpointing);
-        let write = self.saving.write_of(position, self.progress());
-        let checkpoint = write.checkpoint();
+        let write = self.saving.write_of(checkpoint.clone(), self.progress());
         if self.context.keeper().checkpoint(write).await.is_err() {
             return Err(self.why_refused());
         }
@@ -399,7 +438,8 @@ impl ShardPipeline {
         let instance = self.deliveries.first_mut().instance_mut();
         if !instance.is_alive() {
             // All that came since was given up: the state is the one that was saved last.
-            instance.ensure(self.saving.state_to_load().await?).await?;
+            let state = self.saving.state_to_load().await?;
+            instance.ensure(state, self.saving.start_position()).await?;
         }
         let saved = instance.save().await;
         if let Err(error) = &saved

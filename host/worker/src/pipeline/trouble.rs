@@ -21,6 +21,8 @@ pub(super) struct Trouble {
     context: Arc<ShardContext>,
     /// Why it makes no progress, as the row says.
     stuck: Option<String>,
+    /// The pause that the shard stands for, as the row says: whoever asked for it waits for that.
+    paused: Option<String>,
     /// What the row says of the last record given up.
     last_given_up: Option<String>,
     /// Why the shard cannot be read, once that lasts.
@@ -40,6 +42,7 @@ impl Trouble {
         Self {
             context,
             stuck: None,
+            paused: None,
             last_given_up: None,
             reading,
             failing_since: None,
@@ -47,10 +50,31 @@ impl Trouble {
         }
     }
 
-    /// What the row says is in the shard's way.
+    /// What the row says is in the shard's way: a pause first, and beside it what else there is.
     pub(super) fn note(&self) -> Option<String> {
+        let failing = self.failing();
+        let Some(paused) = &self.paused else {
+            return failing;
+        };
+        Some(match failing {
+            Some(failing) if failing != *paused => format!("{paused}; before that: {failing}"),
+            Some(_) | None => paused.clone(),
+        })
+    }
+
+    fn failing(&self) -> Option<String> {
         let stuck = self.stuck.clone().or_else(|| self.context.signs().note());
         stuck.or_else(|| self.reading.borrow().clone())
+    }
+
+    /// Has the row say that the shard stands for a pause; `None` once it does not.
+    pub(super) fn set_paused(&mut self, paused: Option<String>) {
+        let signs = self.context.signs();
+        match &paused {
+            Some(why) => signs.report(Why::Paused, 0, why),
+            None => signs.clear(Why::Paused),
+        }
+        self.paused = paused;
     }
 
     /// What the row says of the last record given up.

@@ -103,6 +103,14 @@ impl Versions {
             .with(|rollout| rollout.did_not_save(digest, reason, at))
     }
 
+    /// The version failed when it was called because time had passed. Whether its instance must
+    /// end.
+    pub(super) fn did_not_tick(&self, digest: &PluginDigest, error: &ProcessorError) -> bool {
+        let (reason, at) = (error.to_string(), self.context.at());
+        self.rollout
+            .with(|rollout| rollout.did_not_tick(digest, reason, at))
+    }
+
     /// The last version that started on any shard of this host, if it is another one.
     pub(super) fn fallback_for(&self, digest: &PluginDigest) -> Option<Arc<dyn ProcessorFactory>> {
         let last = self.rollout.last_started()?;

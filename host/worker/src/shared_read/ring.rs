@@ -55,7 +55,7 @@ impl RingBudget {
         })
     }
 
-    /// Bytes kept now.
+    /// Bytes of the replies that are kept at this moment.
     pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Acquire)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::pipeline::ReadRate;
 use shardmill_core::ports::{Fetched, ReadError, ShardIterator};
-use shardmill_core::shared_read::{Absorbed, Chain, Place};
+use shardmill_core::shared_read::{Absorbed, Chain, ChainPlace};
 use shardmill_core::stream::{ReadFrom, SequenceNumber};
 use shardmill_core::time::Moment;
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -83,7 +83,7 @@ pub(super) struct Poll {
 /// What a caller is to do.
 pub(super) enum Step {
     /// Nothing: this is the reply.
-    Ready(Fetched<Place>),
+    Ready(Fetched<ChainPlace>),
     /// Make a call for the chain that leads furthest.
     Poll(Poll),
     /// Make an iterator at this record first, which the caller has: what follows it may be trimmed
@@ -132,13 +132,13 @@ impl SharedShard {
     }
 
     /// Where a caller that asks for `from` can start without a new iterator.
-    pub(super) fn find(&self, from: &ReadFrom) -> Option<Place> {
+    pub(super) fn find(&self, from: &ReadFrom) -> Option<ChainPlace> {
         let place = match from {
-            ReadFrom::AfterSequenceNumber(sequence) => Place::After(sequence.clone()),
-            ReadFrom::AtSequenceNumber(sequence) => Place::At(sequence.clone()),
+            ReadFrom::AfterSequenceNumber(sequence) => ChainPlace::After(sequence.clone()),
+            ReadFrom::AtSequenceNumber(sequence) => ChainPlace::At(sequence.clone()),
             ReadFrom::TrimHorizon | ReadFrom::AtTimestamp(_) | ReadFrom::Latest => {
                 let same = self.chains.iter().find(|flown| flown.chain.starts_at(from));
-                return same.map(|flown| Place::Start(flown.chain.id()));
+                return same.map(|flown| ChainPlace::Start(flown.chain.id()));
             }
         };
         let is_covered = self.chains.iter().any(|flown| flown.chain.covers(&place));
@@ -152,7 +152,7 @@ impl SharedShard {
         is_anchored: bool,
         iterator: ShardIterator,
         now: Moment,
-    ) -> Place {
+    ) -> ChainPlace {
         if self.chains.len() >= CHAINS_MAX {
             let oldest = self
                 .chains
@@ -166,8 +166,8 @@ impl SharedShard {
         let id = self.chains_made;
         self.chains_made += 1;
         let place = match &from {
-            ReadFrom::AfterSequenceNumber(sequence) => Place::After(sequence.clone()),
-            _ => Place::Start(id),
+            ReadFrom::AfterSequenceNumber(sequence) => ChainPlace::After(sequence.clone()),
+            _ => ChainPlace::Start(id),
         };
         let chain = Chain::new(id, from, iterator, now);
         self.chains.push(Flown {
@@ -179,7 +179,7 @@ impl SharedShard {
 
     /// The chain that leads furthest from `place`: of two that meet, both their readers go on with
     /// the same.
-    fn best(&mut self, place: &Place) -> Option<&mut Flown> {
+    fn best(&mut self, place: &ChainPlace) -> Option<&mut Flown> {
         let covering = self
             .chains
             .iter_mut()
@@ -188,13 +188,21 @@ impl SharedShard {
     }
 
     /// What a caller at `place` is to do.
-    pub(super) fn step(&mut self, place: &Place, limit: u32, caller: Caller, now: Moment) -> Step {
+    pub(super) fn step(
+        &mut self,
+        place: &ChainPlace,
+        limit: u32,
+        caller: Caller,
+        now: Moment,
+    ) -> Step {
         let has_ridden = self.ride(place, now);
         let Some(Flown { chain, flight }) = self.best(place) else {
             return match place {
-                Place::Start(_) => Step::Expired,
-                Place::At(sequence) => Step::Open(ReadFrom::AtSequenceNumber(sequence.clone())),
-                Place::After(sequence) => Step::OpenBehind(sequence.clone()),
+                ChainPlace::Start(_) => Step::Expired,
+                ChainPlace::At(sequence) => {
+                    Step::Open(ReadFrom::AtSequenceNumber(sequence.clone()))
+                }
+                ChainPlace::After(sequence) => Step::OpenBehind(sequence.clone()),
             };
         };
         if chain.has_news_for(place)
@@ -215,7 +223,7 @@ impl SharedShard {
     /// the two is ahead. But while one of them finds nothing at the tip, there is nothing for the
     /// other either: it is answered without a call. It keeps its own iterator and uses it as soon
     /// as there are records, and once a minute whatever the other says.
-    fn ride(&mut self, place: &Place, now: Moment) -> bool {
+    fn ride(&mut self, place: &ChainPlace, now: Moment) -> bool {
         let Some(until) = self.ride_until(place, now) else {
             return false;
         };
@@ -228,7 +236,7 @@ impl SharedShard {
     }
 
     /// Until when another chain's call replaces this one's, if it does.
-    fn ride_until(&mut self, place: &Place, now: Moment) -> Option<Moment> {
+    fn ride_until(&mut self, place: &ChainPlace, now: Moment) -> Option<Moment> {
         let (news_at, rate) = (self.news_at, self.rate);
         let own = &self.best(place)?.chain;
         let (id, calls, sent_at) = (own.id(), own.calls(), own.calls().sent_at());
@@ -253,7 +261,7 @@ impl SharedShard {
     /// is its wait so far.
     pub(super) fn turn_at(
         &mut self,
-        place: Option<&Place>,
+        place: Option<&ChainPlace>,
         wait: &mut TurnWait,
         now: Moment,
     ) -> Option<Moment> {
@@ -280,7 +288,7 @@ impl SharedShard {
     /// call is due.
     pub(super) fn fresh_answer(
         &mut self,
-        place: Option<&Place>,
+        place: Option<&ChainPlace>,
         now: Moment,
     ) -> Option<(u64, u64)> {
         let chain = &self.best(place?)?.chain;

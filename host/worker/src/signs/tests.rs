@@ -125,7 +125,7 @@ async fn the_row_says_a_failure_from_the_third_on_and_anew_only_at_powers_of_two
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stage_that_takes_long_is_told_until_it_is_left_and_waiting_never_is() {
+async fn a_stage_that_takes_long_is_reported_until_it_is_left_and_waiting_never_is() {
     let signs = signs();
     signs.enter(Stage::Storing("output in out".to_owned()));
     signs.look();

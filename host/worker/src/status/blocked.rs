@@ -8,10 +8,10 @@ use crate::timer::Stopwatch;
 /// What a pipeline is doing.
 #[derive(Debug, Clone, Serialize)]
 pub struct StageStatus {
-    /// For people.
+    /// What the stage does, in words for people.
     #[serde(rename = "stage")]
     pub what: String,
-    /// Since when.
+    /// When the stage began; shown as seconds since then.
     #[serde(rename = "stage-seconds", serialize_with = "seconds_since")]
     pub since: Instant,
 }
@@ -20,6 +20,8 @@ pub struct StageStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
+    /// An operator paused it.
+    Paused,
     /// The failure policy stopped it.
     Halted,
     /// Its row in the lease table cannot be written.
@@ -41,22 +43,25 @@ pub enum Why {
     Reading,
     /// There is no room for more records.
     Buffer,
+    /// The plugin fails when it is called because time has passed; it gets its records all the
+    /// same.
+    Tick,
 }
 
 /// A batch, a sink, an instance, a row or a reader that fails again and again, or takes long.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct BlockedStatus {
-    /// What it is.
+    /// The kind of obstacle; stable, for programs.
     pub why: Why,
     /// Failures in a row; 0 if nothing failed, and it takes long.
     pub attempts: u32,
-    /// The last one.
+    /// What the last failure said, or what the shard waits for.
     pub reason: String,
 }
 
 impl StageStatus {
-    /// Begins now.
+    /// A stage that begins now.
     pub(crate) fn new(what: String) -> Self {
         Self::since(what, Stopwatch::start())
     }
@@ -74,6 +79,7 @@ impl Why {
     /// The word used in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Paused => "paused",
             Self::Halted => "halted",
             Self::Row => "row",
             Self::Plugin => "plugin",
@@ -84,6 +90,7 @@ impl Why {
             Self::Sink => "sink",
             Self::Reading => "reading",
             Self::Buffer => "buffer",
+            Self::Tick => "tick",
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_core::fleet::{Errand, Mail, Role, pace};
+use shardmill_core::fleet::{Errand, Mail, Mailbox, Role, pace};
 use shardmill_core::time::Moment;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +24,8 @@ pub(super) struct Heeding {
     errands: Errands,
     /// The number of the last mail that was heeded.
     heard: Option<u64>,
+    /// The number of the last nudge.
+    nudged: Option<u64>,
     mail_at: Option<Moment>,
     board_at: Option<Moment>,
     /// When the rows of all workers are to be read, while a version waits for this host's turn.
@@ -40,6 +42,7 @@ impl Heeding {
             errands: Errands::new(Arc::clone(&run)),
             run,
             heard: None,
+            nudged: None,
             mail_at: None,
             board_at: None,
             fleet_look_at: None,
@@ -56,9 +59,9 @@ impl Heeding {
         &mut self.errands
     }
 
-    /// Whether this host was ever left mail.
+    /// Whether this host was ever left anything.
     pub(super) fn has_mail(&self) -> bool {
-        self.heard.is_some()
+        self.heard.is_some() || self.nudged.is_some()
     }
 
     /// Whether an earlier run of this worker, which did not sign off, may have left leases that no
@@ -149,19 +152,25 @@ impl Heeding {
         self.fleet_look_at.take().is_some()
     }
 
-    /// Reads what the leader left for this host, as often as a watching host looks at the fleet.
-    pub(super) async fn read_mail(&mut self) -> Result<(), PassError> {
+    /// Reads what was left for this host, as often as a watching host looks at the fleet. Returns the
+    /// nudge of a command that has changed what operators want, until it is heeded.
+    pub(super) async fn read_mail(&mut self) -> Result<Option<u64>, PassError> {
         let now = self.run.now();
         let every = self.run.options.leases.scan_every.mul_f64(0.85);
         if self.mail_at.is_some_and(|at| now.since(at) < every) {
-            return Ok(());
+            return Ok(None);
         }
-        let mail = self.run.ports.coordinator.mail(self.run.me()).await?;
+        let Mailbox { mail, nudge } = self.run.ports.coordinator.mailbox(self.run.me()).await?;
         self.mail_at = Some(now);
         if let Some(mail) = mail {
             self.hear(mail, now);
         }
-        Ok(())
+        Ok(nudge.filter(|nudge| self.nudged != Some(*nudge)))
+    }
+
+    /// What the nudge was about has been read.
+    fn heeded_nudge(&mut self, nudge: u64) {
+        self.nudged = Some(nudge);
     }
 
     /// Takes up the errands of a mail, if it is for this run and new.
@@ -233,7 +242,11 @@ impl Worker {
         self.versions
             .share_while_heeding(&self.lookout, is_board_due, knows_fleet)
             .await;
-        self.heeding.read_mail().await?;
+        if let Some(nudge) = self.heeding.read_mail().await? {
+            self.read_board(now).await?;
+            self.read_directives().await?;
+            self.heeding.heeded_nudge(nudge);
+        }
         Ok(false)
     }
 
@@ -242,6 +255,7 @@ impl Worker {
         self.heeding.board_read(now);
         self.office.observe(board.leader.as_ref());
         self.lookout.read_board(board);
+        self.follow_control();
         let Some(service) = self.office.service() else {
             return Ok(());
         };
@@ -269,6 +283,7 @@ impl Worker {
         let fleet = self.run.ports.coordinator.fleet().await?;
         self.heeding.fleet_read(now, &self.office);
         self.lookout.read_fleet(fleet);
+        self.follow_control();
         Ok(true)
     }
 
@@ -282,6 +297,7 @@ impl Worker {
             return Ok(());
         };
         let plan = self.heeding.errands.decide(rows?, &self.holdings);
+        let plan = self.without_drained_takes(plan);
         if plan.steps.is_empty() {
             return Ok(());
         }

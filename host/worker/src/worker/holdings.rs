@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use shardmill_core::control::{Control, Directed, Pause};
 use shardmill_core::lease::{Generation, Lease, LeaseToken, WriteTrouble};
 use shardmill_core::plan::{OVERDUE_LEASES, Reason};
-use shardmill_core::ports::InstanceContext;
+use shardmill_core::ports::{InstanceContext, StartPosition};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{LeaseKey, ShardId};
 use shardmill_core::time::Moment;
@@ -19,7 +20,7 @@ use super::run::Run;
 use crate::fan_out::FanOutView;
 use crate::heart::HeartWatch;
 use crate::holding::{
-    Gate, Holding, HoldingEnd, Keeper, KeeperHandle, KeeperPorts, Taken, Troubles,
+    Gate, Holding, HoldingEnd, Keeper, KeeperHandle, KeeperPorts, Shown, Taken, Troubles,
 };
 use crate::metrics;
 use crate::pipeline::{LogAllowance, PipelinePorts, ShardContext, ShardPipeline};
@@ -43,6 +44,9 @@ pub(super) struct Holdings {
     fan_out: Option<FanOutView>,
     /// How much may be logged about records that are given up.
     given_up_lines: Arc<LogAllowance>,
+    /// The pause of all shards, and the version of the row that has it.
+    fleet_pause: Option<Pause>,
+    control_version: u64,
 }
 
 /// A lease that this host gave up, and leaves to others.
@@ -63,6 +67,8 @@ struct HeldLease {
     /// back once it has written the row.
     give_up: watch::Sender<Option<String>>,
     keeper: KeeperHandle,
+    /// What operators want of the shard.
+    directed: watch::Sender<Directed>,
 }
 
 /// A take that was applied.
@@ -98,6 +104,8 @@ impl Holdings {
             tasks: JoinSet::new(),
             renews_rows,
             fan_out,
+            fleet_pause: None,
+            control_version: 0,
         }
     }
 
@@ -121,6 +129,7 @@ impl Holdings {
         let clock = Arc::clone(&run.ports.clock);
         let signs = Signs::new(run.status.clone(), run.plugin(), shard.clone(), clock);
         let (drain, (give_up, given_up)) = (CancellationToken::new(), watch::channel(None));
+        let (directed, directions) = watch::channel(self.directed(&take.lease));
         let taken = take.taken(&heart);
         let ports = self.keeper_ports(&heart, &give_up);
         let troubles = Troubles::new(signs.clone(), shard.clone());
@@ -135,9 +144,9 @@ impl Holdings {
         let instance = self.instance_context(shard.clone(), &take.token);
         let context = self.shard_context(shard, signs.clone(), handle.clone(), origin);
         let holding = Holding {
-            key: take.lease.key,
+            key: take.lease.key.clone(),
             keeper,
-            pipeline: ShardPipeline::new(context, instance, gate, take.lease.checkpoint),
+            pipeline: ShardPipeline::new(context, instance, gate, take.lease, directions),
             status: run.status.clone(),
             freezer: run.ports.freezer.clone(),
             signs: signs.owner(),
@@ -147,6 +156,7 @@ impl Holdings {
             drain,
             give_up,
             keeper: handle,
+            directed,
         };
         (held, holding)
     }
@@ -210,6 +220,8 @@ impl Holdings {
             limits: options.limits,
             config: options.config.clone(),
             permissions: Arc::clone(&options.permissions),
+            // Each instance that is made is told its own.
+            start: StartPosition::default(),
         })
     }
 
@@ -220,9 +232,11 @@ impl Holdings {
             fan_out: self.fan_out.clone(),
             store: Arc::clone(&ports.store),
             coordinator: Arc::clone(&ports.coordinator),
+            chronicle: Arc::clone(&self.run.chronicle),
             sink: Arc::clone(&ports.sink),
             dead_letters: Arc::clone(&ports.dead_letters),
             clock: Arc::clone(&ports.clock),
+            tick_clock: ports.tick_clock.clone(),
             budget: ports.budget.clone(),
             versions: ports.versions.clone(),
             freezer: ports.freezer.clone(),
@@ -231,6 +245,8 @@ impl Holdings {
             doubts: origin.doubts(),
             rollout: ports.rollout.view(),
             given_up_lines: Arc::clone(&self.given_up_lines),
+            recordings: ports.recordings.clone(),
+            tap: ports.tap.clone(),
         }
     }
 
@@ -301,6 +317,49 @@ impl Holdings {
                 held.keeper.verify();
             }
         }
+    }
+
+    /// Tells the pipelines what operators want of their shards, as far as these rows show news.
+    pub(super) fn see_directives(&self, rows: &[Lease]) {
+        let me = self.run.me();
+        for row in rows.iter().filter(|row| row.owner.as_ref() == Some(me)) {
+            if let Some(held) = self.held.get(&row.key) {
+                held.directed
+                    .send_if_modified(|directed| directed.see(&row.directives));
+            }
+        }
+    }
+
+    /// Tells all pipelines what operators want of all shards. Returns whether that is news: an old
+    /// look takes nothing back.
+    pub(super) fn see_control(&mut self, control: &Control) -> bool {
+        if control.version <= self.control_version {
+            return false;
+        }
+        self.control_version = control.version;
+        self.fleet_pause.clone_from(&control.pause);
+        for held in self.held.values() {
+            held.directed.send_modify(|directed| {
+                directed.fleet_pause.clone_from(&control.pause);
+            });
+        }
+        true
+    }
+
+    fn directed(&self, lease: &Lease) -> Directed {
+        Directed {
+            own: lease.directives.clone(),
+            fleet_pause: if SeededBug::PauseMissesTakes.is_on() {
+                None
+            } else {
+                self.fleet_pause.clone()
+            },
+        }
+    }
+
+    /// The leases that are held.
+    pub(super) fn keys(&self) -> Vec<LeaseKey> {
+        self.held.keys().cloned().collect()
     }
 
     /// The next holding that ends; `None` if there is none. Cancel-safe.
@@ -378,7 +437,10 @@ impl Take {
             sent_at: self.sent.at,
             held_since_ms: self.sent.wall_ms,
             generation,
-            stuck: self.lease.stuck.clone(),
+            shown: Shown {
+                stuck: self.lease.stuck.clone(),
+                lag_ms: self.lease.millis_behind_latest,
+            },
         }
     }
 }

@@ -65,8 +65,8 @@ impl KclSharing {
             );
         } else if was_shared && !is_shared {
             tracing::info!(
-                "no other worker than shardmill's has moved a lease for a long time: the host's \
-                    heartbeat holds its leases again"
+                "for a long time only workers of shardmill have moved leases: the heartbeat \
+                    holds this host's leases again"
             );
         }
     }

@@ -16,6 +16,8 @@ const SIGN_OFF_MAX: Duration = Duration::from_secs(2);
 /// Leases that this host lost or could not release, and whose rows may name it; most hosts have
 /// none.
 const RELEASE_MAX: Duration = Duration::from_secs(2);
+/// What the host did last, for the history: nothing depends on it.
+const HISTORY_MAX: Duration = Duration::from_secs(1);
 /// One look and one request; a consumer that stays behind costs money and nothing else.
 const DEREGISTER_MAX: Duration = Duration::from_secs(5);
 
@@ -33,7 +35,7 @@ impl Worker {
             }
             return;
         }
-        self.reports.draining();
+        self.reports.set_draining(true);
         self.holdings.drain();
         // A successor shares out what this host releases, from the first lease on.
         let _ = timeout(SIGN_OFF_MAX, self.office.resign()).await;
@@ -52,6 +54,7 @@ impl Worker {
         let released = timeout(RELEASE_MAX, self.release_strays()).await;
         let is_clean = has_drained && matches!(released, Ok(Ok(true)));
         let _ = timeout(SIGN_OFF_MAX, self.sign_off(is_clean)).await;
+        let _ = timeout(HISTORY_MAX, self.run.chronicle.flush()).await;
         let _ = timeout(DEREGISTER_MAX, self.subscribing.deregister()).await;
     }
 

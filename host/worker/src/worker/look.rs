@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use shardmill_core::fleet::{FleetRows, Incarnation, Service, StreamRow, is_spare, pace};
-use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, Pulse, Standing, WorkerId};
+use shardmill_core::lease::{Availability, Checkpoint, Lease, LeaseObserver, Pulse, WorkerId};
 use shardmill_core::plan::{
     FINISHED_ROWS_STAY_LEASES, FleetView, OVERDUE_LEASES, ObservedLease, ObservedWorker, Outlook,
     PlanLimits, alive_workers, observed_workers,
@@ -190,7 +190,7 @@ impl Lookout {
             let may_be_free_soon = match &row.owner {
                 Some(owner) => {
                     let is_dead = owner != me && !self.alive.contains(owner);
-                    is_dead && seen.standing == Standing::Held
+                    is_dead && seen.availability == Availability::Held
                 }
                 None => seen.is_claim_fresh && row.claimant.as_ref() != Some(me),
             };
@@ -287,16 +287,14 @@ impl Lookout {
     /// Every row of the last listing, with what may be assumed of it.
     pub(super) fn leases(&self, holdings: &Holdings) -> Vec<ObservedLease> {
         let outlook = self.outlook();
-        let observe = |row: &Lease| {
-            let seen = outlook.lease(row, holdings.has(&row.key), holdings.avoids(row));
+        let mut leases = Vec::with_capacity(self.rows().len());
+        for row in self.rows() {
+            let mut seen = outlook.lease(row, holdings.has(&row.key), holdings.avoids(row));
             // The clock goes on while machines are suspended; a request on its way does not.
-            let finished_for = seen.finished_for.min(self.finished.awake_for(&row.key));
-            ObservedLease {
-                finished_for,
-                ..seen
-            }
-        };
-        self.rows().iter().map(observe).collect()
+            seen.finished_for = seen.finished_for.min(self.finished.awake_for(&row.key));
+            leases.push(seen);
+        }
+        leases
     }
 
     /// Every registered worker, with what may be assumed of it.

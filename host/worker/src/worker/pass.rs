@@ -118,8 +118,10 @@ impl Worker {
             self.lookout.next().may_take();
         }
         let has_listed = self.lookout.look(&mut self.office).await?;
+        self.follow_control();
         if has_listed {
             self.holdings.verify(self.lookout.rows());
+            self.holdings.see_directives(self.lookout.rows());
             self.holdings.see_owners(self.lookout.rows());
             self.heeding.set_heir(false);
         }
@@ -275,7 +277,7 @@ impl Worker {
         if !self.may_take() {
             decided.withhold_takes();
         }
-        decided
+        self.without_drained_takes(decided)
     }
 
     /// Whether this worker is known to others as alive. Another host that began meanwhile would

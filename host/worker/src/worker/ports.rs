@@ -10,12 +10,16 @@ use tokio::sync::watch;
 
 use crate::budget::ByteShare;
 use crate::freezer::Freezer;
+use crate::recordings::Recordings;
+use crate::reload_bell::ReloadBell;
 use crate::rollout::SharedRollout;
+use crate::tap::Tap;
+use crate::tick_clock::TickClock;
 
 /// What a worker needs of the world.
 #[derive(Clone)]
 pub struct Ports {
-    /// The stream.
+    /// The stream that the plugin reads, by polling.
     pub reader: Arc<dyn StreamReader>,
     /// Enhanced fan-out on it; needed only where [`crate::options::WorkerOptions::retrieval`] wants it.
     pub subscriptions: Option<Arc<dyn Subscriptions>>,
@@ -23,18 +27,27 @@ pub struct Ports {
     pub store: Arc<dyn LeaseStore>,
     /// The application's coordinator table.
     pub coordinator: Arc<dyn Coordinator>,
-    /// Where outputs go.
+    /// The sinks that the plugin's output goes to.
     pub sink: Arc<dyn Sink>,
     /// Where records go that the failure policy gives up.
     pub dead_letters: Arc<dyn DeadLetters>,
-    /// Time.
+    /// The clock that all decisions of this worker go by.
     pub clock: Arc<dyn Clock>,
+    /// The time by which plugins are called because time has passed, and that they are told: the
+    /// same, but where a dry run lets time pass.
+    pub tick_clock: TickClock,
     /// The plugin's share of the host's byte budget.
     pub budget: ByteShare,
     /// The version of the plugin to run; each new value is taken up between batches.
     pub versions: watch::Receiver<Arc<dyn ProcessorFactory>>,
     /// Which of them each shard runs; one for all streams of a plugin.
     pub rollout: SharedRollout,
+    /// Where batches that failed are kept.
+    pub recordings: Recordings,
+    /// Shows what goes through the plugin to whoever watches.
+    pub tap: Tap,
+    /// Has the process read its configuration again.
+    pub reload: ReloadBell,
     /// Stops all tasks of this host in a simulation.
     pub freezer: Freezer,
 }

@@ -133,9 +133,10 @@ impl Reports {
             .update(|status| status.cannot_write = reason);
     }
 
-    /// Reports that this host is on its way out.
-    pub(super) fn draining(&self) {
-        self.is_draining.send_replace(true);
+    /// Reports whether this host hands over what it holds: on its way out, or since an operator
+    /// wants it. Others learn of it at once.
+    pub(super) fn set_draining(&self, is_draining: bool) {
+        self.is_draining.send_replace(is_draining);
     }
 }
 

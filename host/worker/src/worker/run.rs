@@ -12,6 +12,7 @@ use shardmill_core::rollout::At;
 use shardmill_core::time::Moment;
 
 use super::ports::Ports;
+use crate::chronicle::{Chronicle, ChronicleWriter};
 use crate::metrics as names;
 use crate::options::WorkerOptions;
 use crate::status::StatusBoard;
@@ -23,18 +24,34 @@ pub(super) struct Run {
     pub(super) status: StatusBoard,
     /// Tells this run from others under the same worker id.
     pub(super) incarnation: Incarnation,
+    /// The application's history.
+    pub(super) chronicle: Arc<Chronicle>,
     plugin_label: SharedString,
 }
 
 impl Run {
-    pub(super) fn new(ports: Ports, options: WorkerOptions, status: StatusBoard) -> Self {
-        Self {
+    /// Also gives back what writes the history, which is to run beside the worker.
+    pub(super) fn new(
+        ports: Ports,
+        options: WorkerOptions,
+        status: StatusBoard,
+    ) -> (Self, ChronicleWriter) {
+        let (chronicle, writer) = Chronicle::new(
+            options.worker.clone(),
+            Arc::clone(&ports.clock),
+            Arc::clone(&ports.coordinator),
+            ports.rollout.changes(),
+            options.records_own_deeds,
+        );
+        let run = Self {
+            chronicle,
             plugin_label: names::label(&options.plugin),
             ports,
             options: Arc::new(options),
             status,
             incarnation: Incarnation::from_random(fastrand::u64(..)),
-        }
+        };
+        (run, writer)
     }
 
     /// This worker's id.

@@ -16,7 +16,7 @@ use crate::gone::confirm_gone;
 
 /// What a survey is to find out.
 pub(super) struct Questions {
-    /// Now.
+    /// When the survey began, before the listing.
     pub(super) asked_at: Moment,
     /// Shards that have rows now: one whose row is made meanwhile is not missed.
     pub(super) rows: Vec<ShardId>,

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use shardmill_core::control::{Deed, Directives};
 use shardmill_core::lease::{ConflictVerdict, Lease, LeaseToken, WorkerId, judge_conflict};
-use shardmill_core::ports::{StoreError, Written};
+use shardmill_core::plan::Reason;
+use shardmill_core::ports::{StoreError, Took};
 use shardmill_core::seeded_bug::SeededBug;
+use shardmill_core::stream::ShardId;
 use tokio_util::sync::CancellationToken;
 
 use super::Worker;
@@ -15,12 +18,56 @@ use super::run::Run;
 use crate::heart::HeartWatch;
 use crate::metrics;
 
+/// Shards that an entry of the history names.
+const SHARDS_SHOWN: usize = 5;
+
 /// A take that came back.
 struct TakeAnswer {
     chosen: Chosen,
     sent: Sent,
     /// `None` if another host was faster.
-    token: Result<Option<LeaseToken>, StoreError>,
+    taken: Result<Option<Taken>, StoreError>,
+}
+
+/// A take that was applied.
+struct Taken {
+    token: LeaseToken,
+    /// As the row had them after the take.
+    directives: Directives,
+}
+
+/// The leases of others that were taken in one pass, by the reason.
+#[derive(Default)]
+struct Moved(BTreeMap<String, Vec<ShardId>>);
+
+impl Moved {
+    fn note(&mut self, answer: &TakeAnswer) {
+        let is_of_other = matches!(
+            answer.chosen.reason,
+            Reason::Expired { .. } | Reason::HandedOver | Reason::Overdue
+        );
+        if is_of_other && matches!(answer.taken, Ok(Some(_))) {
+            let reason = answer.chosen.reason.to_string();
+            let shards = self.0.entry(reason).or_default();
+            shards.push(answer.chosen.row.key.shard_id());
+        }
+    }
+
+    /// One entry for each reason: a host that takes a dead one's leases takes many.
+    fn record(self, run: &Run) {
+        for (reason, shards) in self.0 {
+            let shard = match shards.as_slice() {
+                [shard] => Some(shard),
+                _ => None,
+            };
+            let shown = shards.iter().take(SHARDS_SHOWN);
+            let shown: Vec<&str> = shown.map(ShardId::as_str).collect();
+            let more = shards.len().saturating_sub(SHARDS_SHOWN);
+            let more = (more > 0).then(|| format!(" and {more} more"));
+            let details = format!("{}{}: {reason}", shown.join(", "), more.unwrap_or_default());
+            run.chronicle.did(Deed::Took, shard, &details);
+        }
+    }
 }
 
 impl Worker {
@@ -35,12 +82,17 @@ impl Worker {
         let run = Arc::clone(&self.run);
         let mut waves = Waves::new(takes, &run, stop);
         let send = |chosen| send_take(Arc::clone(&run), &heart, chosen);
+        let mut moved = Moved::default();
         while let Some(answer) = waves.next(send).await {
             match answer {
-                Ok(answer) => self.take_answered(answer, &heart),
+                Ok(answer) => {
+                    moved.note(&answer);
+                    self.take_answered(answer, &heart);
+                }
                 Err(_) => self.lookout.next().look_soon(),
             }
         }
+        moved.record(&self.run);
     }
 
     /// Leaves out leases of others whose owner turns out to live.
@@ -103,13 +155,13 @@ impl Worker {
         let TakeAnswer {
             chosen: Chosen { row, reason },
             sent,
-            token,
+            taken,
         } = answer;
-        self.writes.note_take(sent.at, token.as_ref().err());
-        match token {
-            Ok(Some(token)) => {
+        self.writes.note_take(sent.at, taken.as_ref().err());
+        match taken {
+            Ok(Some(Taken { token, directives })) => {
                 let take = Take {
-                    lease: *row,
+                    lease: Lease { directives, ..*row },
                     reason,
                     sent,
                     token,
@@ -166,32 +218,33 @@ fn send_take(
     };
     async move {
         let (seen, me) = (&chosen.row, run.me());
-        let token = match run.ports.store.take(seen, me, sent.wall_ms).await {
-            Ok(Written::Applied(token)) => Ok(Some(token)),
-            Ok(Written::Conflict(row)) => Ok(applied_earlier(seen, me, row.as_deref(), sent)),
+        let taken = match run.ports.store.take(seen, me, sent.wall_ms).await {
+            Ok(Took::Applied { token, directives }) => Ok(Some(Taken {
+                token,
+                directives: *directives,
+            })),
+            Ok(Took::Conflict(row)) => Ok(applied_earlier(seen, me, row.as_deref(), sent)),
             Err(error) => Err(error),
         };
         TakeAnswer {
             chosen,
             sent,
-            token,
+            taken,
         }
     }
 }
 
-/// The token of a take that met its own effect: it was applied, and the answer was lost.
+/// What a take brought that met its own effect: it was applied, and the answer was lost.
 ///
 /// A counter of one more under our name may also be the last write of an earlier run of this
 /// worker, still on its way when it died: only a take leaves the time of a take.
-fn applied_earlier(
-    seen: &Lease,
-    me: &WorkerId,
-    row: Option<&Lease>,
-    sent: Sent,
-) -> Option<LeaseToken> {
+fn applied_earlier(seen: &Lease, me: &WorkerId, row: Option<&Lease>, sent: Sent) -> Option<Taken> {
     let is_ours = row.is_some_and(|row| row.held_since_ms == Some(sent.wall_ms))
         || SeededBug::MistakesEarlierRunsWrite.is_on();
     let asked = seen.token(me.clone());
     let verdict = judge_conflict(&asked, row);
-    (is_ours && verdict == ConflictVerdict::AppliedEarlier).then(|| asked.advanced())
+    (is_ours && verdict == ConflictVerdict::AppliedEarlier).then(|| Taken {
+        token: asked.advanced(),
+        directives: row.map(|row| row.directives.clone()).unwrap_or_default(),
+    })
 }

@@ -316,19 +316,20 @@ impl FleetVersions {
         digest: &PluginDigest,
         fleet: &'a FleetRows,
     ) -> Option<&'a WorkerId> {
-        let active = RolloutState::Active.code();
-        let runs_it = |row: &&WorkerRow| {
-            let mut versions = row.versions.iter();
-            let running = versions.next();
-            running.is_some_and(|running| running.digest == *digest && running.state == active)
-        };
         let others = fleet
             .workers
             .iter()
             .filter(|row| row.worker != *self.run.me());
         let mut staying = others.filter(|row| !row.is_draining);
-        staying.find(runs_it).map(|row| &row.worker)
+        staying.find(|row| runs(row, digest)).map(|row| &row.worker)
     }
+}
+
+/// Whether this is the first of a host's versions, and active: the one that all its shards run.
+fn runs(row: &WorkerRow, digest: &PluginDigest) -> bool {
+    let active = RolloutState::Active.code();
+    let running = row.versions.first();
+    running.is_some_and(|running| running.digest == *digest && running.state == active)
 }
 
 /// The word of a version's state, without what it says of the shard.

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shardmill_core::lease::{Lease, LeaseCounter, LeaseToken, WriteTrouble, can_others_write};
+use shardmill_core::lease::{
+    Checkpoint, Lease, LeaseCounter, LeaseToken, WriteTrouble, can_others_write,
+};
 use shardmill_core::ports::{CheckpointWrite, Progress, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{LeaseKey, Position, SequenceNumber};
+use shardmill_core::stream::LeaseKey;
 use shardmill_core::time::Moment;
 
 use super::holdings::Holdings;
@@ -232,7 +234,7 @@ pub(super) async fn check_writes(run: &Run) -> Result<(), StoreError> {
     run.ports.store.renew(&token, &Progress::default()).await?;
     if run.options.keeps_state {
         let write = CheckpointWrite {
-            position: Position::plain(SequenceNumber::parse("0").map_err(refused)?),
+            checkpoint: Checkpoint::TrimHorizon,
             progress: Progress::default(),
             state: Some(bytes::Bytes::new()),
         };

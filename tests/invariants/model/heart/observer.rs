@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use shardmill_core::fleet::{Incarnation, WorkerRow};
-use shardmill_core::lease::{LeaseObserver, Standing};
+use shardmill_core::lease::{Availability, LeaseObserver};
 use shardmill_core::plan::Outlook;
 use shardmill_core::stream::LeaseKey;
 use shardmill_core::time::Moment;
@@ -148,12 +148,12 @@ impl Watcher {
 
     /// Whether the lease may be taken from an owner that is dead, as far as was seen.
     pub(super) fn is_expired(&self) -> bool {
-        let standing = |seen: SeenLease| {
+        let availability = |seen: SeenLease| {
             self.observer()
-                .standing(&lease(seen.row), in_ticks(0), LEASE_DURATION)
+                .availability(&lease(seen.row), in_ticks(0), LEASE_DURATION)
         };
         self.lease
-            .is_some_and(|seen| standing(seen) == Standing::Expired)
+            .is_some_and(|seen| availability(seen) == Availability::Expired)
     }
 
     /// Whether the owner's row, read just now, shows that it lives.

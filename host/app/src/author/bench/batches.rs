@@ -62,17 +62,18 @@ impl BenchInput {
 
     /// Records of 1 KiB of JSON with rising numbers.
     pub(crate) fn made_up() -> Self {
-        let line = |n: usize| {
-            let head = format!("{{\"n\":{n},\"text\":\"");
-            let text = "x".repeat(MADE_UP_BYTES - head.len() - 2);
-            FeedLine {
-                data: format!("{head}{text}\"}}").into_bytes(),
-                partition_key: format!("key-{n}"),
-            }
-        };
         Self {
-            lines: (0..MADE_UP_RECORDS).map(line).collect(),
+            lines: (0..MADE_UP_RECORDS).map(made_up_line).collect(),
         }
+    }
+}
+
+fn made_up_line(n: usize) -> FeedLine {
+    let head = format!("{{\"n\":{n},\"text\":\"");
+    let text = "x".repeat(MADE_UP_BYTES - head.len() - 2);
+    FeedLine {
+        data: format!("{head}{text}\"}}").into_bytes(),
+        partition_key: format!("key-{n}"),
     }
 }
 

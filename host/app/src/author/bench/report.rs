@@ -12,7 +12,7 @@ use crate::output::table;
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct BenchReport {
-    /// Rounds.
+    /// How often all records were delivered and measured.
     pub(crate) rounds: u32,
     /// Records that the plugin got in each.
     pub(crate) records_per_round: u64,
@@ -28,7 +28,7 @@ pub(crate) struct BenchReport {
     pub(crate) instantiate: Spread,
     /// Memory of the instance at the end, in bytes; it never shrinks.
     pub(crate) memory_bytes: usize,
-    /// The plugin.
+    /// What the plugin's `process` took.
     pub(crate) plugin: Timing,
     /// A component that does nothing: what delivering costs.
     pub(crate) empty_component: Timing,
@@ -56,9 +56,9 @@ pub(crate) struct Timing {
 pub(crate) struct Spread {
     /// The one in the middle.
     pub(crate) median: f64,
-    /// The least.
+    /// The smallest of the measurements.
     pub(crate) min: f64,
-    /// The most.
+    /// The largest of the measurements.
     pub(crate) max: f64,
 }
 

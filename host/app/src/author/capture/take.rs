@@ -1,20 +1,10 @@
 //! Reads a shard up to its latest record.
 
-use std::time::Duration;
-
-use shardmill_core::backoff::Backoff;
-use shardmill_core::kpl::{Expansion, expand};
-use shardmill_core::ports::{Fetched, ReadError, ShardIterator, StreamReader};
-use shardmill_core::stream::{ReadFrom, Record, SequenceNumber, ShardId};
+use shardmill_core::ports::StreamReader;
+use shardmill_core::stream::{ReadFrom, Record, ShardId};
 use tokio_util::sync::CancellationToken;
 
-/// Between two calls on a shard. A shard allows five calls a second, and hosts that poll may need
-/// them all, so this takes few.
-const CALL_EVERY: Duration = Duration::from_millis(400);
-/// Records asked for in a call (AWS limit).
-const CALL_RECORDS_MAX: u32 = 10_000;
-/// Failed calls in a row before giving up: with the default waits, about a minute.
-const FAILURES_MAX: u32 = 10;
+use crate::shard_cursor::{CALL_EVERY, ShardCursor, pause, user_records};
 
 /// What is taken of a shard.
 #[derive(Debug, Clone)]
@@ -35,15 +25,10 @@ pub(crate) async fn take(
     stop: &CancellationToken,
     mut write: impl FnMut(Record) -> std::io::Result<()>,
 ) -> anyhow::Result<u64> {
-    let mut place = Place {
-        from: part.from,
-        last: None,
-        iterator: None,
-        failures: 0,
-    };
+    let mut cursor = ShardCursor::at(part.from);
     let mut taken = 0;
     loop {
-        let Some(reply) = place.read_patiently(reader, shard, stop).await? else {
+        let Some(reply) = cursor.read_patiently(reader, shard, stop).await? else {
             continue;
         };
         let is_latest = reply.millis_behind_latest == Some(0);
@@ -61,94 +46,15 @@ pub(crate) async fn take(
     }
 }
 
-/// Where reading continues.
-struct Place {
-    from: ReadFrom,
-    last: Option<SequenceNumber>,
-    iterator: Option<ShardIterator>,
-    /// Failed calls in a row.
-    failures: u32,
-}
-
-impl Place {
-    /// Reads once. After a failure that may pass, waits, and returns `None`.
-    async fn read_patiently(
-        &mut self,
-        reader: &dyn StreamReader,
-        shard: &ShardId,
-        stop: &CancellationToken,
-    ) -> Result<Option<Fetched>, ReadError> {
-        match self.read(reader, shard).await {
-            Ok(reply) => {
-                self.failures = 0;
-                Ok(Some(reply))
-            }
-            Err(ReadError::ExpiredIterator) => {
-                self.iterator = None;
-                Ok(None)
-            }
-            Err(error @ (ReadError::Throttled { .. } | ReadError::Unavailable { .. }))
-                if self.failures < FAILURES_MAX =>
-            {
-                self.failures += 1;
-                tracing::warn!(%shard, %error, "trying again");
-                let wait = Backoff::standard().delay(self.failures, fastrand::f64());
-                pause(wait, stop).await;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn read(
-        &mut self,
-        reader: &dyn StreamReader,
-        shard: &ShardId,
-    ) -> Result<Fetched, ReadError> {
-        let iterator = if let Some(iterator) = self.iterator.take() {
-            iterator
-        } else {
-            let from = self
-                .last
-                .clone()
-                .map_or_else(|| self.from.clone(), ReadFrom::AfterSequenceNumber);
-            reader.iterator(shard, &from).await?
-        };
-        let reply = reader
-            .fetch(&iterator, CALL_RECORDS_MAX)
-            .await
-            .inspect_err(|_| self.iterator = Some(iterator))?;
-        self.iterator.clone_from(&reply.next);
-        self.last = reply
-            .records
-            .last()
-            .map(|record| record.position.sequence.clone())
-            .or(self.last.take());
-        Ok(reply)
-    }
-}
-
-/// What a plugin would get: aggregates are unpacked.
-fn user_records(record: Record) -> Vec<Record> {
-    match expand(record) {
-        Expansion::Plain(record) | Expansion::Damaged(record, _) => vec![record],
-        Expansion::Aggregate(records) => records,
-    }
-}
-
-async fn pause(wait: Duration, stop: &CancellationToken) {
-    let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
-}
-
 #[cfg(feature = "local")]
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use shardmill_core::stream::{Position, StreamName};
+    use shardmill_core::stream::{Position, SequenceNumber, StreamName};
 
     use super::*;
-    use crate::author::captured::Captured;
     use crate::author::dry_run::CapturedStream;
+    use shardmill_sinks::Captured;
 
     fn record(n: u64, size: usize) -> Record {
         Record {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use shardmill_config::{Config, PluginConfig};
-use shardmill_core::plugin::check_state_permission;
+use shardmill_core::plugin::{check_state_permission, check_ticks};
 use shardmill_serve::component::Found;
 use shardmill_wasm::Inspection;
 use shardmill_wasm::folder::Refusal;
@@ -44,8 +44,10 @@ pub(super) fn refusals(
 fn refusals_of_settings(plugin: &PluginConfig, inspection: &Inspection) -> Vec<String> {
     let contract = plugin.refuse_other_contract(inspection.contract.as_deref());
     let state = check_state_permission(plugin.permissions.state, inspection.saves_state);
+    let ticks = check_ticks(!plugin.parallelism.is_parallel(), inspection.ticks);
     let mut found = Vec::new();
     found.extend(contract.err());
     found.extend(state.err().map(|error| error.to_string()));
+    found.extend(ticks.err().map(|error| error.to_string()));
     found
 }

@@ -136,7 +136,7 @@ impl AtWork {
         config: Option<&Config>,
         settings: &Settings,
     ) -> anyhow::Result<Self> {
-        let clients = crate::aws::connect_as(config, &args.place.aws).await?;
+        let clients = crate::aws::connect_as(config, &args.connection.aws).await?;
         let application = settings.application();
         let listing = LeaseTable::new(clients.dynamodb, application.as_str())
             .list()

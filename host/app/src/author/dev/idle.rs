@@ -46,7 +46,7 @@ impl Idling<'_> {
 
     async fn is_idle(&self, host: &HostSnapshot) -> anyhow::Result<bool> {
         let mut plugins = host.plugins.values();
-        if !plugins.any(|plugin| plugin.worker.plugin_digest.is_some()) {
+        if plugins.all(cannot_run) {
             bail!(
                 "there is no working plugin in {}; drop a component there",
                 self.config.plugins.display()
@@ -54,6 +54,12 @@ impl Idling<'_> {
         }
         if let Some(problem) = self.problem(host) {
             bail!("{problem}");
+        }
+        // Its worker was started a moment ago, and has not yet said what it runs.
+        let is_starting =
+            |plugin: &PluginSnapshot| plugin.worker.plugin_digest.is_none() && !cannot_run(plugin);
+        if host.plugins.values().any(is_starting) {
+            return Ok(false);
         }
         let mut plugins = host.plugins.values();
         if !plugins.all(|plugin| never_ran(plugin).is_some() || plugin.worker.is_idle()) {
@@ -125,7 +131,8 @@ fn is_for_good(blocked: &BlockedStatus) -> bool {
     let attempts_max = match blocked.why {
         Why::Misconfigured => MISCONFIGURED_MAX,
         // How often the plugin is tried is up to the failure policy, by default for ever.
-        Why::Plugin | Why::Halted => return false,
+        // So is a pause, to whoever asked for it. Ticks that fail hold up no record.
+        Why::Plugin | Why::Halted | Why::Paused | Why::Tick => return false,
         Why::Sink
         | Why::Row
         | Why::Reading
@@ -147,6 +154,16 @@ fn settings_of(config: &Config, label: &str) -> Option<PluginConfig> {
     let name = PluginName::new(plugin_of_label(label)).ok()?;
     let manifest = Manifest::read(&Manifest::path_in(&config.plugins, &name)).ok()?;
     config.of_plugin(&name, manifest.as_ref()).ok()
+}
+
+/// Whether it has not run, and will not by itself.
+fn cannot_run(plugin: &PluginSnapshot) -> bool {
+    let refusals = [
+        &plugin.refused_file,
+        &plugin.refused_settings,
+        &plugin.not_served,
+    ];
+    plugin.worker.plugin_digest.is_none() && refusals.into_iter().any(Option::is_some)
 }
 
 /// Why the plugin's file was refused, if no version of it ever ran: it will never be idle.

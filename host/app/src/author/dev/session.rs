@@ -13,6 +13,7 @@ use crate::author::feed::KeySource;
 use crate::author::pump::{PumpSummary, pump};
 use crate::author::summary::Summary;
 use crate::cli::DevArgs;
+use crate::console::{self, ConsoleHost, Surroundings};
 use crate::output::{Interrupted, print, print_json};
 
 /// What runs next to the host.
@@ -35,7 +36,21 @@ pub(super) async fn serve(
     stream: StreamName,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let host = Host::build(config.clone(), clients.clone(), Measurements::start()).await?;
+    let mut host = Host::build(config.clone(), clients.clone(), Measurements::start()).await?;
+    let pages = console::pages(ConsoleHost {
+        config: &config,
+        surroundings: Surroundings::of_dev(args.config.as_deref(), &args.data),
+        clients: clients.clone(),
+        status: host.status(),
+        tap: host.tap(),
+        stop: stop.clone(),
+    })?;
+    if let Some(pages) = pages {
+        host.serve_too(pages);
+    }
+    if let Some(file) = &args.config {
+        host.reload_from(file.clone());
+    }
     let session = Session {
         args,
         config,
@@ -71,7 +86,7 @@ impl Session<'_> {
     fn log_start(&self, host: &Host) {
         let admin = host
             .admin_address()
-            .map(|address| format!("http://{address}/status"));
+            .map(|address| format!("http://{address}/"));
         tracing::info!(
             stream = %self.stream,
             plugins = %self.args.plugins.display(),

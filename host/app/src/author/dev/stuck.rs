@@ -10,7 +10,7 @@ const FAILURES_MAX: u32 = 8;
 /// either. `tries_for_ever` takes a plugin's label and returns whether its failure policy never
 /// gives up.
 pub(super) fn stuck(host: &HostSnapshot, tries_for_ever: impl Fn(&str) -> bool) -> Option<String> {
-    let mut told = None;
+    let mut problem = None;
     for (plugin, of) in &host.plugins {
         for (id, shard) in &of.worker.shards {
             let is_gone = matches!(
@@ -29,7 +29,7 @@ pub(super) fn stuck(host: &HostSnapshot, tries_for_ever: impl Fn(&str) -> bool) 
                 return None;
             }
             let (attempts, reason) = (blocked.attempts, &blocked.reason);
-            told.get_or_insert_with(|| {
+            problem.get_or_insert_with(|| {
                 format!(
                     "plugin {plugin} failed {attempts} times in a row on shard {id}, and no other \
                         shard makes progress: {reason}; fix the plugin, or set under [failure] \
@@ -38,7 +38,7 @@ pub(super) fn stuck(host: &HostSnapshot, tries_for_ever: impl Fn(&str) -> bool) 
             });
         }
     }
-    told
+    problem
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_fails_for_ever_is_told_once_nothing_else_gets_on() {
+    fn a_plugin_that_fails_for_ever_is_reported_once_nothing_else_gets_on() {
         let (failing, idle) = (
             shard(Some((Why::Plugin, 8))),
             ShardStatus {

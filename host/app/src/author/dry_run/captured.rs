@@ -11,8 +11,7 @@ use shardmill_core::ports::{Fetched, PortFuture, ReadError, ShardIterator, Strea
 use shardmill_core::stream::{
     HashKeyRange, ReadFrom, Record, SequenceNumber, Shard, ShardId, StreamName,
 };
-
-use crate::author::captured::Captured;
+use shardmill_sinks::Captured;
 
 /// Bytes of one reply, as of Kinesis (AWS limit).
 const REPLY_BYTES_MAX: usize = 10 << 20;
@@ -31,6 +30,8 @@ pub(crate) struct CapturedStream {
 /// How far the records have arrived.
 #[derive(Debug, Default)]
 struct Arrived {
+    /// Whether nothing more comes.
+    is_ended: bool,
     /// Records of the file.
     taken: usize,
     /// Records of each shard.
@@ -104,6 +105,11 @@ impl CapturedStream {
         last
     }
 
+    /// Ends all shards, behind their last record. Nothing follows them.
+    pub(crate) fn end(&self) {
+        self.arrived().is_ended = true;
+    }
+
     fn records(&self, shard: &ShardId) -> &[Record] {
         self.shards.get(shard).map_or(&[], Vec::as_slice)
     }
@@ -123,24 +129,23 @@ impl CapturedStream {
     /// Open shards that share the hash keys evenly: the hash ranges were not captured, and nothing is
     /// put here.
     fn listing(&self) -> Vec<Shard> {
+        let is_ended = self.arrived().is_ended;
         let count = self.shards.len() as u128;
-        let width = u128::MAX / count.max(1);
-        let shard = |(index, id): (u128, &ShardId)| {
-            let start = index * width;
-            let end = if index + 1 == count {
-                u128::MAX
-            } else {
-                start + width - 1
-            };
-            let hash_range = HashKeyRange::new(start, end).unwrap_or(HashKeyRange::FULL);
-            Shard {
+        let mut shards = Vec::new();
+        for (index, id) in (0..).zip(self.shards.keys()) {
+            shards.push(Shard {
                 id: id.clone(),
                 parents: Vec::new(),
-                hash_range,
-                ending_sequence: None,
-            }
-        };
-        (0..).zip(self.shards.keys()).map(shard).collect()
+                hash_range: part_of_hash_keys(index, count),
+                ending_sequence: is_ended.then(|| self.last_of(id)).flatten(),
+            });
+        }
+        shards
+    }
+
+    fn last_of(&self, shard: &ShardId) -> Option<SequenceNumber> {
+        let last = self.records(shard).last()?;
+        Some(last.position.sequence.clone())
     }
 
     fn start(&self, shard: &ShardId, from: &ReadFrom) -> usize {
@@ -178,9 +183,10 @@ impl CapturedStream {
             }
             end = next;
         }
+        let is_end = end >= records.len() && self.arrived().is_ended;
         let fetched = Fetched {
             records: records.get(index..end).unwrap_or_default().to_vec(),
-            next: Some(iterator_at(&shard, end)),
+            next: (!is_end).then(|| iterator_at(&shard, end)),
             millis_behind_latest: Some(u64::from(end < released)),
             children: Vec::new(),
         };
@@ -237,6 +243,18 @@ impl StreamReader for CapturedStream {
     ) -> PortFuture<'a, Result<Fetched, ReadError>> {
         Box::pin(async move { self.reply(iterator, limit) })
     }
+}
+
+/// Part `index` of `count` equal ones, the last of which takes what is left.
+fn part_of_hash_keys(index: u128, count: u128) -> HashKeyRange {
+    let width = u128::MAX / count;
+    let start = index * width;
+    let end = if index + 1 == count {
+        u128::MAX
+    } else {
+        start + width - 1
+    };
+    HashKeyRange::new(start, end).unwrap_or(HashKeyRange::FULL)
 }
 
 #[cfg(test)]

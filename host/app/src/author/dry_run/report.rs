@@ -55,11 +55,11 @@ pub(crate) struct Failure {
     pub(crate) data: String,
     /// Its partition key.
     pub(crate) partition_key: String,
-    /// Its place.
+    /// Its sequence number, and its place in an aggregate.
     pub(crate) position: String,
-    /// Deliveries.
+    /// How often it was delivered.
     pub(crate) attempts: u32,
-    /// Why.
+    /// Why it failed the last time.
     pub(crate) reason: String,
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::Context;
 use shardmill_aws::StreamAdmin;
 use shardmill_config::Config;
-use shardmill_core::stream::{SequenceNumber, ShardId};
+use shardmill_core::lease::WorkerId;
 use shardmill_local::{LocalOptions, LocalStack};
 use shardmill_serve::{Host, HostStatus, Outputs, Sinks, Substitutes, cache_of_command};
 use shardmill_sinks::STDOUT;
 use shardmill_wasm::Metering;
-use shardmill_worker::ShardStatus;
+use shardmill_worker::{Recordings, ShardStatus};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,7 @@ use super::folder::PluginFolder;
 use super::input::DryRunInput;
 use super::scene::Scene;
 use super::settings::{Limits, configure, settings_for};
+use super::steps::{Besides, Step, steps_of};
 use crate::author::arguments::plugin_name;
 use crate::output::Interrupted;
 
@@ -43,6 +44,12 @@ pub(crate) struct DryRun {
     pub(crate) attempts: u32,
     /// A swap in the middle.
     pub(crate) reload: Option<Reload>,
+    /// Records after which another host takes over.
+    pub(crate) hand_over_after: Option<usize>,
+    /// How much time passes for the plugin once all records are settled.
+    pub(crate) passes: Option<Duration>,
+    /// Whether all shards end at last.
+    pub(crate) ends_shards: bool,
     /// Nothing settled for this long is a failure of the dry run.
     pub(crate) timeout: Duration,
     /// What bounds a call.
@@ -73,12 +80,6 @@ pub(crate) struct DryRunOutcome {
     pub(crate) digests: Vec<String>,
     /// Fuel that calls of `process` took; `None` if it was not counted.
     pub(crate) fuel: Option<u64>,
-}
-
-/// What was settled, and when.
-struct Settled {
-    digests: Vec<String>,
-    took: Duration,
 }
 
 impl DryRun {
@@ -112,6 +113,7 @@ impl DryRun {
             batch_records: self.batch_records,
         };
         let settings = settings_for(&mut self.config, folder.name(), manifest.as_ref(), limits)?;
+        let tick_every = settings.tick.get();
         let own = settings.streams.into_iter().next();
         let clients = crate::aws::connect(&self.config.aws).await?;
         if let DryRunInput::Put(_) = input {
@@ -124,47 +126,106 @@ impl DryRun {
             stream,
             clients,
             input,
+            last: BTreeMap::new(),
+            clock: Arc::default(),
+            tick_every,
             timeout: self.timeout,
         })
     }
 
+    /// Runs the hosts, one after the other.
     async fn run_in(
         &self,
         mut scene: Scene,
         stop: &CancellationToken,
     ) -> anyhow::Result<DryRunOutcome> {
-        let first = self
-            .reload
-            .as_ref()
-            .map_or(usize::MAX, |reload| reload.after);
-        let last = scene.offer(first).await?;
+        let started = Instant::now();
         let collector = Arc::new(Collector::default());
+        let mut outcome = DryRunOutcome {
+            kept: Kept::default(),
+            batches: 0,
+            filtered: 0,
+            took: Duration::ZERO,
+            digests: Vec::new(),
+            fuel: matches!(self.metering, Metering::Fuel { .. }).then_some(0),
+        };
+        let besides = Besides {
+            swap_after: self.reload.as_ref().map(|reload| reload.after),
+            hand_over_after: self.hand_over_after,
+            passes: self.passes,
+            ends_shards: self.ends_shards,
+        };
+        for (steps, number) in steps_of(besides).iter().zip(1..) {
+            let host = self.host(&scene, &collector, number)?;
+            let (status, runtime) = (host.status(), host.runtime());
+            let host_stop = CancellationToken::new();
+            let acting = async {
+                let acting = self.act(steps, &mut scene, &status, &mut outcome.digests);
+                let acted = stop.run_until_cancelled(acting).await;
+                host_stop.cancel();
+                acted
+            };
+            let (served, acted) = tokio::join!(host.run(host_stop.clone()), acting);
+            served?;
+            acted.ok_or_else(|| Interrupted(String::new()))??;
+            outcome.batches += sum(&status, |shard| shard.batches);
+            outcome.filtered += sum(&status, |shard| shard.filtered_records);
+            outcome.fuel = outcome.fuel.map(|fuel| fuel + runtime.fuel_used());
+        }
+        outcome.took = started.elapsed();
+        outcome.kept = collector.take();
+        Ok(outcome)
+    }
+
+    /// The `number`th host. Each has a name of its own, so that the one before hands over.
+    fn host(
+        &self,
+        scene: &Scene,
+        collector: &Arc<Collector>,
+        number: usize,
+    ) -> anyhow::Result<Host> {
         let substitutes = Substitutes {
-            outputs: self.outputs(&collector),
+            outputs: self.outputs(collector),
             reader: scene.input.reader(),
+            tick_clock: Some(Arc::clone(&scene.clock)),
             metering: self.metering,
+            recordings: Recordings::off(),
             code: cache_of_command(&self.config.host.cache),
         };
-        let host = Host::on_trial(self.config.clone(), &scene.clients, substitutes)?;
-        let (status, runtime) = (host.status(), host.runtime());
-        let host_stop = CancellationToken::new();
-        let settling = async {
-            let settling = self.settle(&mut scene, &status, last);
-            let settled = stop.run_until_cancelled(settling).await;
-            host_stop.cancel();
-            settled
-        };
-        let (served, settled) = tokio::join!(host.run(host_stop.clone()), settling);
-        served?;
-        let Settled { digests, took } = settled.ok_or_else(|| Interrupted(String::new()))??;
-        Ok(DryRunOutcome {
-            kept: collector.take(),
-            batches: sum(&status, |shard| shard.batches),
-            filtered: sum(&status, |shard| shard.filtered_records),
-            took,
-            digests,
-            fuel: matches!(self.metering, Metering::Fuel { .. }).then(|| runtime.fuel_used()),
-        })
+        let mut config = self.config.clone();
+        if number > 1 {
+            config.worker_id = WorkerId::new(&format!("{}-{number}", config.worker_id))
+                .context("cannot name the next host")?;
+        }
+        Host::for_dry_run(config, &scene.clients, substitutes)
+    }
+
+    /// Does the steps of one host.
+    async fn act(
+        &self,
+        steps: &[Step],
+        scene: &mut Scene,
+        status: &HostStatus,
+        digests: &mut Vec<String>,
+    ) -> anyhow::Result<()> {
+        for step in steps {
+            match step {
+                Step::Deliver(count) => {
+                    scene.offer(*count).await?;
+                    let digest = scene.until_settled(status).await?;
+                    if digests.last() != Some(&digest) {
+                        digests.push(digest);
+                    }
+                }
+                Step::Swap => {
+                    let other = self.reload.as_ref().and_then(|reload| reload.to.as_deref());
+                    digests.push(scene.swap(status, &self.plugin, other).await?);
+                }
+                Step::LetPass(time) => scene.let_pass(status, *time).await?,
+                Step::EndShards => scene.end_shards(status).await?,
+            }
+        }
+        Ok(())
     }
 
     /// Everything that is emitted goes to the collector, for every destination.
@@ -177,28 +238,6 @@ impl DryRun {
             dead_letters: collector.clone(),
             names: names.into_iter().collect(),
         }
-    }
-
-    /// Waits until everything up to `last` is settled. If a swap is asked for, swaps the version
-    /// then, and lets the rest of the input arrive.
-    async fn settle(
-        &self,
-        scene: &mut Scene,
-        status: &HostStatus,
-        mut last: BTreeMap<ShardId, SequenceNumber>,
-    ) -> anyhow::Result<Settled> {
-        let started = Instant::now();
-        let mut digests = vec![scene.until_settled(status, &last).await?];
-        if let Some(reload) = &self.reload {
-            let other = reload.to.as_deref();
-            digests.push(scene.swap(status, &self.plugin, other).await?);
-            last.extend(scene.offer(usize::MAX).await?);
-            scene.until_settled(status, &last).await?;
-        }
-        Ok(Settled {
-            digests,
-            took: started.elapsed(),
-        })
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use shardmill_aws::{AwsClients, LeaseTable, StreamWriter};
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
-use shardmill_serve::{HostStatus, PluginSnapshot};
+use shardmill_serve::{HostStatus, PluginSnapshot, SteppedClock};
 use tokio::time::Instant;
 
 use super::folder::PluginFolder;
@@ -26,46 +27,48 @@ pub(super) struct Scene {
     pub(super) stream: StreamName,
     pub(super) clients: AwsClients,
     pub(super) input: DryRunInput,
+    /// The last sequence number so far of each shard that got records.
+    pub(super) last: BTreeMap<ShardId, SequenceNumber>,
+    /// The time that the plugin is told.
+    pub(super) clock: Arc<SteppedClock>,
+    /// How often the plugin wants to be called because time has passed.
+    pub(super) tick_every: Duration,
     /// Nothing settled for this long is an error.
     pub(super) timeout: Duration,
 }
 
 impl Scene {
-    /// Lets the next `count` records arrive. Returns the last sequence number of each shard that
-    /// got some.
-    pub(super) async fn offer(
-        &mut self,
-        count: usize,
-    ) -> anyhow::Result<BTreeMap<ShardId, SequenceNumber>> {
+    /// Lets the next `count` records arrive.
+    pub(super) async fn offer(&mut self, count: usize) -> anyhow::Result<()> {
         let entries = match &mut self.input {
             DryRunInput::Put(entries) => {
                 let count = count.min(entries.len());
                 entries.drain(..count).collect::<Vec<_>>()
             }
-            DryRunInput::Captured(stream) => return Ok(stream.release(count)),
+            DryRunInput::Captured(stream) => {
+                self.last.extend(stream.release(count));
+                return Ok(());
+            }
         };
         let writer = StreamWriter::new(self.clients.kinesis.clone(), self.stream.clone());
         let report = writer
             .put_all(entries, |_, _| {})
             .await
             .context("cannot put the input")?;
-        Ok(report.last_sequence)
+        self.last.extend(report.last_sequence);
+        Ok(())
     }
 
-    /// Waits until everything up to `last` is checkpointed. Returns the digest of the version that
-    /// runs.
-    pub(super) async fn until_settled(
-        &self,
-        status: &HostStatus,
-        last: &BTreeMap<ShardId, SequenceNumber>,
-    ) -> anyhow::Result<String> {
+    /// Waits until everything that has arrived is checkpointed. Returns the digest of the version
+    /// that runs.
+    pub(super) async fn until_settled(&self, status: &HostStatus) -> anyhow::Result<String> {
         let table = LeaseTable::new(self.clients.dynamodb.clone(), self.application.as_str());
         let mut headway = Headway::new(self.timeout);
         loop {
             match self.plugin(status)?.and_then(Started::of) {
                 Some(started) => {
                     let has_rows = started.plugin.worker.lease_rows > 0;
-                    if has_rows && is_checkpointed(&table.list().await?.leases, last) {
+                    if has_rows && is_checkpointed(&table.list().await?.leases, &self.last) {
                         return Ok(started.digest);
                     }
                     headway.observe(&started.plugin)?;
@@ -109,7 +112,7 @@ impl Scene {
     }
 
     /// The plugin's status, if it has one yet; an error if the host refuses the plugin.
-    fn plugin(&self, status: &HostStatus) -> anyhow::Result<Option<PluginSnapshot>> {
+    pub(super) fn plugin(&self, status: &HostStatus) -> anyhow::Result<Option<PluginSnapshot>> {
         let name = self.folder.name();
         let plugin = status.snapshot().plugins.remove(name.as_str());
         match plugin.as_ref().and_then(refusal) {

@@ -9,7 +9,7 @@ use crate::output::Page;
 const SHOWN_MAX: usize = 20;
 
 /// The places of another library, with its workers and shards.
-pub(super) fn write_places(page: &mut Page, facts: &PredecessorFacts) {
+pub(super) fn write_found(page: &mut Page, facts: &PredecessorFacts) {
     for (place, workers) in facts.places.iter().zip(&facts.workers) {
         page.line("place", name_of(place));
         for life in workers {

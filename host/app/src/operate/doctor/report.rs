@@ -11,6 +11,7 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::migration::{Found, FoundShard, WorkerLife};
 use shardmill_core::ports::BadRow;
 
+use super::super::worker_report::WorkerReport;
 use crate::cli::DoctorArgs;
 
 /// The whole report.
@@ -36,22 +37,15 @@ pub(super) struct Report<'a> {
 struct PredecessorReport<'a> {
     library: &'static str,
     versions: &'static str,
-    places: Vec<PlaceReport<'a>>,
+    places: Vec<FoundReport<'a>>,
 }
 
 #[derive(Serialize)]
-struct PlaceReport<'a> {
+struct FoundReport<'a> {
     group: Option<&'a str>,
     stream: Option<&'a str>,
     workers: Vec<WorkerReport<'a>>,
     shards: Vec<ShardReport<'a>>,
-}
-
-#[derive(Serialize)]
-struct WorkerReport<'a> {
-    worker: &'a str,
-    shards: usize,
-    life: &'static str,
 }
 
 /// How far a shard is.
@@ -143,21 +137,24 @@ impl<'a> Report<'a> {
 
 impl<'a> PredecessorReport<'a> {
     fn of(facts: &'a PredecessorFacts) -> Self {
-        let worker = |life: &'a WorkerLife| WorkerReport {
-            worker: &life.worker,
-            shards: life.shards,
-            life: life.pulse.code(),
-        };
-        let place = |(place, workers): (&'a Found, &'a Vec<WorkerLife>)| PlaceReport {
-            group: place.group.as_deref(),
-            stream: place.stream.as_deref(),
-            workers: workers.iter().map(worker).collect(),
-            shards: place.shards.iter().map(ShardReport::of_found).collect(),
-        };
+        let places = facts.places.iter().zip(&facts.workers);
         Self {
             library: facts.library.code(),
             versions: facts.library.versions(),
-            places: facts.places.iter().zip(&facts.workers).map(place).collect(),
+            places: places
+                .map(|(place, workers)| FoundReport::of(place, workers))
+                .collect(),
+        }
+    }
+}
+
+impl<'a> FoundReport<'a> {
+    fn of(place: &'a Found, workers: &'a [WorkerLife]) -> Self {
+        Self {
+            group: place.group.as_deref(),
+            stream: place.stream.as_deref(),
+            workers: workers.iter().map(WorkerReport::of).collect(),
+            shards: place.shards.iter().map(ShardReport::of_found).collect(),
         }
     }
 }
@@ -172,45 +169,58 @@ impl<'a> ShardReport<'a> {
     }
 
     fn of_leases(table: &'a LeaseTableFacts) -> Vec<Self> {
-        let shard = |facts: &'a LeaseFacts| Self {
+        table.leases.iter().map(Self::of_lease).collect()
+    }
+
+    fn of_lease(facts: &'a LeaseFacts) -> Self {
+        Self {
             shard: facts.lease.key.as_str(),
             checkpoint: Some(facts.lease.checkpoint.to_string()),
             owner: facts.lease.owner.as_ref().map(WorkerId::as_str),
-        };
-        table.leases.iter().map(shard).collect()
+        }
     }
 }
 
 impl<'a> LeasesReport<'a> {
     fn of(census: &'a Census) -> Self {
-        let owner = |owner: &'a OwnerCensus| OwnerReport {
-            worker: owner.worker.as_str(),
-            leases: owner.leases,
-            life: owner.pulse.code(),
-            shardmill: owner.is_shardmill,
-        };
         Self {
             rows: census.leases,
             finished: census.finished,
             unowned: census.unowned,
-            owners: census.owners.iter().map(owner).collect(),
+            owners: census.owners.iter().map(OwnerReport::of).collect(),
+        }
+    }
+}
+
+impl<'a> OwnerReport<'a> {
+    fn of(owner: &'a OwnerCensus) -> Self {
+        Self {
+            worker: owner.worker.as_str(),
+            leases: owner.leases,
+            life: owner.pulse.code(),
+            shardmill: owner.is_shardmill,
         }
     }
 }
 
 impl<'a> TableReport<'a> {
     fn of(table: &'a LeaseTableFacts) -> Self {
-        let bad_row = |row: &'a BadRow| BadRowReport {
-            key: &row.key,
-            problem: &row.problem,
-        };
         Self {
             status: &table.status,
             owner_index: table.has_owner_index,
-            bad_rows: table.bad_rows.iter().map(bad_row).collect(),
+            bad_rows: table.bad_rows.iter().map(BadRowReport::of).collect(),
             other_rows: &table.other_rows,
             client_version: table.client_version.as_deref(),
             table_migration: table.table_migration.as_deref(),
+        }
+    }
+}
+
+impl<'a> BadRowReport<'a> {
+    fn of(row: &'a BadRow) -> Self {
+        Self {
+            key: &row.key,
+            problem: &row.problem,
         }
     }
 }

@@ -4,7 +4,7 @@ use shardmill_core::doctor::{
     Census, Companions, Diagnosis, Facts, Finding, LeaseTableFacts, StreamFacts, TableFacts,
 };
 
-use super::progress::{write_leases, write_places};
+use super::progress::{write_found, write_leases};
 use super::report::{lease_table, open_shards};
 use crate::output::{Page, age};
 
@@ -18,7 +18,7 @@ pub(super) fn as_text(application: &str, facts: &Facts, diagnosis: &Diagnosis) -
         page.line("rows", format_args!("of {}", diagnosis.writer));
     }
     if let Some(predecessor) = &facts.predecessor {
-        write_places(&mut page, predecessor);
+        write_found(&mut page, predecessor);
     }
     if let Some(table) = lease_table(facts) {
         write_census(&mut page, &diagnosis.census);

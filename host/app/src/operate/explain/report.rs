@@ -5,7 +5,7 @@ use shardmill_core::explain::{
     Ancestor, Cause, Explanation, Holder, LeaseStatus, Listed, Opinion, Relation, Relative,
 };
 use shardmill_core::fleet::Incarnation;
-use shardmill_core::lease::Standing;
+use shardmill_core::lease::Availability;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::{Untaken, untaken};
 
@@ -20,7 +20,8 @@ pub(super) struct Report<'a> {
     shard: &'a str,
     listed: Option<&'static str>,
     why: Vec<Why>,
-    place: Option<PlaceReport<'a>>,
+    #[serde(rename = "place")]
+    status: Option<StatusReport<'a>>,
     waits_for: Vec<AncestorReport<'a>>,
     workers: Vec<OpinionReport<'a>>,
     relatives: Vec<RelativeReport<'a>>,
@@ -51,7 +52,8 @@ struct Why {
 struct AncestorReport<'a> {
     shard: String,
     depth: usize,
-    place: PlaceReport<'a>,
+    #[serde(rename = "place")]
+    status: StatusReport<'a>,
 }
 
 #[derive(Serialize)]
@@ -66,13 +68,15 @@ struct OpinionReport<'a> {
 struct RelativeReport<'a> {
     relation: &'static str,
     shard: &'a str,
-    place: Option<PlaceReport<'a>>,
+    #[serde(rename = "place")]
+    status: Option<StatusReport<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct PlaceReport<'a> {
-    standing: &'static str,
+struct StatusReport<'a> {
+    #[serde(rename = "standing")]
+    availability: &'static str,
     owner: Option<OwnerReport<'a>>,
     held_for_ms: Option<u64>,
     checkpoint: String,
@@ -80,6 +84,7 @@ struct PlaceReport<'a> {
     millis_behind_latest: Option<u64>,
     settled_arrival_ms: Option<u64>,
     bytes_per_second: Option<u64>,
+    state_percent: Option<u8>,
     last_given_up: Option<&'a str>,
     plugin_digest: Option<&'a str>,
     claimed_by: Option<ClaimReport<'a>>,
@@ -116,7 +121,7 @@ impl<'a> Report<'a> {
             shard: explanation.shard.as_str(),
             listed: explanation.listed.map(listed),
             why: explanation.causes.iter().map(Why::of).collect(),
-            place: explanation.status.as_ref().map(PlaceReport::of),
+            status: explanation.status.as_ref().map(StatusReport::of),
             waits_for: lineage.iter().map(AncestorReport::of).collect(),
             workers: opinions.iter().map(OpinionReport::of).collect(),
             relatives: explanation
@@ -155,7 +160,7 @@ impl<'a> AncestorReport<'a> {
         Self {
             shard: ancestor.status.lease.key.shard_id().to_string(),
             depth: ancestor.depth,
-            place: PlaceReport::of(&ancestor.status),
+            status: StatusReport::of(&ancestor.status),
         }
     }
 }
@@ -174,7 +179,7 @@ impl<'a> RelativeReport<'a> {
         Self {
             relation: relation(relative.relation),
             shard: relative.shard.as_str(),
-            place: relative.status.as_ref().map(PlaceReport::of),
+            status: relative.status.as_ref().map(StatusReport::of),
         }
     }
 }
@@ -188,29 +193,30 @@ impl Why {
     }
 }
 
-impl<'a> PlaceReport<'a> {
-    fn of(place: &'a LeaseStatus) -> Self {
-        let lease = &place.lease;
+impl<'a> StatusReport<'a> {
+    fn of(status: &'a LeaseStatus) -> Self {
+        let lease = &status.lease;
         Self {
-            standing: match place.standing {
-                Standing::Free => "free",
-                Standing::Held => "held",
-                Standing::Expired => "expired",
+            availability: match status.availability {
+                Availability::Free => "free",
+                Availability::Held => "held",
+                Availability::Expired => "expired",
             },
-            owner: place.holder.as_ref().map(OwnerReport::of),
-            held_for_ms: place.held_for.map(millis),
+            owner: status.holder.as_ref().map(OwnerReport::of),
+            held_for_ms: status.held_for.map(millis),
             checkpoint: lease.checkpoint.to_string(),
-            has_advanced: place.has_advanced,
+            has_advanced: status.has_advanced,
             millis_behind_latest: lease.millis_behind_latest,
             settled_arrival_ms: lease.settled_arrival_ms,
             bytes_per_second: lease.bytes_per_second,
+            state_percent: lease.state_fill.map(|fill| fill.0),
             last_given_up: lease.given_up.as_deref(),
             plugin_digest: lease.plugin_digest.as_ref().map(PluginDigest::as_str),
-            claimed_by: place.claim.as_ref().map(|claim| ClaimReport {
+            claimed_by: status.claim.as_ref().map(|claim| ClaimReport {
                 worker: claim.by.as_str(),
                 is_fresh: claim.is_fresh,
             }),
-            why: place.causes.iter().map(Why::of).collect(),
+            why: status.causes.iter().map(Why::of).collect(),
         }
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use indicatif::HumanBytes;
 use shardmill_core::explain::{Cause, Explanation, LeaseStatus, Listed};
 use shardmill_core::lease::{Checkpoint, Lease};
+use shardmill_core::plugin::StateFill;
+use shardmill_core::recording::RecordName;
 use shardmill_core::rollout::untaken;
 use shardmill_core::stream::{ReadFrom, Utc};
 
@@ -21,8 +23,9 @@ pub(super) fn as_text(explanation: &Explanation, application: &str, reading: &Re
         format_args!("{shard} of application {application}{listed}"),
     );
     write_causes(&mut page, explanation);
-    if let Some(place) = &explanation.status {
-        write_place(&mut page, place, reading);
+    if let Some(status) = &explanation.status {
+        write_status(&mut page, status, reading);
+        write_debugging(&mut page, &status.lease, application);
     }
     for version in untaken(&reading.fleet) {
         page.line(
@@ -54,11 +57,11 @@ fn write_causes(page: &mut Page, explanation: &Explanation) {
     }
 }
 
-fn healthy(place: Option<&LeaseStatus>) -> String {
-    let owner = place
-        .and_then(|place| place.holder.as_ref())
+fn healthy(status: Option<&LeaseStatus>) -> String {
+    let owner = status
+        .and_then(|status| status.holder.as_ref())
         .map_or("its owner", |holder| holder.worker.as_str());
-    match place.and_then(|place| place.has_advanced) {
+    match status.and_then(|status| status.has_advanced) {
         Some(true) => "it moves: its checkpoint rose while it was watched".to_owned(),
         Some(false) => format!(
             "the tables show nothing in its way; if records still wait, /status of {owner} shows \
@@ -71,12 +74,12 @@ fn healthy(place: Option<&LeaseStatus>) -> String {
 }
 
 /// What the row says.
-fn write_place(page: &mut Page, place: &LeaseStatus, reading: &Reading) {
-    let lease = &place.lease;
-    page.line("owner", owner(place));
+fn write_status(page: &mut Page, status: &LeaseStatus, reading: &Reading) {
+    let lease = &status.lease;
+    page.line("owner", owner(status));
     page.line(
         "checkpoint",
-        format_args!("{}{}", checkpoint(lease, reading), advance(place, reading)),
+        format_args!("{}{}", checkpoint(lease, reading), advance(status, reading)),
     );
     if !lease.is_finished() {
         write_pace(page, lease, reading.wall_ms);
@@ -84,21 +87,56 @@ fn write_place(page: &mut Page, place: &LeaseStatus, reading: &Reading) {
     if let Some(digest) = &lease.plugin_digest {
         page.line("plugin", short_digest(digest.as_str()));
     }
+    if let Some(fill) = lease.state_fill {
+        page.line("state", state(fill));
+    }
     if let Some(given_up) = &lease.given_up {
         page.line("gave up", format_args!("last: {given_up}"));
     }
-    if let Some(claim) = &place.claim {
+    if let Some(claim) = &status.claim {
         let waited = age(claim.waited);
         page.line("claimed by", format_args!("{claim}, seen for {waited}"));
     }
 }
 
-fn owner(place: &LeaseStatus) -> String {
-    let Some(holder) = &place.holder else {
+fn state(fill: StateFill) -> String {
+    let advice = if fill.is_nearly_full() {
+        ": a state over it stops the shard; raise limits.state, or have the plugin keep less"
+    } else {
+        ""
+    };
+    format!("{}% of its limit{advice}", fill.0)
+}
+
+/// How to see a failure again, if there was one: on the host that held the shard, since recordings
+/// stay there.
+fn write_debugging(page: &mut Page, lease: &Lease, application: &str) {
+    let place = lease
+        .given_up
+        .as_ref()
+        .and_then(|note| place_in(lease, note));
+    let failing = || lease.stuck.as_ref().filter(|why| why.contains("failed: "));
+    let command = match place {
+        Some(place) => format!("shardmill debug {application} {place}"),
+        None if failing().is_some() => format!("shardmill debug {application}"),
+        None => return,
+    };
+    page.line("again", format_args!("{command}, on the host that held it"));
+}
+
+/// The record that the row's note of a record that was given up is about: `skip of 4959…, …`.
+fn place_in(lease: &Lease, note: &str) -> Option<RecordName> {
+    let (_, rest) = note.split_once(" of ")?;
+    let (position, _) = rest.split_once(',')?;
+    RecordName::parse(&format!("{}@{position}", lease.key.shard_id())).ok()
+}
+
+fn owner(status: &LeaseStatus) -> String {
+    let Some(holder) = &status.holder else {
         return "none".to_owned();
     };
     let worker = &holder.worker;
-    match place.held_for {
+    match status.held_for {
         Some(held_for) => format!("{worker} for {} ({holder})", age(held_for)),
         None => format!("{worker} ({holder})"),
     }
@@ -117,11 +155,11 @@ fn checkpoint(lease: &Lease, reading: &Reading) -> String {
 }
 
 /// Whether the checkpoint moved while it was watched.
-fn advance(place: &LeaseStatus, reading: &Reading) -> String {
-    if place.lease.is_finished() {
+fn advance(status: &LeaseStatus, reading: &Reading) -> String {
+    if status.lease.is_finished() {
         return String::new();
     }
-    let moved = match place.has_advanced {
+    let moved = match status.has_advanced {
         Some(true) => "rose",
         Some(false) => "did not move",
         None => return String::new(),
@@ -186,23 +224,23 @@ fn opinions(explanation: &Explanation) -> BTreeMap<String, Vec<&str>> {
 
 fn write_relatives(page: &mut Page, explanation: &Explanation) {
     for relative in &explanation.relatives {
-        let place = relative.status.as_ref();
-        let place = place.map_or_else(|| "no row".to_owned(), in_one_line);
+        let status = relative.status.as_ref();
+        let status = status.map_or_else(|| "no row".to_owned(), in_one_line);
         page.line(
             relation(relative.relation),
-            format_args!("{}: {place}", relative.shard),
+            format_args!("{}: {status}", relative.shard),
         );
     }
 }
 
-fn in_one_line(place: &LeaseStatus) -> String {
-    let at = match &place.holder {
-        Some(holder) if !place.lease.is_finished() => {
-            format!("held by {}, at {}", holder.worker, place.lease.checkpoint)
+fn in_one_line(status: &LeaseStatus) -> String {
+    let at = match &status.holder {
+        Some(holder) if !status.lease.is_finished() => {
+            format!("held by {}, at {}", holder.worker, status.lease.checkpoint)
         }
-        _ => format!("at {}", place.lease.checkpoint),
+        _ => format!("at {}", status.lease.checkpoint),
     };
-    match place.causes.first() {
+    match status.causes.first() {
         Some(Cause::Finished) | None => at,
         Some(cause) => format!("{at}; {cause}"),
     }

@@ -29,20 +29,25 @@ struct ShardReport<'a> {
     why_not: Option<String>,
 }
 
-impl<'a> Report<'a> {
-    pub(super) fn of(args: &'a ExportArgs, export: &'a Export) -> Self {
-        let shard = |shard: &'a ShardExport| ShardReport {
+impl<'a> ShardReport<'a> {
+    fn of(shard: &'a ShardExport) -> Self {
+        Self {
             shard: shard.shard.as_str(),
             checkpoint: shard.checkpoint.to_string(),
             held: shard.held.is_ok(),
             why_not: shard.held.err().map(|why| why.to_string()),
-        };
+        }
+    }
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn of(args: &'a ExportArgs, export: &'a Export) -> Self {
         Self {
             application: &args.application,
             library: args.library.code(),
             table: &export.table,
             may_be_alive: &export.alive,
-            shards: export.shards.iter().map(shard).collect(),
+            shards: export.shards.iter().map(ShardReport::of).collect(),
             applied: args.apply && export.may_be_written(),
             written: export.written,
         }

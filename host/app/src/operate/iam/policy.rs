@@ -1,7 +1,7 @@
 //! A policy: the actions that are allowed, on which resources, and why.
 
 use serde::Serialize;
-use shardmill_config::{AwsPlace, Statement};
+use shardmill_config::{AwsScope, Statement};
 
 /// One statement of a policy, as all formats show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,13 +9,13 @@ pub(super) struct Allowed {
     pub(super) sid: String,
     /// Permissions, each with what it is needed for.
     pub(super) actions: Vec<(String, &'static str)>,
-    /// ARNs.
+    /// ARNs of the resources that the actions are allowed on.
     pub(super) resources: Vec<String>,
 }
 
 impl Allowed {
     /// What a statement allows, with the full names of its resources.
-    pub(super) fn of(statement: &Statement, place: &AwsPlace) -> Self {
+    pub(super) fn of(statement: &Statement, scope: &AwsScope) -> Self {
         let needs = statement.needs.iter();
         let resources = statement.on.iter();
         Self {
@@ -23,7 +23,7 @@ impl Allowed {
             actions: needs
                 .map(|need| (need.operation.permission(), need.why))
                 .collect(),
-            resources: resources.map(|resource| resource.arn(place)).collect(),
+            resources: resources.map(|resource| resource.arn(scope)).collect(),
         }
     }
 }

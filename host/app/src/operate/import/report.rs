@@ -2,8 +2,9 @@
 
 use comfy_table::Table;
 use serde::Serialize;
-use shardmill_core::migration::{Library, ShardImport, WorkerLife};
+use shardmill_core::migration::{Library, ShardImport};
 
+use super::super::worker_report::WorkerReport;
 use super::outcome::Import;
 use crate::cli::ImportArgs;
 use crate::output::{Page, table};
@@ -22,13 +23,6 @@ pub(super) struct Report<'a> {
     applied: bool,
     written: usize,
     next: String,
-}
-
-#[derive(Serialize)]
-struct WorkerReport<'a> {
-    worker: &'a str,
-    shards: usize,
-    life: &'static str,
 }
 
 #[derive(Serialize)]
@@ -104,16 +98,6 @@ impl<'a> Report<'a> {
             ]);
         }
         table
-    }
-}
-
-impl<'a> WorkerReport<'a> {
-    fn of(life: &'a WorkerLife) -> Self {
-        Self {
-            worker: &life.worker,
-            shards: life.shards,
-            life: life.pulse.code(),
-        }
     }
 }
 

@@ -9,7 +9,8 @@ use shardmill_core::plugin::PluginDigest;
 use shardmill_core::time::Moment;
 
 use super::workers::TROUBLE_SHOWN;
-use crate::output::{age_since, or_dash, short_digest, short_reason, table};
+use crate::operate::wanted::wanted;
+use crate::output::{age_since, or_dash, short_digest, short_reason, short_shard, table};
 
 /// A lease, as `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -31,6 +32,8 @@ pub(super) struct ShardRow {
     plugin_digest: Option<String>,
     claimed_by: Option<String>,
     stuck: Option<String>,
+    /// What operators want of it.
+    wanted: Vec<String>,
     parents: Vec<String>,
     children: Vec<String>,
 }
@@ -50,7 +53,7 @@ pub(super) fn as_text(rows: &[ShardRow], wall_ms: u64, width: Option<usize>) -> 
 
 impl ShardRow {
     /// The row of a lease, as observed at `now`.
-    pub(super) fn of(lease: &Lease, observer: &LeaseObserver, now: Moment) -> Self {
+    pub(super) fn of(lease: &Lease, observer: &LeaseObserver, now: Moment, wall_ms: u64) -> Self {
         let owner = lease.owner.as_ref();
         let pulse = owner.and_then(|owner| observer.worker_pulse(owner, now));
         let digest = lease.plugin_digest.as_ref().map(PluginDigest::as_str);
@@ -68,6 +71,7 @@ impl ShardRow {
             plugin_digest: digest.map(str::to_owned),
             claimed_by: lease.claimant.as_ref().map(ToString::to_string),
             stuck: lease.stuck.clone(),
+            wanted: wanted(&lease.directives, wall_ms),
             parents: lease.parents.iter().map(ToString::to_string).collect(),
             children: lease.children.iter().map(ToString::to_string).collect(),
         }
@@ -128,22 +132,21 @@ impl Detail {
 
     /// A shard: if it is cut, its number, which commands accept instead of the id.
     fn shard(self, id: &str) -> String {
-        let number = id.rsplit('-').next().unwrap_or(id).trim_start_matches('0');
         match self {
             Self::Whole => id.to_owned(),
-            Self::Cut if number.is_empty() => "0".to_owned(),
-            Self::Cut => number.to_owned(),
+            Self::Cut => short_shard(id),
         }
     }
 }
 
-/// What the table shows. Claims and troubles are rare, so their columns are left out if they would be
+/// What the table shows. Claims, troubles and commands are rare, so their columns are left out if they would be
 /// empty, and a row fits in a line.
 struct Columns {
     wall_ms: u64,
     detail: Detail,
     has_claim: bool,
     has_stuck: bool,
+    has_wanted: bool,
 }
 
 impl Columns {
@@ -153,6 +156,7 @@ impl Columns {
             detail,
             has_claim: rows.iter().any(|row| row.claimed_by.is_some()),
             has_stuck: rows.iter().any(|row| row.stuck.is_some()),
+            has_wanted: rows.iter().any(|row| !row.wanted.is_empty()),
         }
     }
 
@@ -177,6 +181,7 @@ impl Columns {
         ];
         header.extend(self.has_claim.then_some("claimed by"));
         header.extend(self.has_stuck.then_some("stuck"));
+        header.extend(self.has_wanted.then_some("wanted"));
         header
     }
 
@@ -200,6 +205,10 @@ impl Columns {
             let stuck = stuck.map(|reason| short_reason(reason, TROUBLE_SHOWN));
             cells.push(or_dash(stuck.as_deref()));
         }
+        if self.has_wanted {
+            let wanted = (!row.wanted.is_empty()).then(|| row.wanted.join("; "));
+            cells.push(or_dash(wanted.as_deref()));
+        }
         cells
     }
 }
@@ -221,8 +230,9 @@ mod tests {
         };
         let mut lease = Lease::fresh(&shard, Checkpoint::TrimHorizon);
         lease.millis_behind_latest = Some(0);
-        let shown =
-            |lease: &Lease| ShardRow::of(lease, &LeaseObserver::default(), Moment::default()).lag();
+        let shown = |lease: &Lease| {
+            ShardRow::of(lease, &LeaseObserver::default(), Moment::default(), 0).lag()
+        };
         assert_eq!(shown(&lease), "?", "nobody reads it");
         lease.owner = WorkerId::new("host-1");
         assert_eq!(shown(&lease), "0s");
@@ -246,6 +256,7 @@ mod tests {
             &lease,
             &LeaseObserver::default(),
             Moment::default(),
+            0,
         )];
         for width in [None, Some(200)] {
             let whole = as_text(&rows, 0, width);

@@ -32,6 +32,10 @@ pub(super) fn worker_table(fleet: &FleetRows, observer: &LeaseObserver, now: Mom
 
 fn office(row: &WorkerRow, fleet: &FleetRows) -> Option<&'static str> {
     let leader = fleet.leader.as_ref().and_then(|row| row.holder.as_ref());
+    // Its row says that it shuts down, for hosts that know no drain.
+    if fleet.control.drains.contains_key(&row.worker) {
+        return Some("drained");
+    }
     if row.is_draining {
         return Some("shutting down");
     }

@@ -54,7 +54,7 @@ pub(crate) fn execute(args: &PluginsArgs) -> anyhow::Result<bool> {
 impl Here {
     fn find(args: &PluginsArgs) -> anyhow::Result<Self> {
         let name = PluginName::new(args.application.as_deref().unwrap_or_default())?;
-        let (cache, folder, bytes_max) = places(args)?;
+        let (cache, folder, bytes_max) = folders(args)?;
         let kept = Kept::beside(&cache, bytes_max);
         let file = folder.join(format!("{name}.wasm"));
         let in_folder = Found::read(&file, bytes_max).ok().map(|found| found.digest);
@@ -166,15 +166,15 @@ fn with_age(version: &KeptVersion) -> String {
 }
 
 /// The cache of the host, its folder of plugins, and how large a plugin may be.
-fn places(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
-    if let Some(path) = &args.place.config {
+fn folders(args: &PluginsArgs) -> anyhow::Result<(PathBuf, PathBuf, u64)> {
+    if let Some(path) = &args.connection.config {
         let config = Config::load(path)?;
         let cache = config
             .cache_of_host(path)
             .map_err(|why| anyhow!("no version is kept: {why}"))?;
         return Ok((cache, config.plugins, config.host.plugin_bytes_max));
     }
-    let Some(data) = &args.place.aws.local else {
+    let Some(data) = &args.connection.aws.local else {
         bail!("versions are kept next to the host's cache: name its configuration with --config");
     };
     // As `shardmill dev` has it.

@@ -10,7 +10,7 @@ use shardmill_core::time::Moment;
 
 use super::fleets::Fleets;
 
-/// One application.
+/// What `plugins` shows of one application.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Report {

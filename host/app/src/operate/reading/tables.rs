@@ -5,34 +5,35 @@ use shardmill_core::fleet::FleetRows;
 use shardmill_core::ports::{Coordinator, LeaseListing, LeaseStore, StoreError};
 
 /// The lease table and the coordinator table.
-pub(super) struct Tables {
+pub(crate) struct Tables {
     leases: LeaseTable,
-    pub(super) coordinator: CoordinatorTable,
+    pub(crate) coordinator: CoordinatorTable,
 }
 
 /// What one look at the tables shows. A table that does not exist is empty.
-pub(super) struct Look {
-    pub(super) listing: LeaseListing,
-    pub(super) fleet: FleetRows,
-    pub(super) existing: Existing,
+#[derive(Default)]
+pub(crate) struct Look {
+    pub(crate) listing: LeaseListing,
+    pub(crate) fleet: FleetRows,
+    pub(crate) existing: Existing,
 }
 
 /// Which tables exist.
-#[derive(Clone, Copy)]
-pub(super) struct Existing {
-    pub(super) leases: bool,
-    pub(super) coordinator: bool,
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Existing {
+    pub(crate) leases: bool,
+    pub(crate) coordinator: bool,
 }
 
 impl Tables {
-    pub(super) fn of(application: &str, clients: &AwsClients) -> Self {
+    pub(crate) fn of(application: &str, clients: &AwsClients) -> Self {
         Self {
             leases: LeaseTable::new(clients.dynamodb.clone(), application),
             coordinator: CoordinatorTable::new(clients.dynamodb.clone(), application),
         }
     }
 
-    pub(super) async fn look(&self) -> anyhow::Result<Look> {
+    pub(crate) async fn look(&self) -> anyhow::Result<Look> {
         let fleet = self.fleet().await?;
         let listing = self.listing().await?;
         Ok(Look {

@@ -61,7 +61,7 @@ struct Report<'a> {
 
 /// The stream, shard and plugin of letters.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct LetterOrigin {
     plugin: String,
     stream: String,
     shard: String,
@@ -73,9 +73,9 @@ struct Listing {
     /// The first letters.
     rows: Vec<Row>,
     letters: u64,
-    /// Letters by place, of the first places.
-    counts: BTreeMap<Place, u64>,
-    /// Letters of other places.
+    /// Letters by origin, of the first origins.
+    counts: BTreeMap<LetterOrigin, u64>,
+    /// Letters of other origins.
     elsewhere: u64,
     bytes: u64,
     /// Letters that were there more than once.
@@ -157,9 +157,9 @@ impl Listing {
         }
     }
 
-    fn count(&mut self, place: Place) {
+    fn count(&mut self, origin: LetterOrigin) {
         let is_room = self.counts.len() < ROWS_MAX;
-        match self.counts.entry(place) {
+        match self.counts.entry(origin) {
             Entry::Occupied(mut counted) => *counted.get_mut() += 1,
             Entry::Vacant(free) if is_room => drop(free.insert(1)),
             Entry::Vacant(_) => self.elsewhere += 1,
@@ -167,7 +167,7 @@ impl Listing {
     }
 
     fn add(&mut self, letter: &DeadLetter, shows_data: bool) {
-        self.count(Place {
+        self.count(LetterOrigin {
             plugin: letter.plugin.to_string(),
             stream: letter.stream.to_string(),
             shard: letter.shard.to_string(),
@@ -199,8 +199,8 @@ impl Listing {
         if more > 0 {
             print(&format!("... and {} more", HumanCount(more)));
         }
-        for (place, count) in &self.counts {
-            let (plugin, stream, shard) = (&place.plugin, &place.stream, &place.shard);
+        for (origin, count) in &self.counts {
+            let (plugin, stream, shard) = (&origin.plugin, &origin.stream, &origin.shard);
             print(&format!(
                 "{plugin} {stream} {shard}: {}",
                 HumanCount(*count)

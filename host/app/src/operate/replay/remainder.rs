@@ -1,7 +1,7 @@
 //! The file of what a replay did not process. It is created when the first letter is left.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -14,6 +14,8 @@ use super::summary::ReplaySummary;
 /// Dead letters that are left, to be replayed later.
 pub(crate) struct Remainder {
     path: PathBuf,
+    /// Whether an earlier run of the same replay may have left something there.
+    is_continued: bool,
     file: Option<BufWriter<File>>,
 }
 
@@ -29,6 +31,20 @@ impl Remainder {
         }
         Ok(Self {
             path: path.to_owned(),
+            is_continued: false,
+            file: None,
+        })
+    }
+
+    /// The same, for a replay that may have a file of its progress. Then an earlier run left what is
+    /// there, and this one adds to it.
+    pub(super) fn beside(path: &Path, progress: &Path) -> anyhow::Result<Self> {
+        if !progress.try_exists().unwrap_or(false) {
+            return Self::at(path);
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            is_continued: true,
             file: None,
         })
     }
@@ -72,7 +88,15 @@ impl Remainder {
             Some(file) => file,
             missing => {
                 let mut options = OpenOptions::new();
-                let file = options.write(true).create_new(true).open(&self.path)?;
+                let options = if self.is_continued {
+                    options.read(true).append(true).create(true)
+                } else {
+                    options.write(true).create_new(true)
+                };
+                let mut file = options.open(&self.path)?;
+                if self.is_continued {
+                    end_last_line(&mut file)?;
+                }
                 missing.insert(BufWriter::new(file))
             }
         };
@@ -107,10 +131,20 @@ impl Remainder {
         Ok(())
     }
 
+    /// Stores what was kept until now.
+    pub(super) fn sync(&mut self) -> anyhow::Result<()> {
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let stored = file.flush().and_then(|()| file.get_ref().sync_all());
+        stored.with_context(|| self.cannot_write())
+    }
+
     /// Stores all of it. Returns the file; `None` if nothing was left.
     pub(crate) fn finish(&mut self) -> anyhow::Result<Option<PathBuf>> {
         let Some(file) = self.file.take() else {
-            return Ok(None);
+            let is_earlier = self.is_continued && self.path.exists();
+            return Ok(is_earlier.then(|| self.path.clone()));
         };
         let stored = file
             .into_inner()
@@ -118,5 +152,41 @@ impl Remainder {
             .and_then(|file| file.sync_all());
         stored.with_context(|| self.cannot_write())?;
         Ok(Some(self.path.clone()))
+    }
+}
+
+/// A run that died may have left a part of a line: what follows must not become a part of it too.
+fn end_last_line(file: &mut File) -> std::io::Result<()> {
+    let mut last = [b'\n'];
+    if file.seek(SeekFrom::End(0))? > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last == [b'\n'] {
+        return Ok(());
+    }
+    file.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_run_that_died_left_of_a_line_spoils_no_other_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let (left, progress) = (folder.path().join("left"), folder.path().join("progress"));
+        std::fs::write(&progress, "{}").unwrap();
+        for (before, after) in [
+            ("", "whole\n"),
+            ("first\n", "first\nwhole\n"),
+            ("first\nsec", "first\nsec\nwhole\n"),
+        ] {
+            std::fs::write(&left, before).unwrap();
+            let mut remainder = Remainder::beside(&left, &progress).unwrap();
+            remainder.keep_line(b"whole").unwrap();
+            remainder.finish().unwrap();
+            assert_eq!(std::fs::read_to_string(&left).unwrap(), after);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The result of a replay, for people and programs.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 use indicatif::HumanCount;
@@ -19,6 +19,8 @@ pub(crate) struct ReplaySummary {
     pub(crate) held_back: u64,
     /// Letters that were not tried, because the replay was stopped.
     pub(crate) not_tried: u64,
+    /// Records of a past time that the plugin's filter kept out.
+    pub(crate) filtered: u64,
     /// Letters of other plugins, left out.
     pub(crate) left_out: u64,
     /// Lines that are meant to be letters and cannot be read, and letters with parts missing.
@@ -55,20 +57,28 @@ impl ReplaySummary {
 
 impl fmt::Display for ReplaySummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} letters processed", HumanCount(self.processed))?;
+        f.write_str(&self.of("letters"))
+    }
+}
+
+impl ReplaySummary {
+    /// For people, of what was replayed.
+    pub(super) fn of(&self, what: &str) -> String {
+        let mut text = format!("{} {what} processed", HumanCount(self.processed));
         for (count, what) in [
             (self.failed, "failed again"),
             (self.held_back, "held back by the plugin"),
             (self.not_tried, "not tried"),
             (self.damaged, "damaged"),
+            (self.filtered, "filtered"),
             (self.left_out, "of other plugins skipped"),
             (self.repeats, "repeats dropped"),
             (self.other_lines, "other lines skipped"),
         ] {
             if count > 0 {
-                write!(f, ", {} {what}", HumanCount(count))?;
+                let _ = write!(text, ", {} {what}", HumanCount(count));
             }
         }
-        Ok(())
+        text
     }
 }

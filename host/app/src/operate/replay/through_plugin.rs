@@ -16,6 +16,7 @@ use shardmill_aws::AwsClients;
 use shardmill_config::Config;
 use shardmill_core::lease::LeaseCounter;
 use shardmill_core::plugin::PluginName;
+use shardmill_core::ports::{StartPosition, StreamReader};
 use shardmill_serve::BootClock;
 use shardmill_serve::engine::command_options;
 use shardmill_sinks::letters::LetterInput;
@@ -28,6 +29,7 @@ use self::engine::Replay;
 use self::options::{PluginOptions, ReplayOptions, ReplayPorts};
 use super::remainder::Remainder;
 use super::summary::ReplaySummary;
+use super::window::{Passes, Window, WindowOrder};
 use crate::cli::ReplayArgs;
 use crate::output::spinner;
 
@@ -46,6 +48,55 @@ impl ThroughPlugin<'_> {
         input: LetterInput,
         stop: &CancellationToken,
     ) -> anyhow::Result<ReplaySummary> {
+        let (options, ports) = self.prepare().await?;
+        let bar = spinner();
+        let summary = Replay::new(options, ports)
+            .run(input, stop, |summary| show_progress(bar.as_ref(), summary))
+            .await;
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        summary
+    }
+
+    /// Replays the records of a window instead of letters.
+    pub(super) async fn run_window(
+        self,
+        reader: Box<dyn StreamReader>,
+        order: WindowOrder,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<ReplaySummary> {
+        let passes = self.filter_of(&order.plugin)?;
+        let (mut options, mut ports) = self.prepare().await?;
+        options.start = StartPosition::Time(order.from_ms);
+        let version = ports.versions.version(&order.plugin).await?;
+        let window = Window::open(reader, order, version.digest().clone(), passes).await?;
+        let bar = spinner();
+        let summary = Replay::new(options, ports)
+            .run_window(window, stop, |summary, window| {
+                show_window(bar.as_ref(), summary, window);
+            })
+            .await;
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        summary
+    }
+
+    /// Letters passed their plugin's filter before they failed; records of a stream did not.
+    fn filter_of(&self, plugin: &PluginName) -> anyhow::Result<Passes> {
+        let settings = self.config.settings_of_plugins();
+        let settings = settings.map_err(anyhow::Error::msg)?;
+        let own = settings.get(plugin.as_str());
+        let Some(filter) = own.and_then(|own| own.filter.clone()) else {
+            return Ok(Box::new(|_| true));
+        };
+        Ok(Box::new(move |record| {
+            filter.passes(&record.partition_key, &record.data)
+        }))
+    }
+
+    async fn prepare(self) -> anyhow::Result<(ReplayOptions, ReplayPorts)> {
         let clients = self.clients().await?;
         let config = &self.config;
         let sinks = open_sinks(&config.sinks, &config.aws.options(), clients.as_ref()).await?;
@@ -59,14 +110,7 @@ impl ThroughPlugin<'_> {
             clock: Arc::new(BootClock),
             remainder: self.remainder,
         };
-        let bar = spinner();
-        let summary = Replay::new(options, ports)
-            .run(input, stop, |summary| show_progress(bar.as_ref(), summary))
-            .await;
-        if let Some(bar) = bar {
-            bar.finish_and_clear();
-        }
-        summary
+        Ok((options, ports))
     }
 
     /// Only if a sink needs them: letters are replayed to files and endpoints without an AWS
@@ -97,6 +141,8 @@ impl ThroughPlugin<'_> {
         Ok(ReplayOptions {
             only: self.only.clone(),
             attempts: self.args.attempts,
+            start: StartPosition::default(),
+            leaves_rest: true,
             batches: self.config.batches,
             backoff: self.config.retry,
             worker: self.config.worker_id.clone(),
@@ -105,6 +151,19 @@ impl ThroughPlugin<'_> {
             plugins,
         })
     }
+}
+
+fn show_window(bar: Option<&ProgressBar>, summary: &ReplaySummary, window: &Window) {
+    let (processed, failed) = (HumanCount(summary.processed), HumanCount(summary.failed));
+    let (left, stream) = (window.shards_left(), window.stream());
+    let Some(bar) = bar else {
+        tracing::debug!(%processed, %failed, left, %stream, "replaying");
+        return;
+    };
+    bar.tick();
+    bar.set_message(format!(
+        "{processed} records of {stream} processed, {failed} failed, {left} shard(s) left"
+    ));
 }
 
 fn show_progress(bar: Option<&ProgressBar>, summary: &ReplaySummary) {

@@ -23,12 +23,14 @@ const NO_ROW: &str = "shardmill-probe";
 
 /// What is missing; empty if a host could serve, as far as reading shows.
 pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> {
-    // Without credentials all else fails for the same reason.
+    let mut probe = Probe::default();
     if let Some(problem) = clients.missing_credentials().await {
-        return vec![format!("credentials: {problem}")];
+        // Without them all of AWS fails for the same reason.
+        probe.problems.push(format!("credentials: {problem}"));
+        probe.ask_sinks(config, clients, needs_no_credentials).await;
+        return probe.problems;
     }
     let needed = Needed::of(config);
-    let mut probe = Probe::default();
     let place = endpoint(&config.aws, clients);
     for stream in &needed.streams {
         let what = format!("stream {stream}{place}");
@@ -43,11 +45,12 @@ pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> 
         let problem = consumer_problem(stream, consumer, clients);
         probe.ask(&what, problem).await;
     }
-    for (name, sink) in &config.sinks {
-        let problem = Box::pin(sink_problem(name, sink, config, clients));
-        probe.ask(&format!("sinks.{name}"), problem).await;
-    }
+    probe.ask_sinks(config, clients, |_| true).await;
     probe.problems
+}
+
+fn needs_no_credentials(sink: &SinkOptions) -> bool {
+    !matches!(sink, SinkOptions::Kinesis { .. })
 }
 
 /// What was found so far.
@@ -57,6 +60,18 @@ struct Probe {
 }
 
 impl Probe {
+    async fn ask_sinks(
+        &mut self,
+        config: &Config,
+        clients: &AwsClients,
+        is_asked: impl Fn(&SinkOptions) -> bool,
+    ) {
+        for (name, sink) in config.sinks.iter().filter(|(_, sink)| is_asked(sink)) {
+            let problem = Box::pin(sink_problem(name, sink, config, clients));
+            self.ask(&format!("sinks.{name}"), problem).await;
+        }
+    }
+
     async fn ask(&mut self, what: &str, asked: impl Future<Output = Result<(), String>>) {
         let answer = tokio::time::timeout(EACH_WITHIN, asked).await;
         let problem = match answer {
@@ -304,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_that_nobody_serves_is_told_with_its_address_and_one_that_is_served_is_sent_nothing()
+    async fn an_endpoint_that_nobody_serves_is_reported_with_its_address_and_one_that_is_served_is_sent_nothing()
      {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

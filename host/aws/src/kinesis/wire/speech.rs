@@ -8,7 +8,7 @@ use shardmill_wire::Format;
 
 use crate::metrics;
 
-/// The operator's setting.
+/// Which wire format the operator wants to speak with Kinesis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WireSetting {
     /// CBOR until it is refused, then JSON.

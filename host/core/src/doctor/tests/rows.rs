@@ -93,7 +93,7 @@ fn rows_that_need_a_word_get_one() {
 }
 
 #[test]
-fn tables_that_cannot_be_used_now_and_holes_are_told() {
+fn tables_that_cannot_be_used_now_and_holes_are_reported() {
     let own = |leases| facts(table(leases));
     let migrating = |state: &str| {
         facts(LeaseTableFacts {
@@ -183,7 +183,7 @@ fn tables_that_cannot_be_used_now_and_holes_are_told() {
 }
 
 #[test]
-fn where_the_application_starts_is_told_and_what_latest_means_before_it_has_begun() {
+fn where_the_application_starts_is_reported_and_what_latest_means_before_it_has_begun() {
     let at_latest = || {
         change(lease(&shard("s-0", &[], 0, u128::MAX), None), |lease| {
             lease.checkpoint = Checkpoint::Latest;

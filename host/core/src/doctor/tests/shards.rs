@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn shards_without_leases_and_leases_without_shards_are_told() {
+fn shards_without_leases_and_leases_without_shards_are_reported() {
     let parent = || closed(shard("s-p", &[], 0, u128::MAX));
     let (left, right) = (
         shard("s-0", &["s-p"], 0, HALF - 1),

@@ -161,7 +161,7 @@ fn a_worker_that_left_is_remembered_for_its_lease_duration_however_often_one_loo
 }
 
 #[test]
-fn workers_are_told_in_order_each_with_how_long_its_heart_was_silent() {
+fn workers_are_reported_in_order_each_with_how_long_its_heart_was_silent() {
     let mut observer = LeaseObserver::default();
     observer.observe_workers(
         &[registered("b", "run", 1), registered("a", "run", 1)],

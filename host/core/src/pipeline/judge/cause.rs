@@ -13,16 +13,19 @@ pub enum Cause {
     Misconfigured,
     /// It is older than it may be.
     Age,
+    /// An operator wants it skipped.
+    Skipped,
 }
 
 impl Cause {
-    /// Every cause, once.
-    pub const ALL: [Self; 5] = [
+    /// Every cause once, in the order of declaration.
+    pub const ALL: [Self; 6] = [
         Self::Rejected,
         Self::Attempts,
         Self::Unavailable,
         Self::Misconfigured,
         Self::Age,
+        Self::Skipped,
     ];
 
     /// The cause's stable name for metrics.
@@ -33,6 +36,7 @@ impl Cause {
             Self::Unavailable => "unavailable",
             Self::Misconfigured => "misconfigured",
             Self::Age => "age",
+            Self::Skipped => "skipped",
         }
     }
 }
@@ -45,6 +49,7 @@ impl fmt::Display for Cause {
             Self::Unavailable => "out of unavailable-attempts",
             Self::Misconfigured => "out of misconfigured-attempts",
             Self::Age => "too old",
+            Self::Skipped => "skipped by command",
         })
     }
 }

@@ -417,3 +417,45 @@ fn a_commit_inside_joined_runs_settles_what_comes_before_it() {
         "5 is held back, in one run with 1 and 3"
     );
 }
+
+#[test]
+fn a_tick_commits_all_that_is_held_back_and_nothing_that_failed() {
+    let mut ledger = Ledger::default();
+    ledger.report(&records(&[0, 1, 2, 3, 4]), &[3], Some(Commit::Through(0)));
+    assert_eq!(ledger.settled(), Some(&position(0)));
+    ledger.ticked();
+    assert_eq!(ledger.settled(), Some(&position(0)), "it keeps them");
+    ledger.commit_held_back();
+    assert_eq!(ledger.settled(), Some(&position(2)), "3 failed");
+    assert!(!ledger.holds_back());
+    ledger.report(&records(&[3]), &[], None);
+    assert_eq!(ledger.settled(), Some(&position(4)));
+}
+
+#[test]
+fn a_tick_changes_a_state_that_is_to_be_saved_even_without_any_record() {
+    let mut ledger = Ledger::with_state();
+    assert!(!ledger.may_save());
+    ledger.ticked();
+    assert!(ledger.may_save() && ledger.holds_back());
+    ledger.saved();
+    assert_eq!((ledger.may_save(), ledger.settled()), (false, None));
+    ledger.report(&records(&[0, 1]), &[], Some(Commit::Nothing));
+    ledger.ticked();
+    assert!(!ledger.may_save(), "what is held back is in no state");
+    ledger.commit_held_back();
+    assert!(ledger.may_save());
+    ledger.rewind();
+    assert!(
+        !ledger.may_save(),
+        "what the tick had changed is gone with the instance"
+    );
+}
+
+#[test]
+fn a_tick_of_a_plugin_without_state_asks_for_no_save() {
+    let mut ledger = Ledger::default();
+    ledger.report(&records(&[0]), &[], None);
+    ledger.ticked();
+    assert!(!ledger.may_save() && !ledger.holds_back());
+}

@@ -5,7 +5,7 @@ fn fleet_of(counts: &[(&str, u32)]) -> Vec<ObservedLease> {
     let mut leases = Vec::new();
     for (owner, count) in counts {
         for _ in 0..*count {
-            leases.push(owned(next, owner, Standing::Held));
+            leases.push(owned(next, owner, Availability::Held));
             next += 1;
         }
     }
@@ -206,7 +206,7 @@ fn a_lease_given_up_for_a_claimant_is_kept_for_it() {
         })
     );
     // What an earlier run of this worker was asked for is not: nobody would give it up.
-    let inherited = claimed(owned(2, "me", Standing::Held), "b");
+    let inherited = claimed(owned(2, "me", Availability::Held), "b");
     assert_eq!(
         taken(&plan_of(&[inherited], &["b"], &LIMITS)),
         [(id(2), Reason::OwnByName)]
@@ -221,7 +221,10 @@ fn a_lease_given_up_for_a_claimant_is_kept_for_it() {
 
 #[test]
 fn a_lease_asked_for_is_taken_when_its_owner_dies_instead_of_giving_it_up() {
-    let leases = [mine(0), claimed(owned(1, "dead", Standing::Expired), "me")];
+    let leases = [
+        mine(0),
+        claimed(owned(1, "dead", Availability::Expired), "me"),
+    ];
     assert_eq!(
         taken(&plan_of(&leases, &["b"], &LIMITS)),
         [(id(1), Reason::HandedOver)]
@@ -261,11 +264,11 @@ fn what_a_row_says_is_anothers_is_not_taken_back_while_a_pipeline_of_this_host_s
 
 #[test]
 fn what_a_kcl_holds_and_does_not_read_before_the_parents_end_is_not_taken_from_it() {
-    let parent = owned(1, "kcl", Standing::Held);
+    let parent = owned(1, "kcl", Availability::Held);
     let mut children = [2, 3, 4].map(|n| lease(&shard(n, &[1]), Checkpoint::TrimHorizon));
     for child in &mut children {
         child.lease.owner = Some(worker("kcl"));
-        child.standing = Standing::Held;
+        child.availability = Availability::Held;
     }
     let mut leases = vec![parent];
     leases.extend(children);
@@ -288,7 +291,7 @@ fn what_a_kcl_holds_and_does_not_read_before_the_parents_end_is_not_taken_from_i
 
 #[test]
 fn a_kcl_worker_that_holds_finished_leases_only_is_left_its_share() {
-    let mut finished = owned(0, "kcl", Standing::Held);
+    let mut finished = owned(0, "kcl", Availability::Held);
     finished.lease.checkpoint = Checkpoint::ShardEnd;
     let leases = [finished, free(1), free(2), free(3), free(4)];
     let shared = PlanLimits {
@@ -361,7 +364,7 @@ fn weighing(weights: &[(&str, &[u64])]) -> Vec<ObservedLease> {
         .iter()
         .flat_map(|(owner, weights)| weights.iter().map(move |weight| (*owner, *weight)));
     let lease = |(n, (owner, weight)): (u32, (&str, u64))| {
-        let mut lease = owned(n, owner, Standing::Held);
+        let mut lease = owned(n, owner, Availability::Held);
         lease.lease.bytes_per_second = (weight > idle).then_some((weight - idle) * 1024);
         lease
     };
@@ -453,7 +456,9 @@ fn a_host_that_was_registered_a_moment_ago_is_not_robbed_as_a_kcl_would_be() {
         shared_with_kcl: true,
         ..LIMITS
     };
-    let mut leases: Vec<_> = (0..8).map(|n| owned(n, "other", Standing::Held)).collect();
+    let mut leases: Vec<_> = (0..8)
+        .map(|n| owned(n, "other", Availability::Held))
+        .collect();
     assert!(
         !taken(&plan_of(&leases, &[], &limits)).is_empty(),
         "a KCL knows nothing of claims"
@@ -470,7 +475,9 @@ fn an_owner_that_may_register_again_is_not_robbed_and_keeps_its_share() {
         shared_with_kcl: true,
         ..LIMITS
     };
-    let mut leases: Vec<_> = (0..6).map(|n| owned(n, "other", Standing::Held)).collect();
+    let mut leases: Vec<_> = (0..6)
+        .map(|n| owned(n, "other", Availability::Held))
+        .collect();
     for lease in &mut leases {
         lease.is_owner_new = true;
     }

@@ -11,8 +11,8 @@ fn wrong_with(steps: Vec<Step>) -> Option<String> {
     let leases = [
         mine(0),
         free(1),
-        owned(2, "kcl", Standing::Held),
-        owned(3, "other", Standing::Held),
+        owned(2, "kcl", Availability::Held),
+        owned(3, "other", Availability::Held),
         finished,
     ];
     let limits = PlanLimits {
@@ -83,17 +83,17 @@ fn sound_steps_break_no_rule() {
         None
     );
     assert_eq!(
-        wrong_with(vec![take(owned(2, "kcl", Standing::Held), uneven())]),
+        wrong_with(vec![take(owned(2, "kcl", Availability::Held), uneven())]),
         None
     );
     assert_eq!(
-        wrong_with(vec![claim(owned(3, "other", Standing::Held))]),
+        wrong_with(vec![claim(owned(3, "other", Availability::Held))]),
         None
     );
 }
 
 #[test]
-fn each_rule_is_told_when_it_is_broken() {
+fn each_rule_is_reported_when_it_is_broken() {
     let cases = [
         (
             vec![take(free(1), Reason::Overdue), claim(free(1))],
@@ -108,11 +108,11 @@ fn each_rule_is_told_when_it_is_broken() {
             "would hand over shardId-000000000003 though it is not read here",
         ),
         (
-            vec![take(owned(3, "other", Standing::Held), uneven())],
+            vec![take(owned(3, "other", Availability::Held), uneven())],
             "would take shardId-000000000003 though its owner holds it",
         ),
         (
-            vec![take(owned(2, "kcl", Standing::Held), Reason::Overdue)],
+            vec![take(owned(2, "kcl", Availability::Held), Reason::Overdue)],
             "would take shardId-000000000002 though its owner holds it",
         ),
         (
@@ -120,7 +120,7 @@ fn each_rule_is_told_when_it_is_broken() {
             "would take shardId-000000000000 though it is read here",
         ),
         (
-            vec![take(owned(1, "late", Standing::Free), Reason::Overdue)],
+            vec![take(owned(1, "late", Availability::Free), Reason::Overdue)],
             "would take shardId-000000000001 by a row that was not seen",
         ),
         (
@@ -135,17 +135,17 @@ fn each_rule_is_told_when_it_is_broken() {
             "would take shardId-000000000004 though it is finished",
         ),
         (
-            vec![claim(owned(2, "kcl", Standing::Held))],
+            vec![claim(owned(2, "kcl", Availability::Held))],
             "would claim shardId-000000000002 though its owner knows nothing of claims",
         ),
         (
-            vec![release(owned(3, "other", Standing::Held))],
+            vec![release(owned(3, "other", Availability::Held))],
             "would release shardId-000000000003 though it is another's",
         ),
         (
             vec![
                 take(free(1), Reason::Overdue),
-                take(owned(2, "kcl", Standing::Held), uneven()),
+                take(owned(2, "kcl", Availability::Held), uneven()),
             ],
             "would take 2 leases besides 1, and may hold 2",
         ),

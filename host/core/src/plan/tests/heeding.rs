@@ -48,8 +48,8 @@ fn takes(given: &BTreeMap<WorkerId, Vec<Errand>>) -> Vec<(&str, ShardId)> {
 fn what_is_free_goes_to_the_poorest_of_those_that_heed_up_to_their_share() {
     // Two each: w1 has them, w2 and w3 lack two, the leader one.
     let mut leases = vec![
-        owned(0, "w1", Standing::Held),
-        owned(1, "w1", Standing::Held),
+        owned(0, "w1", Availability::Held),
+        owned(1, "w1", Availability::Held),
         mine(2),
     ];
     leases.extend((3..8).map(free));
@@ -74,8 +74,8 @@ fn what_is_free_goes_to_the_poorest_of_those_that_heed_up_to_their_share() {
 #[test]
 fn an_expired_lease_is_left_with_the_beat_at_which_its_owner_stood_still() {
     let leases = [
-        owned(0, "dead", Standing::Expired),
-        owned(1, "unregistered", Standing::Expired),
+        owned(0, "dead", Availability::Expired),
+        owned(1, "unregistered", Availability::Expired),
     ];
     let given = errands_of(&leases, &["w1", "w2", "w3"], &Declined::default());
     let owners = given
@@ -117,7 +117,7 @@ fn what_one_host_declines_another_is_asked_for_until_all_were_asked() {
 
 #[test]
 fn hosts_that_have_less_are_told_to_ask_and_those_that_have_more_to_expect_it() {
-    let leases: Vec<_> = (0..8).map(|n| owned(n, "w1", Standing::Held)).collect();
+    let leases: Vec<_> = (0..8).map(|n| owned(n, "w1", Availability::Held)).collect();
     let given = errands_of(&leases, &["w1", "w2", "w3"], &Declined::default());
     let claims = |name: &str| -> Vec<ShardId> {
         let claim = |errand: &Errand| matches!(&errand.task, Task::Claim { from, .. } if *from == worker("w1"));
@@ -146,7 +146,7 @@ fn hosts_that_have_less_are_told_to_ask_and_those_that_have_more_to_expect_it() 
             .all(|shard| *expected[shard] == worker("w2"))
     );
     // And a claim that is there already, of a host that watches or is older.
-    let asked = [claimed(owned(0, "w2", Standing::Held), "w3")];
+    let asked = [claimed(owned(0, "w2", Availability::Held), "w3")];
     let told = errands_of(&asked, &["w2"], &Declined::default());
     let task = Task::Expect { by: worker("w3") };
     assert_eq!(

@@ -41,7 +41,7 @@ fn asked(owner: Option<&str>, claimant: &str) -> Lease {
 
 #[test]
 fn a_lease_is_idle_only_once_it_is_not_held() {
-    let held = owned(0, "other", Standing::Held).lease;
+    let held = owned(0, "other", Availability::Held).lease;
     assert_eq!(seen(&held, &held, 120).idle_for, Duration::ZERO);
     assert_eq!(seen(&held, &held, 121).idle_for, Duration::from_secs(21));
     let free = free(0).lease;
@@ -58,7 +58,7 @@ fn a_claim_counts_while_its_claimant_lives_and_its_owner_may_still_meet_it() {
     }
     assert!(!fresh(&asked(Some("other"), "dead"), 100));
     assert!(
-        !fresh(&owned(0, "other", Standing::Held).lease, 100),
+        !fresh(&owned(0, "other", Availability::Held).lease, 100),
         "nobody asked"
     );
 }
@@ -93,7 +93,7 @@ fn a_moving_counter_of_a_worker_that_never_registered_is_a_kcls() {
             .foreign(std::slice::from_ref(later), &[beating("registered", false)])
             .is_some()
     };
-    let still = |owner: &str| owned(0, owner, Standing::Held).lease;
+    let still = |owner: &str| owned(0, owner, Availability::Held).lease;
     let moving = |owner: &str| Lease {
         counter: LeaseCounter(1),
         ..still(owner)
@@ -124,7 +124,7 @@ fn a_moving_counter_of_a_worker_that_never_registered_is_a_kcls() {
 /// register again. The row moved before each look of `moved`.
 fn is_new(owner: &str, looks: &[u64], moved: &[u64], second: u64) -> bool {
     let registered = [beating("a", false)];
-    let mut row = owned(0, owner, Standing::Held).lease;
+    let mut row = owned(0, owner, Availability::Held).lease;
     let mut observer = LeaseObserver::default();
     for look in looks {
         if moved.contains(look) {
@@ -179,7 +179,7 @@ fn only_who_writes_a_lease_duration_after_it_was_first_seen_unregistered_is_a_kc
 
 #[test]
 fn an_owner_that_was_registered_meanwhile_is_a_stranger_only_since_its_row_was_missed_again() {
-    let mut row = owned(0, "a", Standing::Held).lease;
+    let mut row = owned(0, "a", Availability::Held).lease;
     let mut observer = LeaseObserver::default();
     let mut look = |second, is_registered: bool| {
         row.counter = row.counter.next();

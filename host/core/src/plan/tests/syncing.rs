@@ -1,4 +1,5 @@
 use super::*;
+use crate::lease::Sought;
 
 fn sync(
     leases: &[ObservedLease],
@@ -350,6 +351,11 @@ fn a_removed_row_is_not_made_again_while_its_shard_is_still_listed() {
     let shards = [closed(1, &[]), closed(2, &[1]), shard(3, &[2])];
     let leases = [lease(&shards[2], numeric("5"))];
     assert_eq!(created(&sync(&leases, &shards, true, &LIMITS)), []);
+    // Nor if an operator sent the shard that came of it elsewhere: what is finished stays finished.
+    for sought in [Sought::Horizon, Sought::Time(7)] {
+        let leases = [lease(&shards[2], Checkpoint::Sought(sought))];
+        assert_eq!(created(&sync(&leases, &shards, true, &LIMITS)), []);
+    }
     // But a closed shard whose children have not started cannot have been removed by us: somebody
     // deleted its row.
     let leases = [lease(&shards[2], Checkpoint::TrimHorizon)];

@@ -10,7 +10,7 @@ fn idle(n: u32, seconds: u64) -> ObservedLease {
 #[test]
 fn what_is_this_workers_by_name_goes_before_what_is_free() {
     let mut leases: Vec<_> = (0..6).map(free).collect();
-    leases.extend([6, 7].map(|n| owned(n, "me", Standing::Held)));
+    leases.extend([6, 7].map(|n| owned(n, "me", Availability::Held)));
     let two = PlanLimits {
         max_leases: 2,
         ..LIMITS
@@ -24,7 +24,10 @@ fn what_is_this_workers_by_name_goes_before_what_is_free() {
 
 #[test]
 fn what_this_host_asked_for_counts_to_its_share_and_what_others_asked_for_does_not() {
-    let of_b = [owned(0, "b", Standing::Held), owned(1, "b", Standing::Held)];
+    let of_b = [
+        owned(0, "b", Availability::Held),
+        owned(1, "b", Availability::Held),
+    ];
     let taken_beside = |asked: [ObservedLease; 2]| {
         let leases: Vec<_> = asked.into_iter().chain([free(2), free(3)]).collect();
         taken(&plan_of(&leases, &["b"], &LIMITS)).len()
@@ -53,7 +56,7 @@ fn what_this_host_asked_for_counts_to_its_share_and_what_others_asked_for_does_n
 fn what_a_host_takes_as_its_own_leaves_less_room_for_what_is_free() {
     // After a restart under its name: three of its own, three free, and another host that holds
     // none.
-    let mut leases: Vec<_> = (0..3).map(|n| owned(n, "me", Standing::Held)).collect();
+    let mut leases: Vec<_> = (0..3).map(|n| owned(n, "me", Availability::Held)).collect();
     leases.extend((3..6).map(free));
     let taken_of = |leases: &[ObservedLease]| -> BTreeSet<ShardId> {
         taken(&plan_of(leases, &["b"], &LIMITS))
@@ -147,13 +150,15 @@ fn a_host_takes_what_is_free_in_portions_that_grow_with_what_it_holds() {
 
 #[test]
 fn what_is_a_hosts_own_is_taken_whatever_the_portion() {
-    let own: Vec<_> = (0..100).map(|n| owned(n, "me", Standing::Held)).collect();
+    let own: Vec<_> = (0..100)
+        .map(|n| owned(n, "me", Availability::Held))
+        .collect();
     assert_eq!(taken(&plan_of(&own, &[], &LIMITS)).len(), 100);
 }
 
 #[test]
 fn a_plan_whose_takes_are_withheld_says_so_of_each_and_does_the_rest() {
-    let mut plan = plan_of(&[free(1), owned(2, "me", Standing::Held)], &[], &LIMITS);
+    let mut plan = plan_of(&[free(1), owned(2, "me", Availability::Held)], &[], &LIMITS);
     assert_eq!(taken(&plan).len(), 2);
     assert!(!plan.withholds_takes());
     plan.withhold_takes();

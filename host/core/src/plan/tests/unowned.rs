@@ -40,7 +40,7 @@ fn a_lease_counts_once_nobody_took_it_for_three_lease_durations() {
     assert_eq!(counted(&[mine(0), left(1, 31)], &[], any), (1, 0));
     let expired = ObservedLease {
         idle_for: Duration::from_secs(31),
-        ..owned(1, "dead", Standing::Expired)
+        ..owned(1, "dead", Availability::Expired)
     };
     assert_eq!(counted(&[mine(0), expired], &[], any), (1, 0));
 }
@@ -64,7 +64,7 @@ fn what_waits_for_its_parents_or_has_ended_is_nobodys_to_read() {
 
 #[test]
 fn what_is_above_what_all_may_hold_is_told_apart() {
-    let of_other = owned(1, "other-0", Standing::Held);
+    let of_other = owned(1, "other-0", Availability::Held);
     let leases: Vec<_> = [mine(0), of_other]
         .into_iter()
         .chain((2..6).map(|n| left(n, 60)))

@@ -58,7 +58,7 @@ impl Rollout {
         self.active.as_ref().map(|active| &active.digest)
     }
 
-    /// The quarantined versions.
+    /// The versions that this host does not take, in the order of their digests.
     pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
         self.quarantine.iter()
     }

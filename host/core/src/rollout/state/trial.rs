@@ -149,8 +149,20 @@ impl Rollout {
     /// instance is dropped with what was not saved, and the version before starts from the
     /// checkpoint.
     pub fn did_not_save(&mut self, digest: &PluginDigest, reason: String, at: At) -> bool {
+        self.did_not_work(digest, Regression::DoesNotSave { reason }, at)
+    }
+
+    /// A version failed when it was called because time had passed. Returns whether it is rolled
+    /// back for that, as after [`Rollout::did_not_save`].
+    pub fn did_not_tick(&mut self, digest: &PluginDigest, reason: String, at: At) -> bool {
+        self.did_not_work(digest, Regression::DoesNotTick { reason }, at)
+    }
+
+    /// A version failed at something that no record has a part in: at once on trial, and a few
+    /// times on probation.
+    fn did_not_work(&mut self, digest: &PluginDigest, regression: Regression, at: At) -> bool {
         if self.is_candidate(digest) {
-            self.reject(Regression::DoesNotSave { reason }, at);
+            self.reject(regression, at);
             return true;
         }
         let active = self.active_of(digest);
@@ -160,13 +172,13 @@ impl Rollout {
         probation.strikes += 1;
         let is_out = probation.strikes >= PROBATION_STRIKES;
         if is_out {
-            self.reject_active(Regression::DoesNotSave { reason }, at);
+            self.reject_active(regression, at);
         }
         is_out
     }
 
     /// A version handled a batch.
-    pub fn handled(&mut self, digest: &PluginDigest, sample: Sample, at: At) {
+    pub(crate) fn handled(&mut self, digest: &PluginDigest, sample: Sample, at: At) {
         if let Some(candidate) = self.candidate_of(digest) {
             candidate.track.handled(sample);
             self.judge_candidate(at);
@@ -179,7 +191,7 @@ impl Rollout {
 
     /// A version failed on a shard. It is held against the records only where no other version
     /// could do better.
-    pub fn failed(&mut self, site: &Site, digest: &PluginDigest, fault: Fault) -> Blamed {
+    pub(crate) fn failed(&mut self, site: &Site, digest: &PluginDigest, fault: Fault) -> Blamed {
         if self.is_candidate(digest) {
             return self.candidate_failed(site, fault);
         }

@@ -15,8 +15,8 @@ fn sequence(number: u64) -> SequenceNumber {
     SequenceNumber::parse(&number.to_string()).unwrap()
 }
 
-fn after(number: u64) -> Place {
-    Place::After(sequence(number))
+fn after(number: u64) -> ChainPlace {
+    ChainPlace::After(sequence(number))
 }
 
 fn reply(numbers: impl IntoIterator<Item = u64>, next: Option<&str>) -> Fetched {
@@ -47,7 +47,11 @@ fn absorb(chain: &mut Chain<()>, reply: Fetched, now: u64) -> Absorbed {
 }
 
 /// The numbers of the records that a caller at `place` gets, and where it goes on.
-fn take(chain: &mut Chain<()>, place: &Place, limit: u32) -> (Vec<String>, Option<Place>) {
+fn take(
+    chain: &mut Chain<()>,
+    place: &ChainPlace,
+    limit: u32,
+) -> (Vec<String>, Option<ChainPlace>) {
     let served = chain.take(place, limit, 2, at(1));
     let numbers = served.records.iter();
     let numbers = numbers.map(|record| record.position.sequence.to_string());

@@ -117,7 +117,7 @@ fn a_file_that_keeps_changing_is_loaded_once_when_it_stops() {
 }
 
 #[test]
-fn a_failing_version_keeps_the_last_good_one_and_is_told_once() {
+fn a_failing_version_keeps_the_last_good_one_and_is_reported_once() {
     let (mut tracker, mut clock) = fixture();
     settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
     let news = settle_and_end(&mut tracker, &mut clock, 2, Ended::Failed(broken('b')));
@@ -234,7 +234,7 @@ fn a_file_that_changes_all_the_time_stands_in_line_once_and_lets_others_go_first
 }
 
 #[test]
-fn a_removed_file_is_told_once_and_a_short_gap_is_not_a_removal() {
+fn a_removed_file_is_reported_once_and_a_short_gap_is_not_a_removal() {
     let (mut tracker, mut clock) = fixture();
     settle_and_end(&mut tracker, &mut clock, 1, Ended::Loaded(digest('a')));
     let nothing = BTreeMap::new();
@@ -496,7 +496,7 @@ fn only_too_little_time_by_the_clock_is_the_hosts_fault_among_the_limits_on_comp
 }
 
 #[test]
-fn a_refused_file_that_goes_is_told_once_and_forgotten() {
+fn a_refused_file_that_goes_is_reported_once_and_forgotten() {
     let (mut tracker, mut clock) = fixture();
     settle_and_end(&mut tracker, &mut clock, 5, Ended::Failed(broken('1')));
     let gone = BTreeMap::new();

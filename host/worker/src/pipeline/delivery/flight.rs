@@ -34,13 +34,14 @@ impl Delivery {
         millis_behind_latest: Option<u64>,
     ) -> Option<Call> {
         let records = Arc::new(records);
+        let batch = self.batch_of(&records, millis_behind_latest);
         let call = Call {
             processor: self.instance.lend()?,
-            batch: self.batch_of(&records, millis_behind_latest),
+            batch: batch.clone(),
             deadline: self.context.options().leases.plugin_deadline,
         };
         self.flight = Some(Flight {
-            records,
+            batch,
             started: Stopwatch::start(),
             is_overtaken: false,
         });
@@ -58,15 +59,16 @@ impl Delivery {
                 let result = result.and_then(|processed| none_held_back(processed, &flight));
                 self.instance.take_back(Some(processor), result)
             }
-            None => Err(self.hung(self.context.options().leases.plugin_deadline)?),
+            None => Err(self.hung()?),
         };
         self.observe(landed.took);
+        self.note_call(flight.batch.clone(), &result, landed.took);
         let notes = CallNotes {
             took: landed.took,
             is_overtaken: flight.is_overtaken,
         };
         Ok(Some(Ended {
-            records: flight.records,
+            records: flight.batch.records,
             called: Called { result, notes },
         }))
     }
@@ -82,7 +84,7 @@ impl Delivery {
 /// Refuses an outcome that holds records back: a later commit could not tell which of several
 /// instances has them.
 fn none_held_back(processed: Processed, flight: &Flight) -> Result<Processed, ProcessorError> {
-    if processed.outcome.holds_back(flight.records.len()) {
+    if processed.outcome.holds_back(flight.batch.records.len()) {
         return Err(ProcessorError::HoldsBack);
     }
     Ok(processed)

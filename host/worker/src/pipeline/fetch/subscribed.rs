@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use shardmill_core::pipeline::{Renewals, SubscriptionEnd};
-use shardmill_core::ports::{REPLY_BYTES_MAX, ReadError, ShardEvent, SubscribeError, Subscription};
+use shardmill_core::ports::{REPLY_BYTES_MAX, ShardEvent, SubscribeError, Subscription};
 use shardmill_core::stream::ConsumerArn;
 
 use super::poller::Poller;
@@ -82,7 +82,7 @@ impl ShardReader {
         consumer: &ConsumerArn,
     ) -> Result<Box<dyn Subscription>, SubscribeError> {
         if place.is_stream_in_doubt {
-            self.verify_stream().await.map_err(as_subscribe_error)?;
+            self.verify_stream().await?;
             place.is_stream_in_doubt = false;
         }
         let resume = place.cursor.subscribe_from(self.context.now());
@@ -273,19 +273,5 @@ fn no_answer() -> SubscribeError {
 fn no_event() -> SubscribeError {
     SubscribeError::Unavailable {
         message: format!("no event within {STALLED_AFTER:?}"),
-    }
-}
-
-fn as_subscribe_error(error: ReadError) -> SubscribeError {
-    match error {
-        ReadError::Throttled { message } => SubscribeError::Throttled { message },
-        ReadError::NotFound { message } => SubscribeError::NotFound { message },
-        ReadError::Refused { message } | ReadError::KeyUnusable { message } => {
-            SubscribeError::Refused { message }
-        }
-        ReadError::Unavailable { message } => SubscribeError::Unavailable { message },
-        ReadError::ExpiredIterator => SubscribeError::Unavailable {
-            message: error.to_string(),
-        },
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use shardmill_core::control::{Deed, Skip};
 use shardmill_core::pipeline::{Blame, Failure, GiveUp, Halt, Verdict};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::Outcome;
@@ -185,15 +186,28 @@ impl ShardPipeline {
         records: &[Record],
         verdict: &Verdict,
     ) -> Result<(), Stopped> {
-        let given_up = GivenUp::of(records, verdict);
-        let (Some(then), Some(first)) = (
-            self.context.options().failure.then.clone(),
-            given_up.first(),
-        ) else {
+        let Some(then) = self.context.options().failure.then.clone() else {
             return Ok(());
         };
-        match &then {
-            GiveUp::DeadLetter(sink) => self.store_letters(sink, &given_up).await?,
+        self.give_up_as(at, records, verdict, &then).await
+    }
+
+    /// The same, and does `then` with them.
+    pub(super) async fn give_up_as(
+        &mut self,
+        at: usize,
+        records: &[Record],
+        verdict: &Verdict,
+        then: &GiveUp,
+    ) -> Result<(), Stopped> {
+        let given_up = GivenUp::of(records, verdict);
+        let Some(first) = given_up.first() else {
+            return Ok(());
+        };
+        match then {
+            GiveUp::DeadLetter(sink) => {
+                self.store_letters(sink, &given_up, None).await?;
+            }
             GiveUp::Skip => {}
             GiveUp::Halt => {
                 let halt = first.halt(&self.context);
@@ -201,17 +215,42 @@ impl ShardPipeline {
                 return Ok(());
             }
         }
-        let epoch = self.deliveries.first().instance().epoch();
-        for one in &given_up {
-            one.log(&self.context, epoch);
-            self.settle_given_up(at, one, &then);
-        }
-        self.settle();
+        self.settle_all_given_up(at, &given_up, then);
+        self.record_given_up(&given_up, then);
         Ok(())
     }
 
-    /// Should it take long, the row says what is waited for.
-    async fn store_letters(&mut self, sink: &str, given_up: &[GivenUp<'_>]) -> Result<(), Stopped> {
+    fn record_given_up(&self, given_up: &[GivenUp<'_>], then: &GiveUp) {
+        let Some(last) = given_up.last() else { return };
+        let (records, what) = (given_up.len(), last.summary(then));
+        let details = format!("{records} record(s); the last: {what}");
+        let shard = self.context.shard();
+        let chronicle = &self.context.ports().chronicle;
+        chronicle.did(Deed::GaveUpRecords, Some(shard), &details);
+    }
+
+    pub(super) fn settle_all_given_up(
+        &mut self,
+        at: usize,
+        given_up: &[GivenUp<'_>],
+        then: &GiveUp,
+    ) {
+        let epoch = self.deliveries.first().instance().epoch();
+        for one in given_up {
+            one.log(&self.context, epoch, then);
+            self.settle_given_up(at, one, then);
+        }
+        self.settle();
+    }
+
+    /// Should it take long, the row says what is waited for. Whether they are stored: not if they
+    /// are those of a command, and it is taken back meanwhile.
+    pub(super) async fn store_letters(
+        &mut self,
+        sink: &str,
+        given_up: &[GivenUp<'_>],
+        by_command: Option<&Skip>,
+    ) -> Result<bool, Stopped> {
         let digest = self.deliveries.digest();
         let letters: Vec<_> = given_up
             .iter()
@@ -223,13 +262,22 @@ impl ShardPipeline {
         );
         let earlier = self.trouble.set_stuck(Some(waits));
         self.note_progress();
+        let mut is_stored = true;
         if !SeededBug::GivesUpUnstored.is_on() {
             let storing = self.saving.store_letters(sink, letters, &mut self.gate);
-            self.intake.unless_long(storing).await?;
+            let storing = self.intake.unless_long(storing);
+            is_stored = match by_command {
+                None => storing.await.map(|()| true)?,
+                Some(skip) => tokio::select! {
+                    biased;
+                    stored = storing => stored.map(|()| true)?,
+                    () = self.directions.takes_back(skip) => false,
+                },
+            };
         }
         self.trouble.set_stuck(earlier);
         self.note_progress();
-        Ok(())
+        Ok(is_stored)
     }
 
     /// The one place where a record leaves without having been handled.
@@ -255,12 +303,17 @@ impl ShardPipeline {
         self.context.enter(Stage::Waiting);
         self.trouble.show_halt(deliveries, &why);
         self.show_state(ShardState::Halted);
+        let shard = self.context.shard();
+        let chronicle = &self.context.ports().chronicle;
+        chronicle.did(Deed::Halted, Some(shard), &why);
         while self.deliveries.halted().is_some() {
             tokio::select! {
                 biased;
                 stopped = self.gate.stopped() => return Err(stopped),
+                () = self.directions.news() => {}
                 () = self.versions.news() => {}
             }
+            self.obey().await?;
             self.take_up_version().await?;
         }
         tracing::info!(shard = %self.context.shard(), digest = %self.deliveries.digest(), "the halted shard continues");

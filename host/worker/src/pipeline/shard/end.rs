@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::parallel::Closed;
 use super::{PipelineEnd, ShardPipeline};
-use crate::holding::{Refused, Stopped};
+use crate::holding::{Obeyed, Refused, Stopped};
 use crate::pipeline::context::ShardContext;
 use crate::status::ShardState;
 
@@ -31,7 +31,8 @@ impl ShardPipeline {
         if !self.close_at_end().await? {
             return Ok(false);
         }
-        let named = self.intake.take_children();
+        // They stay named: what operators want may come first, and the end again after it.
+        let named = self.intake.children();
         let children = self.children(named).await?;
         if !SeededBug::EndsWithoutChildren.is_on() {
             for child in &children {
@@ -40,13 +41,9 @@ impl ShardPipeline {
         }
         self.saving.flush(&mut self.gate).await?;
         self.gate.check_held()?;
-        let write = ShardEndWrite {
-            children: children.into_iter().map(|child| child.id).collect(),
-            progress: self.progress(),
-            keeps_state: self.context.options().keeps_state,
-        };
-        if self.context.keeper().end(write).await.is_err() {
-            return Err(self.why_refused());
+        let children: Vec<ShardId> = children.into_iter().map(|child| child.id).collect();
+        if !self.write_end(&children).await? {
+            return Ok(false);
         }
         self.context.update_status(|status| {
             status.state = ShardState::Ended;
@@ -56,6 +53,27 @@ impl ShardPipeline {
         Ok(true)
     }
 
+    /// False if operators want something first of which the holder had not heard: nobody would do
+    /// it once the shard has ended.
+    async fn write_end(&mut self, children: &[ShardId]) -> Result<bool, Stopped> {
+        loop {
+            let write = ShardEndWrite {
+                children: children.to_vec(),
+                progress: self.progress(),
+                keeps_state: self.context.options().keeps_state,
+                seen_version: self.directions.own().version,
+            };
+            match self.context.keeper().end(write).await {
+                Ok(Obeyed::Done) => return Ok(true),
+                Ok(Obeyed::Outdated(now)) => self.directions.see(&now),
+                Err(Refused) => return Err(self.why_refused()),
+            }
+            if self.must_obey() {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Closes the instance for the shard's end, and stores what it emits. False if records must be
     /// read again first.
     async fn close_at_end(&mut self) -> Result<bool, Stopped> {
@@ -63,6 +81,10 @@ impl ShardPipeline {
         loop {
             self.gate.pass().await?;
             self.make_instance(0).await?;
+            if !self.is_finished() {
+                // While none could be made, the shard was sent elsewhere.
+                return Ok(false);
+            }
             if self.context.options().keeps_state {
                 // Should the instance fail now, what it handled need not come again.
                 self.write_checkpoint().await?;
@@ -81,6 +103,10 @@ impl ShardPipeline {
             self.failed(failures, error.code(), reason);
             self.versions.leave_trial();
             self.wait_to_retry(failures).await?;
+            self.obey().await?;
+            if !self.is_finished() {
+                return Ok(false);
+            }
             if self.saving.holds_back() {
                 self.rewind();
                 return Ok(false);

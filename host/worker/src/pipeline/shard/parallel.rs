@@ -46,7 +46,11 @@ impl ShardPipeline {
 
     /// Does what is due between calls. False if what is due must wait until none is under way.
     async fn prepare_calls(&mut self) -> Result<bool, Stopped> {
+        if self.must_obey() && !self.calls.is_empty() {
+            return Ok(false);
+        }
         if self.calls.is_empty() {
+            self.obey().await?;
             self.take_up_version().await?;
         } else if !self.take_up_version_beside_calls().await? {
             return Ok(false);
@@ -94,7 +98,9 @@ impl ShardPipeline {
             }
             self.gate.pass().await?;
             let strand = self.deliveries.one_mut(at).strand_mut();
-            if let Some(batch) = strand.next_batch(beyond, &limits, now) {
+            if let Some(batch) = strand.next_batch(beyond, &limits, now)
+                && let Some(batch) = self.skip_some(at, batch).await?
+            {
                 self.begin_call(at, batch);
             }
         }
@@ -111,8 +117,9 @@ impl ShardPipeline {
             self.make_instance(at).await?;
             return Ok(true);
         }
+        let start = self.saving.start_position();
         let instance = self.deliveries.one_mut(at).instance_mut();
-        Ok(instance.ensure(None).await.is_ok())
+        Ok(instance.ensure(None, start).await.is_ok())
     }
 
     fn begin_call(&mut self, at: usize, batch: Vec<Record>) {
@@ -153,6 +160,7 @@ impl ShardPipeline {
             biased;
             stopped = self.gate.stopped() => Event::Stopped(stopped),
             returned = self.calls.next(), if is_called => Event::Returned(returned),
+            () = self.directions.news() => Event::Due,
             () = self.versions.news(), if may_call => Event::Due,
             chunk = self.intake.next_chunk(), if is_reading => Event::Chunk(chunk),
             () = after(retry_in) => Event::Due,
@@ -266,7 +274,7 @@ pub(super) struct Closed {
 }
 
 /// Returns once one of `futures` is ready; never if there are none.
-async fn any(mut futures: Vec<PortFuture<'static, ()>>) {
+pub(super) async fn any(mut futures: Vec<PortFuture<'static, ()>>) {
     poll_fn(|context| {
         let is_ready =
             |future: &mut PortFuture<'static, ()>| future.as_mut().poll(context).is_ready();

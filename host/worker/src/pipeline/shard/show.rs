@@ -25,6 +25,7 @@ impl ShardPipeline {
             bytes_per_second: None,
             stuck: self.trouble.note(),
             given_up: self.trouble.last_given_up(),
+            state_fill: self.saving.state_fill(),
         }
     }
 

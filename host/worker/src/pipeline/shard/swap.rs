@@ -44,8 +44,9 @@ impl ShardPipeline {
             self.context.enter(Stage::Starting);
             let error = match self.saving.state_to_load().await {
                 Ok(state) => {
+                    let start = self.saving.start_position();
                     let instance = self.deliveries.one_mut(at).instance_mut();
-                    let Err(error) = instance.ensure(state).await else {
+                    let Err(error) = instance.ensure(state, start).await else {
                         break;
                     };
                     if self.is_replaced(&error).await? || self.makes_room_for(at, &error).await? {
@@ -64,6 +65,11 @@ impl ShardPipeline {
             }
             self.failed(failures, error.code(), reason);
             self.wait_to_retry(failures).await?;
+            // Another place, or another state, may be the way out. Beside other instances at work
+            // it waits for its turn.
+            if !self.deliveries.parallelism().is_parallel() {
+                self.obey().await?;
+            }
             self.take_up_version().await?;
         }
         let digest = self.deliveries.digest();
@@ -203,7 +209,8 @@ impl ShardPipeline {
         let state = self.state_to_hand_over().await?;
         let version = Arc::clone(&wanted.version);
         let mut candidate = self.deliveries.first().instance().with_version(version);
-        if let Err(error) = candidate.ensure(state).await {
+        let start = self.saving.start_position();
+        if let Err(error) = candidate.ensure(state, start).await {
             if matches!(error, ProcessorError::HostMemory { .. }) {
                 // There is no memory for both at once.
                 tracing::info!(shard = %self.context.shard(), %error, "closing the old version to \
@@ -303,6 +310,8 @@ impl ShardPipeline {
     fn swapped(&mut self, old: &PluginDigest, wanted: &Wanted) {
         let digest = wanted.digest();
         self.versions.show_swapped(old, digest);
+        self.ticks.start_over(self.context.tick_now());
+        self.clear_tick_trouble();
         // A trial gives no attempts, nor does going back from it: the records that failed are the
         // same version's still.
         if wanted.is_active && self.versions.charge(digest) {
@@ -334,7 +343,7 @@ impl ShardPipeline {
                 Err(failure)
             }
             (Ok(()), Err(error)) => Err(StartFailure::NotMade(error.to_string())),
-            (Ok(()), Ok(state)) => match probe.ensure(state).await {
+            (Ok(()), Ok(state)) => match probe.ensure(state, self.saving.start_position()).await {
                 // Or there is no memory for one more: the canary has to do, which takes its
                 // predecessor's.
                 Ok(()) | Err(ProcessorError::HostMemory { .. }) => Ok(()),

@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::{PluginDigest, PluginName};
+use shardmill_core::ports::StartPosition;
 use shardmill_core::ports::{FailureKind, Outcome, PortFuture, Processed, RecordFailure};
 use shardmill_core::stream::{Emitted, ShardId, StreamName};
 use shardmill_worker::BatchLimits;
@@ -78,6 +79,7 @@ impl RecordProcessor for Doubling {
 
 fn bench() -> Bench {
     let context = InstanceContext {
+        start: StartPosition::default(),
         plugin: PluginName::new("bench").unwrap(),
         application: "bench".to_owned(),
         stream: StreamName::new("bench").unwrap(),
@@ -133,7 +135,7 @@ async fn what_goes_in_and_comes_out_is_counted_over_all_rounds() {
 }
 
 #[tokio::test]
-async fn records_that_fail_are_counted_and_told() {
+async fn records_that_fail_are_counted_and_shown() {
     let failed = run(Some(Ok(()))).await.unwrap().failed.unwrap();
     // One of each batch; three batches make a round of 250 records.
     assert_eq!((failed.records, failed.first.as_str()), (9, "no good"));

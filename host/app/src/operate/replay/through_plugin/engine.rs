@@ -5,6 +5,8 @@
 //! file of what is left: letters that fail again, letters that the plugin held back, damaged lines,
 //! and all that comes after a stop.
 
+mod window;
+
 use std::sync::Arc;
 
 use anyhow::Context;

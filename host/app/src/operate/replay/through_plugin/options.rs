@@ -7,7 +7,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
 use shardmill_core::ports::{
-    Clock, DeadLetter, InstanceContext, PortFuture, ProcessorFactory, Sink,
+    Clock, DeadLetter, InstanceContext, PortFuture, ProcessorFactory, Sink, StartPosition,
 };
 use shardmill_worker::BatchLimits;
 
@@ -20,6 +20,11 @@ pub(super) struct ReplayOptions {
     pub(super) only: Option<PluginName>,
     /// Deliveries of a letter before it is left; at least 1.
     pub(super) attempts: u32,
+    /// Where the records begin, as the plugin is told.
+    pub(super) start: StartPosition,
+    /// Whether what is not processed is left when the replay ends early. Otherwise the next run has it
+    /// again.
+    pub(super) leaves_rest: bool,
     /// How batches are cut.
     pub(super) batches: BatchLimits,
     /// Waits between deliveries, and between tries to store output.
@@ -65,6 +70,7 @@ impl ReplayOptions {
         let own = self.plugins.get(source.plugin.as_str());
         let destinations = own.map_or(&self.destinations, |own| &own.destinations);
         InstanceContext {
+            start: self.start.clone(),
             plugin: source.plugin.clone(),
             application: source.application.clone(),
             stream: source.stream.clone(),
@@ -90,7 +96,7 @@ pub(super) trait Versions: Send {
 
 /// What a replay needs from outside.
 pub(super) struct ReplayPorts {
-    /// The code.
+    /// Loads the version that the letters of a plugin are replayed through.
     pub(super) versions: Box<dyn Versions>,
     /// Where output goes.
     pub(super) sink: Arc<dyn Sink>,

@@ -59,6 +59,9 @@ impl Run<'_> {
 
     /// Leaves letters that were not delivered.
     pub(super) fn leave(&mut self, letters: &[DeadLetter]) -> anyhow::Result<()> {
+        if !self.options.leaves_rest {
+            return Ok(());
+        }
         self.summary.not_tried += letters.len() as u64;
         letters
             .iter()
@@ -294,6 +297,19 @@ impl Session {
         if let Some(processor) = self.processor.take() {
             self.close_instance(processor, run).await;
         }
+        if run.options.leaves_rest {
+            self.leave_held_back(run)?;
+        }
+        Ok(())
+    }
+
+    /// Whether letters are handled and not committed yet.
+    pub(super) fn holds_back(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+
+    /// Leaves what the plugin holds back: there is nothing more to come that would commit it.
+    pub(super) fn leave_held_back(&mut self, run: &mut Run<'_>) -> anyhow::Result<()> {
         for letter in std::mem::take(&mut self.held_back) {
             run.summary.held_back += 1;
             let reason = "held back by the plugin to the end".to_owned();

@@ -156,6 +156,28 @@ fn a_version_that_cannot_save_its_state_is_rolled_back() {
 }
 
 #[test]
+fn a_version_that_fails_at_ticks_is_rolled_back() {
+    let mut host = Host::running(RolloutPolicy::default());
+    let did_not_tick = |host: &mut Host, version| {
+        let at = host.at;
+        host.rollout
+            .did_not_tick(&digest(version), "no time".into(), at)
+    };
+    assert!(
+        !did_not_tick(&mut host, 1),
+        "there is nothing to go back to"
+    );
+    host.offer(2);
+    host.runs();
+    assert!(did_not_tick(&mut host, 2));
+    assert_eq!(host.runs(), [1, 1, 1]);
+    assert_eq!(
+        host.rollout.quarantined().next().unwrap().reason,
+        "it fails at ticks: no time"
+    );
+}
+
+#[test]
 fn the_time_of_a_trial_does_not_run_while_the_host_cannot_do_its_part() {
     let mut host = Host::running(RolloutPolicy::default());
     host.offer(2);

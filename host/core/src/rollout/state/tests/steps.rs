@@ -276,7 +276,7 @@ fn another_policy_holds_from_the_next_step_on() {
 }
 
 #[test]
-fn a_release_is_told_even_of_a_version_that_this_host_never_refused() {
+fn a_release_is_reported_even_of_a_version_that_this_host_never_refused() {
     let mut host = Host::running(RolloutPolicy::default());
     assert_eq!(host.rollout.releases(), 0);
     host.rollout.release(&digest(7));

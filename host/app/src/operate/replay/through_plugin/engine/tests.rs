@@ -7,7 +7,7 @@ use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::ports::{
     Clock, CloseReason, Commit, FailureKind, InstanceContext, Origin, Outcome, PortFuture,
-    Processed, ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError,
+    Processed, ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError, StartPosition,
 };
 use shardmill_core::stream::{
     Batch, Emitted, Position, Record, SequenceNumber, ShardId, StreamName,
@@ -269,6 +269,8 @@ impl Case {
         let options = ReplayOptions {
             only: self.only.map(|name| PluginName::new(name).unwrap()),
             attempts: 3,
+            start: StartPosition::default(),
+            leaves_rest: true,
             batches: BatchLimits {
                 records: 4,
                 ..BatchLimits::default()

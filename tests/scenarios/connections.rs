@@ -14,7 +14,7 @@ use crate::doors::page;
 use crate::sinks::{letter, write_letters};
 
 /// Names the embedded stack as a file names AWS.
-const PLACE: &str = "place.toml";
+const HOSTS_FILE: &str = "hosts.toml";
 /// Of the embedded stack.
 const ARN: &str = "arn:aws:kinesis:us-east-1:000000000000:stream/flights";
 
@@ -22,17 +22,17 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A command that knows the place by its configuration and credentials by its environment.
-async fn placed(setting: &Setting, typed: &str) -> Output {
+/// A command that knows the tables by its configuration and credentials by its environment.
+async fn connected(setting: &Setting, typed: &str) -> Output {
     let (kinesis, dynamodb) = (
         setting.stack().kinesis_endpoint(),
         setting.stack().dynamodb_endpoint(),
     );
-    let place = format!(
+    let settings = format!(
         "stream = \"s\"\n[aws]\nregion = \"us-east-1\"\nkinesis-endpoint = {kinesis:?}\n\
          dynamodb-endpoint = {dynamodb:?}\n"
     );
-    std::fs::write(setting.path().join(PLACE), place).unwrap();
+    std::fs::write(setting.path().join(HOSTS_FILE), settings).unwrap();
     let output = Command::new(binary())
         .args(typed.split(' '))
         .current_dir(setting.path())
@@ -52,14 +52,14 @@ async fn a_stream_is_captured_and_letters_go_back_into_it_by_its_arn() {
         &setting.path().join("dead.ndjson"),
         &[letter("echo", 1, "one")],
     );
-    placed(
+    connected(
         &setting,
-        &format!("replay --config {PLACE} --to-stream {ARN} dead.ndjson"),
+        &format!("replay --config {HOSTS_FILE} --to-stream {ARN} dead.ndjson"),
     )
     .await;
-    let captured = placed(
+    let captured = connected(
         &setting,
-        &format!("capture --config {PLACE} --stream {ARN}"),
+        &format!("capture --config {HOSTS_FILE} --stream {ARN}"),
     )
     .await;
     let lines = text(&captured.stdout);
@@ -87,19 +87,19 @@ async fn commands_that_look_find_streams_and_tables_by_the_configuration_alone()
     setting.until_checkpointed("totals", &last).await;
     assert!(host.terminate().await.success());
     let looks = [
-        ("leases totals --config place.toml", "shardId-000000000000"),
+        ("leases totals --config hosts.toml", "shardId-000000000000"),
         (
-            "doctor totals --stream flights --watch-for 0s --config place.toml",
+            "doctor totals --stream flights --watch-for 0s --config hosts.toml",
             "flights, ACTIVE",
         ),
-        ("consumers flights --config place.toml", "consumer"),
+        ("consumers flights --config hosts.toml", "consumer"),
         (
-            "state totals --shard shardId-000000000000 --config place.toml",
+            "state totals --shard shardId-000000000000 --config hosts.toml",
             "UA",
         ),
     ];
     for (typed, expected) in looks {
-        let output = placed(&setting, typed).await;
+        let output = connected(&setting, typed).await;
         let told = text(&output.stdout);
         assert!(told.contains(expected), "{typed}: {told}");
     }
@@ -323,8 +323,8 @@ async fn a_file_of_the_aws_chain_that_has_no_end_is_refused_by_all_that_ask_aws(
     assert!(made.unwrap().success());
     std::fs::create_dir_all(path.join("plugins")).unwrap();
     std::fs::write(path.join("lines"), "{}\n").unwrap();
-    let place = "stream = \"s\"\naws.region = \"eu-west-1\"\n";
-    std::fs::write(path.join("shardmill.toml"), place).unwrap();
+    let settings = "stream = \"s\"\naws.region = \"eu-west-1\"\n";
+    std::fs::write(path.join("shardmill.toml"), settings).unwrap();
     let commands = [
         "run",
         "run --check --connect",
@@ -444,7 +444,7 @@ async fn a_host_without_credentials_says_so_at_its_start_waits_and_ends_as_any_o
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_asks_for_its_stream_at_its_start_says_what_is_missing_and_goes_on() {
     let setting = Setting::new(1).await;
-    let place = format!(
+    let settings = format!(
         "stream = \"nowhere\"\n[host]\nadmin = \"127.0.0.1:0\"\n[aws]\nregion = \"us-east-1\"\n\
          kinesis-endpoint = {:?}\ndynamodb-endpoint = \"http://127.0.0.1:9\"\n",
         setting.stack().kinesis_endpoint()
@@ -456,7 +456,7 @@ async fn a_host_asks_for_its_stream_at_its_start_says_what_is_missing_and_goes_o
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
     ];
-    let host = host_with(folder.path(), &place, &credentials);
+    let host = host_with(folder.path(), &settings, &credentials);
     for expected in [
         "there is no such stream: create it, or fix `stream` or the region",
         "Connection refused (os error 111) at http://127.0.0.1:9; nothing listens there",

@@ -7,7 +7,7 @@ use crate::stream::{Record, SequenceNumber, ShardId};
 /// A place in a shard, named by what it follows and not by a handle, so that nothing is kept for a
 /// caller that never comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ChainPlace {
     /// Where a chain starts of which no record is known yet.
     Start(u64),
     /// This record and what follows.
@@ -16,7 +16,7 @@ pub enum Place {
     After(SequenceNumber),
 }
 
-impl Place {
+impl ChainPlace {
     /// Whether a caller here is to get `record`, of a chain that covers the place.
     pub(super) fn wants(&self, record: &Record) -> bool {
         match self {
@@ -31,22 +31,22 @@ impl Place {
 const SEPARATOR: char = ':';
 
 /// The iterator of `place` in `shard`.
-pub fn encode(shard: &ShardId, place: &Place) -> ShardIterator {
+pub fn encode(shard: &ShardId, place: &ChainPlace) -> ShardIterator {
     ShardIterator(match place {
-        Place::Start(chain) => format!("{shard}:start:{chain}"),
-        Place::At(sequence) => format!("{shard}:at:{sequence}"),
-        Place::After(sequence) => format!("{shard}:after:{sequence}"),
+        ChainPlace::Start(chain) => format!("{shard}:start:{chain}"),
+        ChainPlace::At(sequence) => format!("{shard}:at:{sequence}"),
+        ChainPlace::After(sequence) => format!("{shard}:after:{sequence}"),
     })
 }
 
 /// The shard and the place of `iterator`; `None` if it was not made by [`encode`].
-pub fn decode(iterator: &ShardIterator) -> Option<(ShardId, Place)> {
+pub fn decode(iterator: &ShardIterator) -> Option<(ShardId, ChainPlace)> {
     let mut parts = iterator.0.split(SEPARATOR);
     let (shard, kind, value) = (parts.next()?, parts.next()?, parts.next()?);
     let place = match kind {
-        "start" => Place::Start(value.parse().ok()?),
-        "at" => Place::At(SequenceNumber::parse(value).ok()?),
-        "after" => Place::After(SequenceNumber::parse(value).ok()?),
+        "start" => ChainPlace::Start(value.parse().ok()?),
+        "at" => ChainPlace::At(SequenceNumber::parse(value).ok()?),
+        "after" => ChainPlace::After(SequenceNumber::parse(value).ok()?),
         _ => return None,
     };
     Some((ShardId::new(shard).ok()?, place))
@@ -61,9 +61,9 @@ mod tests {
         let shard = ShardId::new("shardId-000000000003").unwrap();
         let sequence = SequenceNumber::parse("49640871423056104321897561").unwrap();
         for place in [
-            Place::Start(7),
-            Place::At(sequence.clone()),
-            Place::After(sequence),
+            ChainPlace::Start(7),
+            ChainPlace::At(sequence.clone()),
+            ChainPlace::After(sequence),
         ] {
             assert_eq!(
                 decode(&encode(&shard, &place)),

@@ -120,7 +120,7 @@ async fn a_manifest_that_asks_for_more_than_the_host_gives_is_a_wrong_configurat
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_that_fail_are_told_with_their_reason() {
+async fn records_that_fail_are_reported_with_their_reason() {
     let (folder, input) = (folder("flights"), flights::input().display().to_string());
     let spoiled = shardmill(
         &args("flights.wasm", &input, &["--spoil", "3000"]),
@@ -143,7 +143,7 @@ async fn records_that_fail_are_told_with_their_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_that_traps_on_every_record_is_told_and_not_tried_for_ever() {
+async fn a_plugin_that_traps_on_every_record_is_reported_and_not_tried_for_ever() {
     let folder = folder("evil");
     std::fs::write(
         folder.path().join("evil.toml"),
@@ -300,7 +300,7 @@ async fn a_component_that_no_host_would_load_is_neither_tried_nor_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_benchmark_tells_its_figures_and_fails_if_the_plugin_does() {
+async fn a_benchmark_shows_its_figures_and_fails_if_the_plugin_does() {
     let folder = folder("noop");
     let args = |plugin: &'static str| {
         [

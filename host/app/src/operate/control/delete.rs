@@ -1,0 +1,77 @@
+//! `shardmill delete`: the tables of an application that nobody serves any more.
+
+mod found;
+mod report;
+
+use anyhow::bail;
+use shardmill_aws::{AwsClients, CoordinatorTable, delete_table};
+use shardmill_core::control::{Deed, HistoryEntry};
+use shardmill_core::fleet::FleetRows;
+use shardmill_core::plugin::check_ending;
+use shardmill_core::ports::Coordinator;
+
+use self::found::Found;
+use self::report::Report;
+use super::application::asked_by;
+use crate::cli::DeleteArgs;
+
+pub(crate) async fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
+    let name = &args.application;
+    if let Err(taken) = check_ending(name) {
+        bail!("{name} is not an application: {taken}");
+    }
+    if args.confirm.as_ref().is_some_and(|again| again != name) {
+        bail!("--confirm names another application than {name}: nothing is deleted");
+    }
+    let clients = crate::aws::connect_to(&args.connection).await?;
+    let found = Found::read(args, &clients).await?;
+    let refusals = found.refusals(args);
+    let mut report = Report::of(name, &found, &refusals);
+    if args.apply && refusals.is_empty() {
+        delete_tables(&found, args, &clients).await?;
+        report.is_applied = true;
+    }
+    report.show(args.output)?;
+    if refusals.is_empty() {
+        return Ok(());
+    }
+    bail!("the tables of {name} are kept")
+}
+
+/// If it is interrupted, the coordinator table is left, and with it the way to go on.
+async fn delete_tables(
+    found: &Found,
+    args: &DeleteArgs,
+    clients: &AwsClients,
+) -> anyhow::Result<()> {
+    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
+    refuse_newcomers(&found.last.fleet, &coordinator.fleet().await?)?;
+    let asked = asked_by(args.by.as_deref(), args.why.as_deref());
+    let entry = HistoryEntry {
+        at_ms: asked.at_ms,
+        by: asked.by.clone(),
+        deed: Deed::Delete,
+        shard: None,
+        details: found.tables.join(", "),
+        why: asked.why.clone(),
+    };
+    coordinator.record(&entry).await?;
+    for table in &found.tables {
+        delete_table(&clients.dynamodb, table).await?;
+        tracing::info!(table, %asked, "the table is deleted");
+    }
+    Ok(())
+}
+
+/// A host that has come, or has written, since it was looked for.
+fn refuse_newcomers(seen: &FleetRows, now: &FleetRows) -> anyhow::Result<()> {
+    for row in &now.workers {
+        if !seen.workers.contains(row) {
+            bail!(
+                "host {} has started meanwhile: nothing is deleted",
+                row.worker
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! `shardmill release`: the lease goes to another host, by a claim, as hosts ask each other for one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::bail;
+use shardmill_core::control::Deed;
+use shardmill_core::explain::shard_named;
+use shardmill_core::fleet::{Errand, FleetRows, Mail, Task, WorkerRow};
+use shardmill_core::lease::{Lease, WorkerId};
+use shardmill_core::ports::{Coordinator, LeaseStore, Written};
+
+use super::application::{Application, Done, asked};
+use super::report::{Report, StepRow};
+use super::wait::Waited;
+use crate::cli::ReleaseArgs;
+
+pub(crate) async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
+    let clients = crate::aws::connect_to(&args.change.connection).await?;
+    let application = Application::open(&args.application, &clients).await?;
+    let row = application.row(&shard_named(&args.shard)?).await?;
+    let Some(owner) = row.owner.clone() else {
+        bail!("nobody holds {}: any host may take it", row.key);
+    };
+    let fleet = application.fleet().await?;
+    let rows = application.rows().await?;
+    let to = taker(args, &owner, &fleet, &rows)?;
+    let mut report = report(args, &row, to);
+    if args.change.apply {
+        hand_over(&application, &row, &owner, to).await?;
+        let done = Done {
+            deed: Deed::Move,
+            shard: Some(row.key.shard_id()),
+            details: format!("{owner} to {}", to.worker),
+        };
+        application.record(&asked(&args.change), done).await?;
+        let shards = BTreeSet::from([row.key.shard_id()]);
+        report.waited = Waited::until(&application, &shards, &args.change, |row| {
+            row.owner.as_ref().is_some_and(|now| *now != owner)
+        })
+        .await?;
+    }
+    if report.waited.as_ref().is_some_and(Waited::is_done) {
+        report
+            .notes
+            .extend(other_taker(&application, &row, to).await?);
+    }
+    report.show(&args.change)?;
+    Waited::conclude(report.waited.as_ref())
+}
+
+/// The host that is to have it: the one that was named, or the one that holds the fewest leases.
+fn taker<'a>(
+    args: &ReleaseArgs,
+    owner: &WorkerId,
+    fleet: &'a FleetRows,
+    rows: &[Lease],
+) -> anyhow::Result<&'a WorkerRow> {
+    let mut others = fleet
+        .workers
+        .iter()
+        .filter(|row| row.worker != *owner && takes_leases(row, fleet));
+    if let Some(wanted) = &args.to {
+        let found = others.find(|row| row.worker.as_str() == wanted);
+        return found.ok_or_else(|| {
+            anyhow::anyhow!(
+                "{wanted} cannot take it: it is not registered, is drained, or holds it already"
+            )
+        });
+    }
+    let mut held: BTreeMap<&WorkerId, usize> = BTreeMap::new();
+    for owner in rows.iter().filter_map(|row| row.owner.as_ref()) {
+        *held.entry(owner).or_default() += 1;
+    }
+    let fewest = others.min_by_key(|row| held.get(&row.worker).copied().unwrap_or(0));
+    fewest.ok_or_else(|| anyhow::anyhow!("there is no other host that could take it"))
+}
+
+fn takes_leases(row: &WorkerRow, fleet: &FleetRows) -> bool {
+    !row.is_draining && !fleet.control.drains.contains_key(&row.worker)
+}
+
+fn report(args: &ReleaseArgs, row: &Lease, to: &WorkerRow) -> Report {
+    Report {
+        application: args.application.clone(),
+        command: "release",
+        applied: args.change.apply,
+        steps: vec![StepRow {
+            what: row.key.to_string(),
+            now: row
+                .owner
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
+            then: to.worker.to_string(),
+            by: row.owner.as_ref().map(ToString::to_string),
+            refused: None,
+        }],
+        waited: None,
+        notes: Vec::new(),
+    }
+}
+
+/// What to say if another host was faster: the one that was to take it does not live, for instance.
+async fn other_taker(
+    application: &Application,
+    row: &Lease,
+    to: &WorkerRow,
+) -> anyhow::Result<Option<String>> {
+    let now = application.row(&row.key.shard_id()).await?.owner;
+    let other = now.filter(|owner| *owner != to.worker);
+    Ok(other.map(|other| {
+        format!(
+            "{other} took it, and not {}, which did not in time: `shardmill status` shows whether it \
+                runs",
+            to.worker
+        )
+    }))
+}
+
+/// Claims the lease for the other host, and tells both: the owner gives it up, and the other follows
+/// its row until then.
+async fn hand_over(
+    application: &Application,
+    row: &Lease,
+    owner: &WorkerId,
+    to: &WorkerRow,
+) -> anyhow::Result<()> {
+    if let Written::Conflict(_) = application.leases.claim(row, &to.worker).await? {
+        bail!("{} has changed meanwhile: run it again", row.key);
+    }
+    let task = Task::Claim {
+        from: owner.clone(),
+        replaces: row.claimant.clone(),
+        lead: 0,
+    };
+    let mail = Mail {
+        to: to.incarnation.clone(),
+        number: fastrand::u64(1..),
+        errands: vec![Errand {
+            key: row.key.clone(),
+            task,
+        }],
+    };
+    let coordinator = application.coordinator();
+    coordinator.leave_mail(&to.worker, Some(&mail)).await?;
+    application.nudge_all(BTreeSet::from([owner.clone()])).await;
+    Ok(())
+}

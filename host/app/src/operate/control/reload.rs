@@ -1,0 +1,121 @@
+//! `shardmill reload`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::bail;
+use shardmill_core::control::{Asked, Deed, ReloadAsked};
+use shardmill_core::lease::WorkerId;
+
+use super::application::{Answer, Application, Done, asked};
+use super::report::{Report, StepRow};
+use super::wait::Waited;
+use crate::cli::ReloadArgs;
+
+pub(crate) async fn reload(args: &ReloadArgs) -> anyhow::Result<()> {
+    let clients = crate::aws::connect_to(&args.change.connection).await?;
+    let application = Application::open(&args.application, &clients).await?;
+    let asked = asked(&args.change);
+    let meant = meant(args, application.workers().await?)?;
+    let mut answers = BTreeMap::new();
+    let mut waited = None;
+    if args.change.apply {
+        // Answers to an earlier command for the same reason are none to this one.
+        let before = application.reloaded(&asked).await?;
+        apply(args, &application, &asked, &meant).await?;
+        waited = Waited::until_none_left(&args.change, || async {
+            let answers = answers_since(&before, &application, &asked).await?;
+            let left = meant.iter().map(ToString::to_string);
+            Ok(left.filter(|name| !answers.contains_key(name)).collect())
+        })
+        .await?;
+        answers = answers_since(&before, &application, &asked).await?;
+    }
+    let report = report(args, &meant, waited, &answers);
+    report.show(&args.change)?;
+    match &report.waited {
+        Some(waited) if !waited.is_done() => bail!(
+            "some hosts have not answered yet: they read the file when they see this, and \
+                `shardmill history {}` then says what came of it",
+            args.application
+        ),
+        Some(_) | None => Ok(()),
+    }
+}
+
+async fn answers_since(
+    before: &BTreeMap<String, Answer>,
+    application: &Application,
+    asked: &Asked,
+) -> anyhow::Result<BTreeMap<String, Answer>> {
+    let mut answers = application.reloaded(asked).await?;
+    answers.retain(|worker, answer| before.get(worker) != Some(answer));
+    Ok(answers)
+}
+
+/// The hosts that are to do it.
+fn meant(args: &ReloadArgs, known: BTreeSet<WorkerId>) -> anyhow::Result<BTreeSet<WorkerId>> {
+    let Some(name) = &args.worker else {
+        return Ok(known);
+    };
+    match known.into_iter().find(|worker| worker.as_str() == name) {
+        Some(worker) => Ok(BTreeSet::from([worker])),
+        None => bail!(
+            "no worker {name} is registered; `shardmill status {}` lists them",
+            args.application
+        ),
+    }
+}
+
+async fn apply(
+    args: &ReloadArgs,
+    application: &Application,
+    asked: &Asked,
+    meant: &BTreeSet<WorkerId>,
+) -> anyhow::Result<()> {
+    let wanted = ReloadAsked {
+        asked: asked.clone(),
+        worker: args.worker.as_deref().and_then(WorkerId::new),
+    };
+    application
+        .change_control(|control| {
+            control.reload = Some(wanted.clone());
+            Ok(())
+        })
+        .await?;
+    application.nudge_all(meant.clone()).await;
+    let done = Done {
+        deed: Deed::Reload,
+        shard: None,
+        details: args.worker.clone().unwrap_or_default(),
+    };
+    application.record(asked, done).await
+}
+
+fn report(
+    args: &ReloadArgs,
+    meant: &BTreeSet<WorkerId>,
+    waited: Option<Waited>,
+    answers: &BTreeMap<String, Answer>,
+) -> Report {
+    let step = |worker: &WorkerId| {
+        let name = worker.to_string();
+        StepRow {
+            now: "runs with what it read last".to_owned(),
+            then: match answers.get(&name) {
+                Some(answer) => answer.text.clone(),
+                None => "reads its configuration again".to_owned(),
+            },
+            by: Some(name.clone()),
+            what: name,
+            refused: None,
+        }
+    };
+    Report {
+        application: args.application.clone(),
+        command: "reload",
+        applied: args.change.apply,
+        steps: meant.iter().map(step).collect(),
+        waited,
+        notes: Vec::new(),
+    }
+}

@@ -1,0 +1,22 @@
+//! The lease table whose states a command reads.
+
+use anyhow::bail;
+use shardmill_aws::LeaseTable;
+
+use crate::cli::ConnectionArgs;
+
+/// The lease table of an application that hosts have served.
+pub(super) async fn open(
+    application: &str,
+    connection: &ConnectionArgs,
+) -> anyhow::Result<LeaseTable> {
+    let clients = crate::aws::connect_to(connection).await?;
+    let table = LeaseTable::new(clients.dynamodb.clone(), application);
+    if !table.exists().await? {
+        bail!(
+            "there is no lease table {application}: no host has served this application here; \
+                `shardmill plugins` lists those that have been served"
+        );
+    }
+    Ok(table)
+}

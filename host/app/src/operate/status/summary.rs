@@ -1,0 +1,220 @@
+//! What the rows of an application say together. Decides nothing: hosts do that.
+
+use serde::Serialize;
+use shardmill_core::control::Pause;
+use shardmill_core::fleet::{FleetRows, WorkerRow};
+use shardmill_core::lease::{Lease, LeaseObserver, Pulse, WorkerId};
+use shardmill_core::plugin::StateFill;
+use shardmill_core::ports::LeaseListing;
+use shardmill_core::text::one_line;
+use shardmill_core::time::Moment;
+
+use crate::operate::wanted::{paused, wanted};
+
+/// One look at an application.
+pub(super) struct Look<'a> {
+    pub(super) application: &'a str,
+    pub(super) listing: &'a LeaseListing,
+    /// `None` if it cannot be read, or another library serves the application.
+    pub(super) fleet: Option<&'a FleetRows>,
+    pub(super) observer: &'a LeaseObserver,
+    pub(super) now: Moment,
+    pub(super) wall_ms: u64,
+}
+
+/// An application, as `--json` prints it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Summary {
+    pub(crate) application: String,
+    pub(crate) stream: Option<String>,
+    pub(crate) counts: Counts,
+    /// Why all shards are paused, if they are.
+    pub(crate) paused: Option<String>,
+    /// Those that are not finished: with troubles first, then by lag.
+    pub(crate) shards: Vec<ShardStatus>,
+    pub(crate) hosts: Vec<HostStatus>,
+    /// Rows that cannot be read.
+    pub(crate) bad_rows: Vec<String>,
+    /// Whether there are open shards and no host is registered: owners in rows are of hosts that are
+    /// gone.
+    #[serde(skip)]
+    is_served_by_nobody: bool,
+}
+
+/// How many shards there are of a kind. A shard may be of several.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Counts {
+    pub(super) open: usize,
+    /// Read to their end.
+    pub(super) finished: usize,
+    /// Open, with an owner that may live.
+    pub(super) held: usize,
+    /// Paused, each on its own or with all others.
+    pub(super) paused: usize,
+    /// Of which the holder says that they make no progress; paused ones do not count.
+    pub(super) stuck: usize,
+}
+
+/// A shard that is not finished.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct ShardStatus {
+    pub(crate) shard: String,
+    /// The owner, if it may live.
+    pub(crate) owner: Option<String>,
+    /// How far it was behind when its owner last wrote the row; `None` if nobody holds it.
+    pub(crate) millis_behind_latest: Option<u64>,
+    pub(crate) bytes_per_second: Option<u64>,
+    /// Why it makes no progress, as its holder says.
+    pub(crate) stuck: Option<String>,
+    /// How much of its limit the plugin's state took when it was last saved, in percent.
+    pub(crate) state_percent: Option<u8>,
+    /// What operators want of it.
+    pub(crate) wanted: Vec<String>,
+    #[serde(skip)]
+    pub(crate) is_paused: bool,
+    #[serde(skip)]
+    pub(super) is_nearly_full: bool,
+}
+
+/// A registered host.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct HostStatus {
+    pub(super) worker: String,
+    /// Shards that it holds.
+    pub(super) leases: usize,
+    /// Of `leader`, `drained`, `shutting-down` and `dead` what it is. Only several looks can show
+    /// that a host is dead.
+    pub(super) states: Vec<&'static str>,
+    pub(super) troubles: Vec<String>,
+}
+
+impl Summary {
+    pub(super) fn of(look: &Look<'_>) -> Self {
+        let leases = &look.listing.leases;
+        let open = leases.iter().filter(|lease| !lease.is_finished());
+        let mut shards: Vec<ShardStatus> = open.map(|lease| look.shard(lease)).collect();
+        shards.sort_by(|a, b| b.urgency().cmp(&a.urgency()).then(a.shard.cmp(&b.shard)));
+        let counts = Counts {
+            open: shards.len(),
+            finished: leases.len() - shards.len(),
+            held: count(&shards, |shard| shard.owner.is_some()),
+            paused: count(&shards, |shard| shard.is_paused),
+            stuck: count(&shards, ShardStatus::is_stuck),
+        };
+        let rows = look.fleet.map_or(&[][..], |fleet| &fleet.workers);
+        let stream = look.fleet.and_then(|fleet| fleet.stream.as_ref());
+        Self {
+            application: look.application.to_owned(),
+            stream: stream.map(|row| row.name.to_string()),
+            counts,
+            paused: look.fleet_pause().map(paused),
+            is_served_by_nobody: look.fleet.is_some() && rows.is_empty() && !shards.is_empty(),
+            hosts: rows.iter().map(|row| look.host(row, &shards)).collect(),
+            shards,
+            bad_rows: look
+                .listing
+                .bad_rows
+                .iter()
+                .map(|bad| format!("{}: {}", bad.key, bad.problem))
+                .collect(),
+        }
+    }
+
+    /// Whether something is not as it should be. A pause and a drain are: somebody wants them.
+    pub(super) fn needs_attention(&self) -> bool {
+        self.counts.held < self.counts.open
+            || self.is_served_by_nobody
+            || self.counts.stuck > 0
+            || !self.bad_rows.is_empty()
+            || self.hosts.iter().any(|host| !host.troubles.is_empty())
+    }
+}
+
+fn count(shards: &[ShardStatus], is_counted: impl Fn(&ShardStatus) -> bool) -> usize {
+    shards.iter().filter(|shard| is_counted(shard)).count()
+}
+
+impl Look<'_> {
+    fn fleet_pause(&self) -> Option<&Pause> {
+        let pause = self.fleet?.control.pause.as_ref()?;
+        pause.is_in_effect(self.wall_ms).then_some(pause)
+    }
+
+    fn shard(&self, lease: &Lease) -> ShardStatus {
+        let owner = lease.owner.as_ref().filter(|owner| self.may_live(owner));
+        let own = lease.directives.pause.as_ref();
+        let is_paused_alone = own.is_some_and(|pause| pause.is_in_effect(self.wall_ms));
+        // What an owner wrote that no longer lives is out of date.
+        let (millis_behind_latest, bytes_per_second) = match owner {
+            Some(_) => (lease.millis_behind_latest, lease.bytes_per_second),
+            None => (None, None),
+        };
+        ShardStatus {
+            shard: lease.key.to_string(),
+            owner: owner.map(ToString::to_string),
+            millis_behind_latest,
+            bytes_per_second,
+            stuck: lease.stuck.as_deref().map(|why| one_line(why).into_owned()),
+            state_percent: lease.state_fill.map(|fill| fill.0),
+            is_nearly_full: lease.state_fill.is_some_and(StateFill::is_nearly_full),
+            wanted: wanted(&lease.directives, self.wall_ms),
+            is_paused: is_paused_alone || self.fleet_pause().is_some(),
+        }
+    }
+
+    fn may_live(&self, worker: &WorkerId) -> bool {
+        let pulse = self.observer.worker_pulse(worker, self.now);
+        pulse.is_none_or(Pulse::may_live)
+    }
+
+    fn host(&self, row: &WorkerRow, shards: &[ShardStatus]) -> HostStatus {
+        let name = row.worker.to_string();
+        let fleet = self.fleet;
+        let leader = fleet
+            .and_then(|fleet| fleet.leader.as_ref())
+            .and_then(|leader| leader.holder.as_ref());
+        let is_drained = fleet.is_some_and(|fleet| fleet.control.drains.contains_key(&row.worker));
+        let is_leader =
+            leader.is_some_and(|(worker, run)| *worker == row.worker && *run == row.incarnation);
+        let states = [
+            (is_leader, "leader"),
+            (is_drained, "drained"),
+            // The row of a drained host says so too.
+            (row.is_draining && !is_drained, "shutting-down"),
+            (!self.may_live(&row.worker), "dead"),
+        ];
+        let troubles = [
+            ("cannot write lease rows", &row.cannot_write),
+            ("cannot read its leases", &row.cannot_look),
+        ];
+        HostStatus {
+            leases: count(shards, |shard| shard.owner.as_ref() == Some(&name)),
+            states: states
+                .into_iter()
+                .filter_map(|(is_so, word)| is_so.then_some(word))
+                .collect(),
+            troubles: troubles
+                .into_iter()
+                .filter_map(|(what, why)| Some(format!("{what}: {}", one_line(why.as_ref()?))))
+                .collect(),
+            worker: name,
+        }
+    }
+}
+
+impl ShardStatus {
+    /// Whether it makes no progress although nobody paused it.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.is_some() && !self.is_paused
+    }
+
+    /// The most urgent one is shown first.
+    fn urgency(&self) -> (bool, bool, u64) {
+        let lag = self.millis_behind_latest.unwrap_or(0);
+        (self.is_stuck(), self.owner.is_none(), lag)
+    }
+}

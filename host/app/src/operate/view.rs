@@ -1,0 +1,110 @@
+//! The tables of one application as commands show them: read as often as asked, never written.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use shardmill_aws::{AwsClients, CoordinatorTable, LeaseTable, applications_of_streams};
+use shardmill_core::fleet::FleetRows;
+use shardmill_core::lease::LeaseObserver;
+use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
+use shardmill_serve::{BootClock, Signals};
+
+use crate::cli::ConnectionArgs;
+
+/// See the module's description.
+pub(crate) struct View {
+    application: String,
+    clients: AwsClients,
+    leases: LeaseTable,
+    coordinator: CoordinatorTable,
+    /// Compares looks to find out which workers are alive.
+    observer: LeaseObserver,
+}
+
+impl View {
+    pub(super) async fn of(application: &str, connection: &ConnectionArgs) -> anyhow::Result<Self> {
+        let clients = crate::aws::connect_to(connection).await?;
+        Ok(Self::with(application, clients))
+    }
+
+    /// The same, with clients that are there already.
+    pub(crate) fn with(application: &str, clients: AwsClients) -> Self {
+        Self {
+            application: application.to_owned(),
+            leases: LeaseTable::new(clients.dynamodb.clone(), application),
+            coordinator: CoordinatorTable::new(clients.dynamodb.clone(), application),
+            observer: LeaseObserver::default(),
+            clients,
+        }
+    }
+
+    /// Looks at the workers and waits, so that the next look shows which of them are alive; does
+    /// nothing if the time is zero. Returns whether a signal came first.
+    pub(super) async fn is_stopped_while_watching(
+        &mut self,
+        time: Duration,
+        signals: &Signals,
+    ) -> bool {
+        if time.is_zero() {
+            return false;
+        }
+        self.look_at_workers().await;
+        is_stopped_within(time, signals).await
+    }
+
+    /// What all looks together show of who is alive.
+    pub(super) fn observer(&self) -> &LeaseObserver {
+        &self.observer
+    }
+
+    /// If there is no lease table, an error that names the applications of its streams that have
+    /// one.
+    pub(super) async fn listing(&self) -> anyhow::Result<LeaseListing> {
+        let error = match self.leases.list().await {
+            Ok(listing) => return Ok(listing),
+            Err(error) => error,
+        };
+        if !matches!(error, StoreError::Refused { .. }) || self.leases.exists().await? {
+            return Err(error.into());
+        }
+        let application = &self.application;
+        let others = self.other_applications().await;
+        if others.is_empty() {
+            bail!(
+                "there is no lease table {application}: no host has served this application here; \
+                    `shardmill plugins` lists those that have been served"
+            );
+        }
+        bail!(
+            "there is no lease table {application}, but its streams have their own leases: {}",
+            others.join(", ")
+        )
+    }
+
+    /// Those of its further streams.
+    pub(super) async fn other_applications(&self) -> Vec<String> {
+        applications_of_streams(&self.clients.dynamodb, &self.application).await
+    }
+
+    /// `None` if the coordinator table cannot be read: a KCL's application has none, and the right
+    /// to read the lease table does not include it.
+    pub(super) async fn look_at_workers(&mut self) -> Option<FleetRows> {
+        match self.coordinator.fleet().await {
+            Ok(fleet) => {
+                self.observer
+                    .observe_workers(&fleet.workers, BootClock.now());
+                Some(fleet)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown");
+                None
+            }
+        }
+    }
+}
+
+/// Waits; returns whether a signal came first.
+pub(super) async fn is_stopped_within(time: Duration, signals: &Signals) -> bool {
+    let sleep = tokio::time::sleep(time);
+    signals.stop().run_until_cancelled(sleep).await.is_none()
+}

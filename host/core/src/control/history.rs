@@ -1,0 +1,182 @@
+use std::fmt;
+
+use crate::stream::ShardId;
+
+/// How long an entry of the history is kept.
+pub const HISTORY_KEPT_DAYS: u64 = 90;
+
+/// Something that a person or the fleet did: an entry of the application's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// When, by the clock of who did it, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// Who: a person as it called itself, or a worker.
+    pub by: String,
+    /// What was done to the shard or the fleet.
+    pub deed: Deed,
+    /// The shard, if it was done to one.
+    pub shard: Option<ShardId>,
+    /// From where to where, which records, until when: for people.
+    pub details: String,
+    /// The reason that was given, empty if none was.
+    pub why: String,
+}
+
+/// Something that a person or the fleet did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Deed {
+    /// A person asked for a pause.
+    Pause,
+    /// A person ended a pause.
+    Resume,
+    /// A person sent a shard to another place.
+    Seek,
+    /// A person asked for records to be skipped.
+    Skip,
+    /// A person took a seek or a skip back before it was done.
+    Withdraw,
+    /// A person asked a host to hand over what it holds.
+    Drain,
+    /// A person let a host take leases again.
+    Undrain,
+    /// A person asked for a lease to move.
+    Move,
+    /// A person sent an application, or shards of it, back to its beginning.
+    Reset,
+    /// A person asked for a state to be replaced.
+    ImportState,
+    /// A person asked for a state to be removed.
+    ResetState,
+    /// A person asked for the application's tables to be deleted.
+    Delete,
+    /// A person asked hosts to read their configuration again.
+    Reload,
+    /// A host read its configuration again, as it was told, and this came of it.
+    Reloaded,
+    /// A holder replaced or removed its shard's state, as it was told, or said why not.
+    EditedState,
+    /// A holder sent its shard to another place, as it was told.
+    Sought,
+    /// A holder was to send its shard to another place, and it stayed where it is.
+    Stayed,
+    /// A holder gave up records, as it was told.
+    Skipped,
+    /// A host took leases that others held before.
+    Took,
+    /// A host gave a lease back, since its shard made no progress there.
+    GaveUp,
+    /// A shard was halted at a record, as its failure policy says.
+    Halted,
+    /// Records were given up, as the failure policy says.
+    GaveUpRecords,
+    /// A host tries a new version of the plugin on one shard.
+    Tried,
+    /// A host runs a new version on all its shards.
+    Promoted,
+    /// A host found a version bad, and runs the one before it.
+    RolledBack,
+}
+
+impl Deed {
+    /// Every deed once, in the order of declaration.
+    pub const ALL: [Self; 25] = [
+        Self::Pause,
+        Self::Resume,
+        Self::Seek,
+        Self::Skip,
+        Self::Withdraw,
+        Self::Drain,
+        Self::Undrain,
+        Self::Move,
+        Self::Reset,
+        Self::ImportState,
+        Self::ResetState,
+        Self::Delete,
+        Self::Reload,
+        Self::Reloaded,
+        Self::EditedState,
+        Self::Sought,
+        Self::Stayed,
+        Self::Skipped,
+        Self::Took,
+        Self::GaveUp,
+        Self::Halted,
+        Self::GaveUpRecords,
+        Self::Tried,
+        Self::Promoted,
+        Self::RolledBack,
+    ];
+
+    /// A stable word, as it is stored.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Seek => "seek",
+            Self::Skip => "skip",
+            Self::Withdraw => "withdraw",
+            Self::Drain => "drain",
+            Self::Undrain => "undrain",
+            Self::Move => "move",
+            Self::Reset => "reset",
+            Self::ImportState => "import-state",
+            Self::ResetState => "reset-state",
+            Self::Delete => "delete",
+            Self::Reload => "reload",
+            Self::Reloaded => "reloaded",
+            Self::EditedState => "edited-state",
+            Self::Sought => "sought",
+            Self::Stayed => "stayed",
+            Self::Skipped => "skipped",
+            Self::Took => "took",
+            Self::GaveUp => "gave-up",
+            Self::Halted => "halted",
+            Self::GaveUpRecords => "gave-up-records",
+            Self::Tried => "tried",
+            Self::Promoted => "promoted",
+            Self::RolledBack => "rolled-back",
+        }
+    }
+
+    /// Whether a command asked for it.
+    pub fn is_wanted(self) -> bool {
+        match self {
+            Self::Pause
+            | Self::Resume
+            | Self::Seek
+            | Self::Skip
+            | Self::Withdraw
+            | Self::Drain
+            | Self::Undrain
+            | Self::Move
+            | Self::Reset
+            | Self::ImportState
+            | Self::ResetState
+            | Self::Delete
+            | Self::Reload
+            | Self::Reloaded
+            | Self::EditedState
+            | Self::Sought
+            | Self::Stayed
+            | Self::Skipped => true,
+            Self::Took
+            | Self::GaveUp
+            | Self::Halted
+            | Self::GaveUpRecords
+            | Self::Tried
+            | Self::Promoted
+            | Self::RolledBack => false,
+        }
+    }
+
+    /// The deed with this code, if there is one.
+    pub fn of_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|deed| deed.code() == code)
+    }
+}
+
+impl fmt::Display for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}

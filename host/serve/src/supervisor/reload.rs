@@ -1,0 +1,178 @@
+//! Settings that change while the host runs: a manifest, or the configuration that is read again.
+
+use std::path::PathBuf;
+
+use shardmill_config::{ConfigError, Reload};
+use shardmill_core::plugin::PluginName;
+use shardmill_worker::Ring;
+use tokio::sync::mpsc;
+
+use super::Supervisor;
+
+/// Keys that an answer names; the log names all of them.
+const KEYS_SHOWN: usize = 8;
+
+/// What became of a plugin whose settings were read again.
+pub(super) enum Followed {
+    /// They are what they were.
+    Same,
+    /// It restarts with other ones, or starts.
+    Restarts,
+    /// The new ones cannot be used, for this reason.
+    Keeps(String),
+}
+
+/// Where the configuration is read from, and the wishes to read it again.
+pub(crate) struct Reloads {
+    /// The file that the host was started with, if there is one.
+    pub(crate) file: Option<PathBuf>,
+    /// From SIGHUP, and from the tables of each application.
+    pub(crate) rings: mpsc::Receiver<Ring>,
+}
+
+impl Reloads {
+    pub(super) async fn next(&mut self) -> Option<Ring> {
+        self.rings.recv().await
+    }
+}
+
+impl Supervisor {
+    pub(crate) fn reload_from(&mut self, file: PathBuf) {
+        self.reloads.file = Some(file);
+    }
+
+    /// Reads the file, takes over what concerns plugins, and restarts those whose settings are
+    /// others now.
+    pub(super) fn reload(&mut self, ring: Ring) {
+        let asked = ring.asked.to_string();
+        let outcome = self.take_over();
+        tracing::info!(asked, outcome, "the configuration was read again");
+        ring.answer(&outcome);
+    }
+
+    fn take_over(&mut self) -> String {
+        let Some(file) = &self.reloads.file else {
+            return "this host was started without a configuration file".to_owned();
+        };
+        match self.parts.config.reload(file) {
+            Ok(Reload::Unchanged) => "nothing has changed".to_owned(),
+            Ok(Reload::Changed { config, keys }) => {
+                tracing::info!(?keys, "settings that have changed");
+                self.parts.config = *config;
+                format!("{}; {}", shown(&keys), self.follow_settings())
+            }
+            Ok(Reload::NeedsRestart { keys }) => format!(
+                "nothing was taken over: {} can change only with a restart of the host",
+                shown(&keys)
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "the configuration cannot be read");
+                format!("nothing was taken over: {}", without_values(&error))
+            }
+        }
+    }
+
+    /// Which plugins restart, and which keep the settings they have, with why.
+    fn follow_settings(&mut self) -> String {
+        let names = self.running.keys().chain(self.waiting.keys());
+        let mut names: Vec<PluginName> = names.cloned().collect();
+        names.sort();
+        let (mut restarted, mut kept) = (Vec::new(), String::new());
+        for name in names {
+            match self.follow_settings_of(&name) {
+                Followed::Same => {}
+                Followed::Restarts => restarted.push(name.to_string()),
+                Followed::Keeps(why) => {
+                    kept = format!("{kept}; {name} keeps the settings it had: {why}");
+                }
+            }
+        }
+        if restarted.is_empty() {
+            restarted.push("none".to_owned());
+        }
+        format!("restarted: {}{kept}", restarted.join(", "))
+    }
+
+    /// New settings need new workers: these drain, checkpoint and release, and the next ones resume
+    /// where they ended.
+    pub(super) fn follow_settings_of(&mut self, name: &PluginName) -> Followed {
+        if let Some(version) = self.waiting.remove(name) {
+            self.start(name, version, None);
+            return match self.settings(name) {
+                Err(why) => Followed::Keeps(why),
+                Ok(_) => Followed::Restarts,
+            };
+        }
+        let settings = self.settings(name);
+        let Some(running) = self.running.get_mut(name) else {
+            return Followed::Same;
+        };
+        if running.stop.is_cancelled() {
+            // It stops for good, or is about to start with what its settings are by then.
+            return Followed::Restarts;
+        }
+        match settings.and_then(|settings| running.accept(settings)) {
+            Ok(settings) if settings == running.settings => {
+                self.status.settings_accepted(name.as_str());
+                Followed::Same
+            }
+            // As with a component: a deploy that deletes and copies must not move the plugin to
+            // other streams in between.
+            Ok(settings) if running.settings.has_manifest && !settings.has_manifest => {
+                let why = "the manifest was removed; its settings stay in use until the host stops";
+                self.keep_settings(name, why)
+            }
+            Ok(_) if running.has_just_started() => {
+                self.follow_later(name);
+                Followed::Restarts
+            }
+            Ok(_) => {
+                tracing::info!(plugin = %name, "settings changed, draining to restart with the \
+                    new ones");
+                running.restart();
+                Followed::Restarts
+            }
+            Err(why) => self.keep_settings(name, &why),
+        }
+    }
+
+    fn keep_settings(&self, name: &PluginName, why: &str) -> Followed {
+        tracing::warn!(plugin = %name, why, "settings refused, the previous ones stay in use");
+        self.status.settings_refused(name.as_str(), why);
+        Followed::Keeps(why.to_owned())
+    }
+}
+
+/// What everybody may know who sees the history: where the mistakes are. The lines themselves may
+/// hold secrets, and are in the host's log.
+fn without_values(error: &ConfigError) -> String {
+    let ConfigError::Invalid { path, problems, .. } = error else {
+        return error.to_string();
+    };
+    let lines = problems
+        .iter()
+        .filter_map(|problem| problem.split(':').next());
+    let lines: Vec<&str> = lines.filter(|place| place.starts_with("line ")).collect();
+    let places = if lines.is_empty() {
+        String::new()
+    } else {
+        format!(
+            " ({})",
+            shown(&lines.iter().map(ToString::to_string).collect::<Vec<_>>())
+        )
+    };
+    format!(
+        "{} has {} mistake(s){places}: `shardmill run --check` and the host's log show them",
+        path.display(),
+        problems.len()
+    )
+}
+
+fn shown(keys: &[String]) -> String {
+    let more = keys.len().saturating_sub(KEYS_SHOWN);
+    let first = keys[..keys.len() - more].join(", ");
+    if more == 0 {
+        return first;
+    }
+    format!("{first} and {more} more")
+}

@@ -1,0 +1,73 @@
+//! What operators want of all hosts, and of the shards that this one holds: where it is read, and
+//! what the worker does about it. A shard's part is its pipeline's.
+
+use std::sync::Arc;
+
+use shardmill_core::control::ReloadAsked;
+use shardmill_core::lease::Lease;
+use shardmill_core::plan::Plan;
+use shardmill_core::seeded_bug::SeededBug;
+
+use super::rows::read_rows;
+use super::{PassError, Worker};
+
+impl Worker {
+    /// Tells the pipelines what the small rows say, and begins or ends to drain this host. To be
+    /// called whenever these rows were read, before anything is taken.
+    pub(super) fn follow_control(&mut self) {
+        let control = &self.lookout.fleet().control;
+        if !self.holdings.see_control(control) {
+            return;
+        }
+        let reload = control.reload.clone();
+        let asked = control.drains.get(self.run.me()).map(ToString::to_string);
+        self.reload_if_asked(reload);
+        let is_drained = asked.is_some();
+        if is_drained == self.is_drained {
+            return;
+        }
+        self.is_drained = is_drained;
+        self.run
+            .status
+            .update(|status| status.drained.clone_from(&asked));
+        self.reports.set_draining(is_drained);
+        if let Some(asked) = asked {
+            tracing::info!(worker = %self.run.me(), asked, "draining this host: handing over all leases");
+            if !SeededBug::DrainKeepsLeases.is_on() {
+                self.holdings.drain();
+            }
+        } else {
+            tracing::info!(worker = %self.run.me(), "this host takes leases again");
+            self.lookout.next().look_at_once();
+        }
+    }
+
+    /// Has the process read its configuration again, once for each time that somebody asks.
+    fn reload_if_asked(&self, wanted: Option<ReloadAsked>) {
+        let Some(wanted) = wanted.filter(|wanted| wanted.is_for(self.run.me())) else {
+            return;
+        };
+        let (chronicle, why) = (Arc::clone(&self.run.chronicle), wanted.asked.why.clone());
+        let application = &self.run.options.application;
+        let bell = &self.run.ports.reload;
+        bell.ring_once(application, wanted.asked, move |outcome| {
+            chronicle.reloaded(outcome, &why);
+        });
+    }
+
+    /// A command changed what operators want: reads the rows of all leases that this host holds.
+    pub(super) async fn read_directives(&mut self) -> Result<(), PassError> {
+        let rows = read_rows(&self.run, self.holdings.keys()).await?;
+        let rows: Vec<Lease> = rows.into_iter().filter_map(|read| read.row).collect();
+        self.holdings.see_directives(&rows);
+        Ok(())
+    }
+
+    /// A host that is drained takes nothing and asks for nothing.
+    pub(super) fn without_drained_takes(&self, mut plan: Plan) -> Plan {
+        if self.is_drained && !SeededBug::DrainedTakes.is_on() {
+            plan.withhold_for_drain(self.run.me());
+        }
+        plan
+    }
+}
