@@ -9,7 +9,7 @@ use harness::guests::{guest, mended_brittle};
 use harness::process::{eventually, shardmill};
 use harness::setting::{STREAM, Setting};
 use serde_json::Value;
-use shardmill_aws::{PutEntry, StreamWriter};
+use shardmill_aws::{PutEntry, StreamAdmin, StreamWriter};
 use shardmill_core::stream::StreamName;
 
 /// What the record may not pass, and how many came before it.
@@ -35,7 +35,15 @@ path = "dead.ndjson"
 const MANIFEST: &str = "[grants]\nstate = true\n";
 
 async fn put(setting: &Setting, data: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
-    let stream = StreamName::new(STREAM).unwrap();
+    put_into(setting, STREAM, data).await
+}
+
+async fn put_into(
+    setting: &Setting,
+    stream: &str,
+    data: impl IntoIterator<Item = String>,
+) -> Vec<(String, String)> {
+    let stream = StreamName::new(stream).unwrap();
     let writer = StreamWriter::new(setting.clients.kinesis.clone(), stream);
     let entries = data.into_iter().map(|data| PutEntry {
         partition_key: "k".to_owned(),
@@ -209,4 +217,44 @@ fn newest(setting: &Setting) -> PathBuf {
         .into_iter()
         .max_by_key(modified)
         .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_on_one_of_several_streams_is_reproduced_and_its_letter_read_too() {
+    const OTHER: &str = "departures";
+    let setting = Setting::new(1).await;
+    StreamAdmin::new(setting.clients.kinesis.clone())
+        .ensure_stream(&StreamName::new(OTHER).unwrap(), 1)
+        .await
+        .unwrap();
+    setting.drop_plugin("brittle", &guest("brittle"));
+    let streams = format!("stream = \"{STREAM}\"\nstreams = [\"{OTHER}\"]\n");
+    setting.drop_manifest("brittle", &format!("{streams}{MANIFEST}"));
+    let ceilings = format!("[ceilings]\nstreams = [\"{OTHER}\"]\n");
+    let host = setting.host_with("a", &format!("{POLICY}{ceilings}"));
+    let failing = format!(r#"{{"limit":{LIMIT}}}"#);
+    put_into(&setting, OTHER, plain(30).chain([failing])).await;
+    eventually("the record is given up", || !letters(&setting).is_empty()).await;
+    eventually("it is recorded", || !recordings(&setting).is_empty()).await;
+    assert!(host.terminate().await.success());
+    let letter = letters(&setting).remove(0);
+    assert_eq!(letter["plugin"], format!("brittle.{OTHER}"));
+    let told = text(&debug(&setting, &letter, &[]).await);
+    assert!(told.contains("the batch fails as it did"), "{told}");
+    let args = [
+        "replay",
+        "--list",
+        "--json",
+        "--of",
+        "brittle",
+        "dead.ndjson",
+    ];
+    let listed = shardmill(&args, setting.path()).await;
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(
+        (&listed["letters"], &listed["problems"]),
+        (&1.into(), &0.into()),
+        "{listed}"
+    );
+    setting.stop().await;
 }

@@ -11,6 +11,9 @@ use super::tables::{TakenName, check_ending};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PluginName(Arc<str>);
 
+/// Follows a plugin's name in that of its shadow. No plugin can be named so.
+const SHADOW_ENDING: &str = ".shadow";
+
 /// A file name that cannot name a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} cannot name a plugin: {why}")]
@@ -63,6 +66,57 @@ impl PluginName {
     #[must_use]
     pub fn on_stream(&self, stream: &str) -> Self {
         Self(format!("{}.{stream}", self.0).into())
+    }
+
+    /// The plugin of a component's file, whose name without `.wasm` is `NAME`, or `NAME.shadow` for a
+    /// version that runs in the shadow of the plugin.
+    ///
+    /// # Errors
+    /// `NAME` cannot name a plugin.
+    pub fn of_file(stem: &str) -> Result<Self, InvalidPluginName> {
+        match stem.strip_suffix(SHADOW_ENDING) {
+            Some(plugin) => Ok(Self::new(plugin)?.shadow()),
+            None => Self::new(stem),
+        }
+    }
+
+    /// A name as it was written somewhere: a plugin's own, or what it is called on one of its streams
+    /// ([`PluginName::on_stream`]).
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn of_label(label: &str) -> Result<Self, InvalidPluginName> {
+        let plugin = Self::new(plugin_of_label(label))?;
+        let stream = &label[plugin.0.len()..];
+        let is_word = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
+        // A stream has at most 128 characters (AWS), and a number may follow.
+        if stream.is_empty() || stream.len() <= 150 && stream.bytes().all(is_word) {
+            return Ok(Self(label.into()));
+        }
+        Err(InvalidPluginName {
+            name: label.chars().take(120).collect(),
+            why: NameFault::Letters,
+        })
+    }
+
+    /// The plugin itself, of what it is called on one of its streams.
+    #[must_use]
+    pub fn plugin(&self) -> Self {
+        Self(plugin_of_label(&self.0).into())
+    }
+
+    /// What a version is called that runs in the shadow of this plugin: it has shares, log lines and
+    /// measurements of its own. A stream that is called `shadow` shares the label.
+    #[must_use]
+    pub fn shadow(&self) -> Self {
+        Self(format!("{}{SHADOW_ENDING}", self.0).into())
+    }
+
+    /// The plugin in whose shadow it runs, of a name by [`PluginName::of_file`]; `None` for a plugin
+    /// itself.
+    pub fn shadowed(&self) -> Option<Self> {
+        let plugin = self.0.strip_suffix(SHADOW_ENDING)?;
+        Some(Self(plugin.into()))
     }
 
     /// The name as text.
@@ -133,6 +187,38 @@ impl fmt::Debug for PluginDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_is_read_back_as_it_was_written() {
+        let plugin = PluginName::new("orders").unwrap();
+        for written in [
+            plugin.on_stream("clicks.eu_1"),
+            plugin.clone(),
+            plugin.shadow(),
+        ] {
+            assert_eq!(PluginName::of_label(written.as_str()).unwrap(), written);
+            assert_eq!(written.plugin(), plugin);
+        }
+        for bad in ["", "or", "or.clicks", ".clicks", "orders.a b", "orders/x"] {
+            assert!(PluginName::of_label(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_names_a_plugin_or_the_shadow_of_one() {
+        let shadow = PluginName::of_file("orders.shadow").unwrap();
+        assert_eq!(shadow.as_str(), "orders.shadow");
+        assert_eq!(shadow.shadowed(), PluginName::new("orders").ok());
+        assert_eq!(PluginName::of_file("orders").unwrap().shadowed(), None);
+        for bad in [
+            "or.shadow",
+            ".shadow",
+            "orders.shadow.shadow",
+            "orders.canary",
+        ] {
+            assert!(PluginName::of_file(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_name_that_a_file_or_a_table_could_not_have_is_refused() {

@@ -224,7 +224,7 @@ impl Line {
             stream: StreamName::new(&self.stream)?,
             shard: ShardId::new(&self.shard)?,
             application: self.application,
-            plugin: PluginName::new(&self.plugin)?,
+            plugin: PluginName::of_label(&self.plugin)?,
             digest: PluginDigest::from_hex(&self.digest).ok_or("digest is not a SHA-256 in hex")?,
             reason: shortened(&self.reason, REASON_CHARS_MAX).into_owned(),
             attempts: self.attempts,

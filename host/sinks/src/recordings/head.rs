@@ -196,7 +196,7 @@ impl Head {
     }
 
     fn plugin(&self) -> Result<PluginName, RecordingError> {
-        PluginName::new(&self.plugin).map_err(damaged)
+        PluginName::of_label(&self.plugin).map_err(damaged)
     }
 
     fn digest(&self) -> Result<PluginDigest, RecordingError> {

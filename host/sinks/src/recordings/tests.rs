@@ -89,6 +89,14 @@ fn recording() -> Recording {
 }
 
 #[test]
+fn a_recording_of_a_plugin_on_one_of_several_streams_is_read() {
+    let mut written = recording();
+    let plugin = written.context.plugin.on_stream("orders.eu");
+    Arc::make_mut(&mut written.context).plugin = plugin.clone();
+    assert_eq!(decode(&encode(&written)).unwrap().context.plugin, plugin);
+}
+
+#[test]
 fn a_recording_is_read_as_it_was_written_but_for_where_secrets_are() {
     let written = recording();
     let file = encode(&written);

@@ -126,7 +126,7 @@ impl Listing {
                 bail!("stopped by a signal");
             }
             match item {
-                Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin) => {
+                Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin.plugin()) => {
                     listing.add(&letter, selection.shows_data);
                 }
                 Item::Letter(_) => {}

@@ -58,7 +58,7 @@ impl Remainder {
         summary: &mut ReplaySummary,
     ) -> anyhow::Result<Option<DeadLetter>> {
         match item {
-            Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin) => {
+            Item::Letter(letter) if only.is_none_or(|only| *only == letter.plugin.plugin()) => {
                 return Ok(Some(*letter));
             }
             Item::Letter(_) => summary.left_out += 1,

@@ -46,6 +46,13 @@ fn joined(lines: &[Bytes]) -> DeadLetter {
     whole
 }
 
+#[test]
+fn a_letter_of_a_plugin_on_one_of_several_streams_is_read() {
+    let mut written = letter("x");
+    written.plugin = written.plugin.on_stream("orders.eu");
+    assert_eq!(joined(&encode(&written, None)), written);
+}
+
 /// Pins version 1: files that are written today are read for ever.
 #[test]
 fn version_1_looks_like_this() {

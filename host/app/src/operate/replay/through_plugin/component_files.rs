@@ -69,6 +69,6 @@ impl Versions for ComponentFiles {
         &'a mut self,
         plugin: &'a PluginName,
     ) -> PortFuture<'a, anyhow::Result<Arc<dyn ProcessorFactory>>> {
-        Box::pin(self.load(plugin))
+        Box::pin(async move { self.load(&plugin.plugin()).await })
     }
 }

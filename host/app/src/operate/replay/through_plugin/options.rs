@@ -67,7 +67,7 @@ impl ReplayOptions {
 
     /// What an instance for `source` sees.
     pub(super) fn context(&self, source: &Source) -> InstanceContext {
-        let own = self.plugins.get(source.plugin.as_str());
+        let own = self.plugins.get(source.plugin.plugin().as_str());
         let destinations = own.map_or(&self.destinations, |own| &own.destinations);
         InstanceContext {
             start: self.start.clone(),
