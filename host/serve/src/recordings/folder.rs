@@ -110,6 +110,10 @@ impl RecordingsFolder {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 };
+            if !metadata.is_file() {
+                // Somebody else's: it can be neither read nor removed as a recording.
+                continue;
+            }
             let at = metadata.modified().unwrap_or(UNIX_EPOCH);
             if is_left(&path, at, now) {
                 let _ = std::fs::remove_file(&path);

@@ -103,6 +103,21 @@ fn what_a_process_left_that_died_goes_and_what_is_something_else_stays() {
 }
 
 #[test]
+fn a_folder_named_like_a_recording_keeps_none_from_being_removed() {
+    let (_parent, folder) = folder();
+    folder.write(&recording("shardId-1", 17, 1)).unwrap();
+    let name = folder.list().unwrap().remove(0).path;
+    std::fs::remove_file(&name).unwrap();
+    std::fs::create_dir(&name).unwrap();
+    folder.write(&recording("shardId-2", 18, 1)).unwrap();
+    let later = wall_now() + Duration::from_hours(2);
+    assert_eq!(folder.prune(&ALL, later).unwrap(), []);
+    assert!(name.is_dir());
+    std::fs::remove_dir(&name).unwrap();
+    assert!(folder.list().unwrap().is_empty());
+}
+
+#[test]
 fn a_recording_that_is_damaged_is_listed_with_what_is_wrong() {
     let (_parent, folder) = folder();
     folder.write(&recording("shardId-1", 17, 1)).unwrap();
