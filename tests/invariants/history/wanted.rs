@@ -49,10 +49,13 @@ pub struct Seek {
 }
 
 impl Seek {
-    /// Whether a shard at `checkpoint` is past the place and stays where it is.
+    /// Whether a shard at `checkpoint` is past the place and stays where it is. One that is right
+    /// there begins again.
     pub fn is_passed(&self, checkpoint: &Checkpoint) -> bool {
         match &self.to {
-            Checkpoint::At(to) => self.only_forward && checkpoint.covers(to),
+            Checkpoint::At(to) => {
+                self.only_forward && checkpoint.covers(to) && *checkpoint != self.to
+            }
             Checkpoint::Initial | Checkpoint::End => false,
         }
     }
@@ -73,5 +76,28 @@ impl Skip {
     /// Whether `place` is one of the records.
     pub fn has(&self, place: &Place) -> bool {
         self.first.sequence <= place.sequence && place.sequence <= self.last.sequence
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_shard_that_is_past_the_place_stays_where_it_is() {
+        let at = |sequence, sub| Checkpoint::At(Place { sequence, sub });
+        let seek = Seek {
+            to: at(21, u64::MAX),
+            only_forward: true,
+            keeps_state: false,
+        };
+        assert!(!seek.is_passed(&at(21, 0)));
+        assert!(!seek.is_passed(&at(21, u64::MAX)), "it begins again there");
+        assert!(seek.is_passed(&at(22, 0)));
+        let back = Seek {
+            only_forward: false,
+            ..seek
+        };
+        assert!(!back.is_passed(&at(22, 0)));
     }
 }
