@@ -1,6 +1,8 @@
 //! The memory that all instances share: who is denied some is told whose it was, and gives all
 //! back.
 
+use std::time::Duration;
+
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::CloseReason;
 use shardmill_wasm::{LoadError, Plugin, Runtime, RuntimeOptions};
@@ -151,6 +153,8 @@ async fn what_the_host_keeps_behind_handles_is_taken_of_the_budget_and_comes_bac
     // A handle each is more than the budget, even of those that keep nothing.
     let limits = GuestLimits {
         handles: 16 << 10,
+        // Thousands of handles take seconds on a busy machine.
+        process_deadline: Duration::from_mins(2),
         ..GuestLimits::default()
     };
     let budget = 6 << 20;
