@@ -16,9 +16,9 @@ use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_worker::{
-    BatchLimits, ByteBudget, Freezer, LeaseOptions, Ports, ReadLimits, Recordings, ReloadBell,
-    Retrieval, RingBudget, ShardStatus, SharedRollout, SharedStream, StatusBoard, Tap, TickClock,
-    Worker, WorkerError, WorkerOptions,
+    BatchLimits, ByteBudget, Freezer, HostBell, LeaseOptions, Ports, ReadLimits, Recordings,
+    Retrieval, RingBudget, ShardStatus, SharedRollout, SharedShadow, SharedStream, StatusBoard,
+    Tap, TickClock, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -77,8 +77,8 @@ pub struct TestFleet {
     pub recordings: Recordings,
     /// Shows what goes through plugins.
     pub tap: Tap,
-    /// Rings when the configuration is to be read again.
-    pub reload: ReloadBell,
+    /// Rings when something is wanted of this process.
+    pub bell: HostBell,
     /// Settings of hosts started from now on.
     pub options: WorkerOptions,
     /// Set if what is started here is one of several plugins of a host: the host's budget.
@@ -100,6 +100,8 @@ pub struct OwnTables {
 pub struct TestHost {
     /// What it says of itself.
     pub status: StatusBoard,
+    /// What runs in the shadow of its plugin.
+    pub shadow: SharedShadow,
     versions: watch::Sender<Arc<dyn ProcessorFactory>>,
     stop: CancellationToken,
     task: JoinSet<Result<(), WorkerError>>,
@@ -229,7 +231,7 @@ impl TestFleet {
             suspended_seconds: Arc::default(),
             recordings: Recordings::off(),
             tap: Tap::default(),
-            reload: ReloadBell::default(),
+            bell: HostBell::default(),
             options,
             budget: None,
             shared: None,
@@ -343,6 +345,11 @@ impl TestFleet {
             suspended_seconds: Arc::clone(&self.suspended_seconds),
             ..TokioClock::default()
         });
+        let rollout = SharedRollout::new(
+            options.plugin.clone(),
+            options.worker.clone(),
+            options.rollout,
+        );
         let ports = Ports {
             reader: match &self.shared {
                 Some(shared) => Arc::new(shared.reader()),
@@ -357,14 +364,10 @@ impl TestFleet {
             clock,
             budget: budget.share().expect("room for it"),
             versions: offered,
-            rollout: SharedRollout::new(
-                options.plugin.clone(),
-                options.worker.clone(),
-                options.rollout,
-            ),
+            rollout: rollout.clone(),
             recordings: self.recordings.clone(),
             tap: self.tap.clone(),
-            reload: self.reload.clone(),
+            bell: self.bell.clone(),
             freezer: freezer.clone(),
         };
         let status = StatusBoard::default();
@@ -378,6 +381,7 @@ impl TestFleet {
         );
         TestHost {
             status,
+            shadow: rollout.shadow().clone(),
             versions,
             stop,
             task,

@@ -18,8 +18,8 @@ use shardmill_core::ports::{ProcessorFactory, StreamReader};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition, ReadFrom, StreamName};
 use shardmill_worker::{
-    BatchLimits, ByteBudget, FanOut, Freezer, LeaseOptions, Ports, ReadLimits, Recordings,
-    ReloadBell, Retrieval, SharedRollout, StatusBoard, Tap, TickClock, Worker, WorkerOptions,
+    BatchLimits, ByteBudget, FanOut, Freezer, HostBell, LeaseOptions, Ports, ReadLimits,
+    Recordings, Retrieval, SharedRollout, StatusBoard, Tap, TickClock, Worker, WorkerOptions,
 };
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -260,7 +260,7 @@ impl Rig {
             ),
             recordings: Recordings::off(),
             tap: Tap::default(),
-            reload: ReloadBell::default(),
+            bell: HostBell::default(),
             freezer: Freezer::never(),
         }
     }

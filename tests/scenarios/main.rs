@@ -53,6 +53,7 @@ mod reloading;
 mod removal;
 mod rollout;
 mod several;
+mod shadows;
 mod sinks;
 mod start_position;
 mod starting_over;

@@ -21,7 +21,7 @@ use shardmill_core::ports::{
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
 use shardmill_worker::{
-    Freezer, Ports, Recordings, ReloadBell, SharedRollout, StatusBoard, Tap, TickClock, Worker,
+    Freezer, HostBell, Ports, Recordings, SharedRollout, StatusBoard, Tap, TickClock, Worker,
     WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
@@ -428,7 +428,7 @@ fn ports(
         ),
         recordings: Recordings::off(),
         tap: Tap::default(),
-        reload: ReloadBell::default(),
+        bell: HostBell::default(),
         freezer: Freezer::by(is_frozen),
     }
 }

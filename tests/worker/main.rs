@@ -33,6 +33,7 @@ mod recordings;
 mod records;
 mod resharding;
 mod rollout;
+mod shadow;
 mod shared_read;
 mod signs;
 mod start_position;

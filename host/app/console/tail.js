@@ -8,7 +8,7 @@ const LINES_MAX = 500;
 const DRAW_EVERY_MS = 250;
 const AGAIN_MS = 2000;
 // What is asked for, and what an event calls itself.
-const KINDS = [['records', 'records'], ['outputs', 'outputs'], ['failures', 'failures'], ['log', 'log lines']];
+const KINDS = [['records', 'records'], ['outputs', 'outputs'], ['failures', 'failures'], ['log', 'log lines'], ['only-at-work', 'only at work'], ['only-shadow', 'only shadow']];
 
 // Reads events from a response until it ends. An event is lines that begin with "data:", up to an empty one.
 const readEvents = async (response, onEvent) => {
@@ -33,7 +33,7 @@ const readEvents = async (response, onEvent) => {
 export const Tail = ({ application, shard, owner, worker }) => {
   const [isOn, setOn] = useState(false);
   const [isHeld, setHeld] = useState(false);
-  const [kinds, setKinds] = useState(['records', 'outputs', 'failures', 'log']);
+  const [kinds, setKinds] = useState(KINDS.map(([kind]) => kind));
   const [contains, setContains] = useState('');
   const [key, setKey] = useState('');
   const [asked, setAsked] = useState({ contains: '', key: '' });

@@ -44,7 +44,7 @@ pub(crate) use compile::CompileArgs;
 pub(crate) use consumers::ConsumersArgs;
 pub(crate) use control::{
     ChangeArgs, DrainArgs, HistoryArgs, PauseArgs, ReleaseArgs, ReloadArgs, ResumeArgs, SeekArgs,
-    SkipArgs, StateArg,
+    ShadowArgs, SkipArgs, StateArg,
 };
 pub(crate) use cost::CostArgs;
 pub(crate) use debug::DebugArgs;
@@ -219,6 +219,11 @@ pub(crate) enum OperateCommand {
     Release(ReleaseArgs),
     /// Make hosts reread their configuration.
     Reload(ReloadArgs),
+    /// Compare a version in the shadow; promote or drop it.
+    ///
+    /// Shows what each host found. A version runs in the shadow of a plugin if its file is
+    /// NAME.shadow.wasm: it gets the same records, and its output is compared and not stored.
+    Shadow(ShadowArgs),
     /// Show who changed what, when and why.
     History(HistoryArgs),
     /// Show, pin, roll back or release versions of a plugin.

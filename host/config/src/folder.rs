@@ -97,11 +97,26 @@ impl Config {
         left_out: &LeftOut,
         name: &str,
     ) -> Result<Option<PluginConfig>, String> {
-        let name =
-            PluginName::new(name).map_err(|error| format!("a component is not loaded: {error}"))?;
+        let name = PluginName::of_file(name)
+            .map_err(|error| format!("a component is not loaded: {error}"))?;
+        if let Some(plugin) = name.shadowed() {
+            return self.check_shadow_file(&plugin).map(|()| None);
+        }
         let manifest = Manifest::read(&Manifest::path_in(&self.plugins, &name))
             .map_err(|error| error.to_string())?;
         self.of_plugin_without(left_out, &name, manifest.as_ref())
+    }
+
+    /// A version in the shadow has the settings of its plugin, which are checked there.
+    fn check_shadow_file(&self, plugin: &PluginName) -> Result<(), String> {
+        if self.components().contains(plugin.as_str()) {
+            return Ok(());
+        }
+        Err(format!(
+            "{shadow}.wasm runs in the shadow of {plugin}, and there is no {plugin}.wasm: name the \
+                file {plugin}.wasm to run it",
+            shadow = plugin.shadow()
+        ))
     }
 
     /// Files that look like components only to people.

@@ -47,6 +47,7 @@ mod secrets;
 mod section;
 mod sections;
 mod settings;
+mod shadow;
 mod sinks;
 mod size;
 mod streams;

@@ -180,6 +180,7 @@ impl Config {
             failure,
             limits: self.check_limits(&file.limits).under("limits")?,
             rollout: file.rollout.check(self.rollout)?,
+            shadow: file.shadow.check()?,
             config: file.config,
         })
     }

@@ -19,6 +19,7 @@ use super::limits::LimitsFile;
 use super::retrieval::{OwnRetrieval, RetrievalMode};
 use super::rollout::RolloutFile;
 use super::section;
+use super::shadow::ShadowFile;
 use super::streams::{OwnStreams, StreamFile};
 use super::tick::TickFile;
 
@@ -52,6 +53,8 @@ pub(super) struct PluginFile {
     pub(super) grants: GrantsFile,
     #[serde(deserialize_with = "section::one")]
     pub(super) rollout: RolloutFile,
+    #[serde(deserialize_with = "section::one")]
+    pub(super) shadow: ShadowFile,
     #[serde(deserialize_with = "section::optional")]
     pub(super) integrity: Option<IntegrityFile>,
     pub(super) config: BTreeMap<String, String>,
@@ -93,6 +96,7 @@ impl PluginFile {
             limits: self.limits.laid_over(&under.limits),
             grants: self.grants.laid_over(under.grants),
             rollout: self.rollout.laid_over(under.rollout),
+            shadow: self.shadow.laid_over(under.shadow),
             integrity: self.integrity.or(under.integrity),
             config,
         }

@@ -30,6 +30,7 @@ pub mod ports;
 pub mod recording;
 pub mod rollout;
 pub mod seeded_bug;
+pub mod shadow;
 pub mod shared_read;
 pub mod shares;
 pub mod stream;

@@ -14,7 +14,7 @@ use shardmill_core::ports::{Clock, StreamReader};
 use shardmill_sinks::open_sinks;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{LogLines, Marks, Metering, Runtime, RuntimeOptions};
-use shardmill_worker::{Recordings, ReloadBell, Tap, TickClock};
+use shardmill_worker::{HostBell, Recordings, Tap, TickClock};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,7 @@ pub struct Host {
     supervisor: Supervisor,
     status: HostStatus,
     tap: Tap,
-    reload: ReloadBell,
+    bell: HostBell,
     folder: PluginFolder,
     events: mpsc::Receiver<FolderEvent>,
     admin: Option<Admin>,
@@ -116,8 +116,8 @@ impl Host {
             parts.tick_clock = TickClock::stepped(clock, steps);
         }
         parts.recordings = substitutes.recordings;
-        let (reload, rings) = ReloadBell::new(BootClock.wall_ms());
-        parts.reload = reload.clone();
+        let (bell, rings) = HostBell::new(BootClock.wall_ms());
+        parts.bell = bell.clone();
         let reloads = Reloads { file: None, rings };
         let mut options = engine_options(&parts.config, substitutes.metering, &marks)?;
         options.cache_dir = substitutes.code.or(options.cache_dir);
@@ -126,7 +126,7 @@ impl Host {
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options(&parts.config));
         Ok(Self {
             tap: parts.tap.clone(),
-            reload,
+            bell,
             supervisor: Supervisor::new(parts, status.clone(), &runtime, marks, reloads),
             status,
             folder,
@@ -156,9 +156,9 @@ impl Host {
         self.supervisor.reload_from(file);
     }
 
-    /// Has this host read its configuration again.
-    pub fn reload_bell(&self) -> ReloadBell {
-        self.reload.clone()
+    /// Has this host do what is wanted of it, such as to read its configuration again.
+    pub fn bell(&self) -> HostBell {
+        self.bell.clone()
     }
 
     /// Where the admin pages are, if they are served.

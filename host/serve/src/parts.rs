@@ -13,7 +13,7 @@ use shardmill_core::ports::{
 };
 use shardmill_core::stream::StreamRef;
 use shardmill_worker::{
-    ByteBudget, ByteShare, Freezer, Ports, Recordings, ReloadBell, RingBudget, SharedRollout,
+    ByteBudget, ByteShare, Freezer, HostBell, Ports, Recordings, RingBudget, SharedRollout,
     SharedStream, Tap, TickClock, WorkerOptions,
 };
 use tokio::sync::watch;
@@ -43,8 +43,8 @@ pub(crate) struct Parts {
     pub(crate) recordings: Recordings,
     /// Shows what goes through plugins to whoever watches.
     pub(crate) tap: Tap,
-    /// Rings when the configuration is to be read again.
-    pub(crate) reload: ReloadBell,
+    /// Rings when something is wanted of this process.
+    pub(crate) bell: HostBell,
 }
 
 /// What the workers of one plugin share.
@@ -121,7 +121,7 @@ impl Parts {
             reader,
             recordings: Recordings::off(),
             tap: Tap::default(),
-            reload: ReloadBell::default(),
+            bell: HostBell::default(),
             destinations: outputs.names,
             sinks: outputs.sinks,
             dead_letters: outputs.dead_letters,
@@ -196,7 +196,7 @@ impl Parts {
             rollout: plugin.rollout,
             recordings: self.recordings_of(stream),
             tap: self.tap.clone(),
-            reload: self.reload.clone(),
+            bell: self.bell.clone(),
             freezer: Freezer::never(),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use shardmill_core::control::Asked;
 use shardmill_core::ports::Clock;
-use shardmill_worker::ReloadBell;
+use shardmill_worker::{HostBell, Wish};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,7 @@ impl Signals {
     }
 
     /// Has SIGHUP ring from now on, if this process is a service. One that came before rings now.
-    pub fn reload_on_hang_up(&mut self, bell: ReloadBell) {
+    pub fn reload_on_hang_up(&mut self, bell: HostBell) {
         let Some(mut hang_up) = self.hang_up.take() else {
             return;
         };
@@ -96,7 +96,7 @@ impl Signals {
                     at_ms: BootClock.wall_ms(),
                 };
                 // The log says what came of it.
-                bell.ring(asked, |_| {});
+                bell.ring(Wish::Reload, asked, |_| {});
             }
         });
     }

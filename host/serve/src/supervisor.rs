@@ -27,6 +27,7 @@ mod refused;
 mod reload;
 mod restless;
 mod served;
+mod shadows;
 
 use deadly::Deadly;
 use fall_back::FallBack;
@@ -35,6 +36,7 @@ use pins::Pins;
 use refused::RefusedFiles;
 pub(crate) use reload::Reloads;
 use served::Served;
+use shadows::Shadows;
 
 type Version = Arc<dyn ProcessorFactory>;
 
@@ -61,6 +63,7 @@ pub(crate) struct Supervisor {
     pins: Option<Pins>,
     /// How the configuration is read again.
     reloads: Reloads,
+    shadows: Shadows,
 }
 
 /// No plugin is served any longer, and this process may not start one again.
@@ -125,6 +128,7 @@ impl Supervisor {
             refused: RefusedFiles::default(),
             pins,
             reloads,
+            shadows: Shadows::default(),
         }
     }
 
@@ -156,6 +160,7 @@ impl Supervisor {
                     self.look_at_pins();
                     self.look_after_versions();
                     self.look_at_restless();
+                    self.look_at_shadows();
                 }
                 Some(ended) = self.workers.join_next() => {
                     served = self.worker_ended(ended);
@@ -163,7 +168,7 @@ impl Supervisor {
                         break;
                     }
                 }
-                Some(ring) = self.reloads.next() => self.reload(ring),
+                Some(ring) = self.reloads.next() => self.heed(ring),
                 Some(event) = events.recv() => self.apply(event),
             }
         }
@@ -173,6 +178,9 @@ impl Supervisor {
     }
 
     fn apply(&mut self, event: FolderEvent) {
+        let Some(event) = self.take_shadow_event(event) else {
+            return;
+        };
         match event {
             FolderEvent::Loaded { name, plugin } => self.offer(&name, plugin),
             FolderEvent::Changed {
@@ -286,6 +294,7 @@ impl Supervisor {
             });
         }
         self.running.insert(name.clone(), running);
+        self.offer_shadow(name);
         self.report_refused_to_fleet(name);
     }
 

@@ -67,6 +67,7 @@ impl Instance {
         let surroundings = Surroundings {
             host: Arc::clone(&version.host),
             output: Arc::clone(&version.output),
+            is_shadow: version.name.shadowed().is_some(),
             share,
             instance_bytes: version.instance_bytes,
             life,

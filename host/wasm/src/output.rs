@@ -2,6 +2,7 @@
 //! passes it on.
 
 mod emit_buffer;
+mod guest_identity;
 mod guest_log;
 mod line_stream;
 mod log_budget;
@@ -10,6 +11,7 @@ mod measurement_names;
 mod plugin_output;
 
 pub(crate) use emit_buffer::{EmitBuffer, PIECE_BYTES, UnknownDestination};
+pub(crate) use guest_identity::GuestIdentity;
 pub(crate) use guest_log::GuestLog;
 pub(crate) use line_stream::LineStream;
 pub use log_lines::LogLines;

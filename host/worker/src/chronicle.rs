@@ -17,6 +17,8 @@ use shardmill_core::text::shortened;
 use shardmill_core::token_bucket::TokenBucket;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use crate::host_bell::Outcome;
+
 /// Entries that wait to be written: the answers to a command for as many shards. A table that does
 /// not answer must not cost memory.
 const QUEUE_MAX: usize = 1_024;
@@ -90,10 +92,16 @@ impl Chronicle {
         self.add(deed, Some(shard), details, why);
     }
 
-    /// The process read its configuration again, as an operator wanted, for the reason `why`.
-    pub(crate) fn reloaded(&self, outcome: &str, why: &str) {
-        let details = shortened(outcome, DETAILS_CHARS_MAX).into_owned();
-        self.add(Deed::Reloaded, None, details, why);
+    /// The process did what an operator wanted of it, for the reason `why`, or did not. `deeds` are
+    /// the two.
+    pub(crate) fn heeded(&self, deeds: [Deed; 2], outcome: &Outcome, why: &str) {
+        let [done, not_done] = deeds;
+        let (deed, details) = match outcome {
+            Ok(details) => (done, details),
+            Err(details) => (not_done, details),
+        };
+        let details = shortened(details, DETAILS_CHARS_MAX).into_owned();
+        self.add(deed, None, details, why);
     }
 
     /// The host did something by itself.
@@ -161,6 +169,7 @@ impl Chronicle {
             Change::RolledBack(digest, why) => {
                 self.did(Deed::RolledBack, None, &format!("{digest:.12}: {why}"));
             }
+            Change::ShadowEnded(_, outcome) => self.did(Deed::ShadowEnded, None, outcome),
             Change::Offered(_)
             | Change::Suspected(..)
             | Change::Cleared(..)

@@ -166,7 +166,7 @@ impl Heart {
             .clone_from(&announcement.cannot_write.borrow());
         row.cannot_look
             .clone_from(&announcement.cannot_look.borrow());
-        row.versions = self.ports.rollout.with(|rollout| rollout.rows());
+        row.versions = self.ports.rollout.rows();
         row.beat += 1;
     }
 

@@ -111,6 +111,12 @@ pub(crate) const ROOM_MADE: &str = "shardmill_instances_recycled_total";
 
 /// What happened to new versions of the plugin. Labels: plugin, change.
 pub(crate) const ROLLOUT_CHANGES: &str = "shardmill_rollout_changes_total";
+/// Records that a version in the plugin's shadow was given, or was not. Labels: plugin, result.
+pub(crate) const SHADOW_RECORDS: &str = "shardmill_shadow_records_total";
+/// Outputs of the version at work and of the one in its shadow. Labels: plugin, result.
+pub(crate) const SHADOW_OUTPUTS: &str = "shardmill_shadow_outputs_total";
+/// Calls that failed in one of the two only. Labels: plugin, result.
+pub(crate) const SHADOW_FAILURES: &str = "shardmill_shadow_failures_total";
 /// Versions that were rolled back. Labels: plugin, cause.
 pub(crate) const ROLLBACKS: &str = "shardmill_rollbacks_total";
 /// Versions of the plugin on this host. Labels: plugin, state.
@@ -209,7 +215,7 @@ const fn histogram(name: &'static str, unit: Unit, help: &'static str) -> Descri
     }
 }
 
-const DESCRIPTIONS: [Description; 49] = [
+const DESCRIPTIONS: [Description; 52] = [
     counter(RECORDS, Unit::Count, "records settled"),
     counter(
         FILTERED,
@@ -391,6 +397,21 @@ const DESCRIPTIONS: [Description; 49] = [
         ROLLOUT_CHANGES,
         Unit::Count,
         "what happened to new versions of the plugin",
+    ),
+    counter(
+        SHADOW_RECORDS,
+        Unit::Count,
+        "records given to a version in the shadow, or missed",
+    ),
+    counter(
+        SHADOW_OUTPUTS,
+        Unit::Count,
+        "outputs of the version at work and of the one in its shadow, by who emitted them",
+    ),
+    counter(
+        SHADOW_FAILURES,
+        Unit::Count,
+        "calls that failed in the version at work or in the one in its shadow, not in both",
     ),
     counter(
         ROLLBACKS,

@@ -29,7 +29,9 @@ mod opening;
 mod output;
 mod ports;
 mod saving;
+mod shadowing;
 mod shard;
+mod terms;
 mod trouble;
 mod versions;
 

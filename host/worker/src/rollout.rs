@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_core::rollout::{At, Change, Role, Rollout, RolloutPolicy, Site};
+use shardmill_core::rollout::{At, Change, Role, Rollout, RolloutPolicy, Site, VersionRow};
 use tokio::sync::{broadcast, watch};
 
 use crate::metrics;
+use crate::shadow::SharedShadow;
 
 type Version = Arc<dyn ProcessorFactory>;
 
@@ -33,6 +34,7 @@ struct Shared {
     revision: watch::Sender<u64>,
     /// What is decided, for the histories of the plugin's applications.
     changes: broadcast::Sender<Change>,
+    shadow: SharedShadow,
 }
 
 struct Inner {
@@ -63,6 +65,7 @@ impl SharedRollout {
             versions: HashMap::new(),
         };
         let shared = Shared {
+            shadow: SharedShadow::new(plugin.clone()),
             plugin,
             inner: Mutex::new(inner),
             revision: watch::channel(0).0,
@@ -92,6 +95,27 @@ impl SharedRollout {
     /// The version of all shards of this host but a canary's.
     pub fn active(&self) -> Option<PluginDigest> {
         self.with(|rollout| rollout.active().cloned())
+    }
+
+    /// The version that runs in the shadow of the active one, if there is one.
+    pub fn shadow(&self) -> &SharedShadow {
+        &self.shared.shadow
+    }
+
+    /// The shadow has ended, by an operator's wish or by a rule, and this came of it.
+    pub fn shadow_ended(&self, digest: PluginDigest, outcome: &str) {
+        let change = Change::ShadowEnded(digest, outcome.to_owned());
+        self.report(&change);
+        let _ = self.shared.changes.send(change);
+    }
+
+    /// What runs, first; then what is tried, refused, or in the shadow.
+    pub(crate) fn rows(&self) -> Vec<VersionRow> {
+        let mut rows = self.with(|rollout| rollout.rows());
+        if !rows.is_empty() {
+            rows.extend(self.shared.shadow.row());
+        }
+        rows
     }
 
     /// What is decided from now on.
@@ -248,6 +272,9 @@ fn log(plugin: &PluginName, change: &Change) {
         }
         Change::Released(digest) => {
             tracing::info!(%plugin, %digest, "version released from quarantine");
+        }
+        Change::ShadowEnded(digest, outcome) => {
+            tracing::info!(%plugin, %digest, outcome, "the version in the shadow has ended");
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{GuestLines, Processed, RecordFailure};
+use shardmill_core::shadow::{Difference, Side};
 use shardmill_core::stream::{Batch, Emitted, Position, Record, ShardId};
 use tokio::sync::mpsc;
 
@@ -98,6 +99,10 @@ pub enum SampleKind {
     Failure,
     /// A line that a plugin logged.
     Log,
+    /// What only the version at work emitted, and the one in its shadow did not.
+    OnlyAtWork,
+    /// What only the version in the shadow emitted.
+    OnlyShadow,
 }
 
 impl Tap {
@@ -138,6 +143,20 @@ impl Tap {
         }
     }
 
+    /// Two versions emitted different things; called for few calls.
+    pub(crate) fn differed(&self, differing: &Differing<'_>) {
+        if !self.is_watched() {
+            return;
+        }
+        let watchers = self.lock();
+        let wanting = watchers
+            .iter()
+            .filter(|watcher| watcher.wants_from(differing.application, differing.shard));
+        for watcher in wanting {
+            watcher.show_differences(differing);
+        }
+    }
+
     fn remove(&self, gone: &Arc<Watcher>) {
         let mut watchers = self.lock();
         watchers.retain(|watcher| !Arc::ptr_eq(watcher, gone));
@@ -161,7 +180,14 @@ impl Sample {
 
 impl SampleKind {
     /// Every kind once, in the order in which one call shows them.
-    pub const ALL: [Self; 4] = [Self::Record, Self::Output, Self::Failure, Self::Log];
+    pub const ALL: [Self; 6] = [
+        Self::Record,
+        Self::Output,
+        Self::Failure,
+        Self::Log,
+        Self::OnlyAtWork,
+        Self::OnlyShadow,
+    ];
 
     /// The word for one, as programs are shown it.
     pub fn code(self) -> &'static str {
@@ -170,6 +196,8 @@ impl SampleKind {
             Self::Output => "output",
             Self::Failure => "failure",
             Self::Log => "log",
+            Self::OnlyAtWork => "only-at-work",
+            Self::OnlyShadow => "only-shadow",
         }
     }
 
@@ -179,7 +207,15 @@ impl SampleKind {
             Self::Record => "records",
             Self::Output => "outputs",
             Self::Failure => "failures",
-            Self::Log => "log",
+            Self::Log | Self::OnlyAtWork | Self::OnlyShadow => self.code(),
+        }
+    }
+
+    /// Whether it shows the data of a record or of output, in which fields can be masked.
+    pub fn is_data(self) -> bool {
+        match self {
+            Self::Record | Self::Output | Self::OnlyAtWork | Self::OnlyShadow => true,
+            Self::Failure | Self::Log => false,
         }
     }
 }
@@ -208,6 +244,13 @@ pub(crate) struct Call<'a> {
     pub(crate) shard: &'a ShardId,
     pub(crate) batch: &'a Batch,
     pub(crate) result: &'a Result<Processed, ProcessorError>,
+}
+
+/// What only one of two versions emitted.
+pub(crate) struct Differing<'a> {
+    pub(crate) application: &'a str,
+    pub(crate) shard: &'a ShardId,
+    pub(crate) differences: &'a [Difference],
 }
 
 impl Watcher {
@@ -278,6 +321,24 @@ impl Watcher {
                 )
             }
         });
+    }
+
+    fn show_differences(&self, differing: &Differing<'_>) {
+        for (kind, side) in [
+            (SampleKind::OnlyAtWork, Side::AtWork),
+            (SampleKind::OnlyShadow, Side::Shadow),
+        ] {
+            let is_wanted = |one: &Difference| {
+                one.side == side && self.is_wanted(&one.output.key, &one.output.data)
+            };
+            self.show_some(kind, differing.differences, is_wanted, |one| {
+                let output = &one.output;
+                Sample {
+                    destination: Some(output.destination.clone()),
+                    ..sample(differing.shard, kind, &output.key, &output.data)
+                }
+            });
+        }
     }
 
     /// Shows the first of those that are wanted among the first of all; counts the other ones.

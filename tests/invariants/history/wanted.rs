@@ -81,23 +81,30 @@ impl Skip {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Sequence;
     use super::*;
 
     #[test]
     fn only_a_shard_that_is_past_the_place_stays_where_it_is() {
-        let at = |sequence, sub| Checkpoint::At(Place { sequence, sub });
+        let at = |digits, sub| {
+            let sequence = Sequence::new(digits);
+            Checkpoint::At(Place { sequence, sub })
+        };
         let seek = Seek {
-            to: at(21, u64::MAX),
+            to: at("21", u64::MAX),
             only_forward: true,
             keeps_state: false,
         };
-        assert!(!seek.is_passed(&at(21, 0)));
-        assert!(!seek.is_passed(&at(21, u64::MAX)), "it begins again there");
-        assert!(seek.is_passed(&at(22, 0)));
+        assert!(!seek.is_passed(&at("21", 0)));
+        assert!(
+            !seek.is_passed(&at("21", u64::MAX)),
+            "it begins again there"
+        );
+        assert!(seek.is_passed(&at("22", 0)));
         let back = Seek {
             only_forward: false,
             ..seek
         };
-        assert!(!back.is_passed(&at(22, 0)));
+        assert!(!back.is_passed(&at("22", 0)));
     }
 }

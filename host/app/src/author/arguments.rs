@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use shardmill_config::Config;
-use shardmill_core::plugin::PluginName;
+use shardmill_core::plugin::{InvalidPluginName, PluginName};
 use shardmill_core::stream::StreamName;
 
 /// In the data directory of `shardmill dev`: where it keeps what outlives it.
@@ -12,8 +12,14 @@ pub(crate) const DEV_CACHE: &str = "compiled";
 
 /// The name that a component's file gives its plugin.
 pub(super) fn plugin_name(component: &Path) -> anyhow::Result<PluginName> {
-    PluginName::new(stem(component))
+    plugin_of_file(component)
         .with_context(|| format!("{} cannot name a plugin", component.display()))
+}
+
+/// The same, or why there is none. A version in the shadow of a plugin runs as that.
+pub(super) fn plugin_of_file(component: &Path) -> Result<PluginName, InvalidPluginName> {
+    let name = PluginName::of_file(stem(component))?;
+    Ok(name.shadowed().unwrap_or(name))
 }
 
 /// The name of a file without its extension; empty if it has none, or one that is not UTF-8.

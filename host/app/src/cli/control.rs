@@ -209,7 +209,7 @@ pub(crate) struct DrainArgs {
         [ceilings] and [secrets], but not [plugin.NAME.integrity]. Plugins whose settings have changed restart between two batches. \
         If anything else has changed, the host applies nothing, and its answer names what needs \
         a restart. SIGHUP does the same to one host that runs as a service.\n\nExit code: 0 if \
-        every host has answered, 1 if not.\n\nExamples:\n  \
+        every host took over all of it, 1 if not.\n\nExamples:\n  \
     shardmill reload orders --why 'smaller batches' --apply\n  \
     shardmill reload orders --worker host-a --why 'try it on one' --apply"
 )]
@@ -220,6 +220,33 @@ pub(crate) struct ReloadArgs {
     /// Only this worker, as `shardmill leases` shows it. Default: all.
     #[arg(long, value_name = "WORKER")]
     pub(crate) worker: Option<String>,
+    /// Who makes the change, and why.
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+}
+
+/// Arguments of `shadow`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each host that has the version renames its file: --promote makes it NAME.wasm, which \
+        is then tried as any new version is; --drop puts it aside.\n\nExit code: 0 if all hosts did \
+        it, or would; 1 if not.\n\nExamples:\n  \
+    shardmill shadow orders\n  \
+    shardmill shadow orders --promote --why 'no differences in a day' --apply"
+)]
+pub(crate) struct ShadowArgs {
+    /// The application.
+    #[arg(value_parser = values::application)]
+    pub(crate) application: String,
+    /// Run the version in place of the plugin's.
+    #[arg(long, conflicts_with = "drop")]
+    pub(crate) promote: bool,
+    /// Run the version no more.
+    #[arg(long)]
+    pub(crate) drop: bool,
+    /// The version, if hosts have several: the first 8 digits of its digest, or more.
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) version: Option<String>,
     /// Who makes the change, and why.
     #[command(flatten)]
     pub(crate) change: ChangeArgs,

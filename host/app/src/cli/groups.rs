@@ -30,8 +30,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Change a running fleet",
         &[
-            "pause", "resume", "seek", "skip", "reset", "drain", "release", "reload", "delete",
-            "history",
+            "pause", "resume", "seek", "skip", "reset", "drain", "release", "reload", "shadow",
+            "delete", "history",
         ],
     ),
     ("Migrate from another library", &["import", "export"]),

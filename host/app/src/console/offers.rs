@@ -73,7 +73,7 @@ impl Offer {
 }
 
 /// Everything that is offered.
-pub(super) const OFFERS: [Offer; 19] = [
+pub(super) const OFFERS: [Offer; 20] = [
     Offer::new(&["status"], View).without(&["check"]),
     Offer::new(&["leases"], View).without(&["watch", "wide"]),
     Offer::new(&["explain"], View),
@@ -104,6 +104,11 @@ pub(super) const OFFERS: [Offer; 19] = [
     Offer::new(&["drain"], Operate),
     Offer::new(&["release"], Operate),
     Offer::new(&["reload"], Operate),
+    Offer::new(&["shadow"], View).changing(&[
+        ("promote", Operate),
+        ("drop", Operate),
+        ("apply", Operate),
+    ]),
     Offer::new(&["reset"], Admin),
     Offer::new(&["delete"], Admin),
     Offer::new(&["state", "reset"], Admin),

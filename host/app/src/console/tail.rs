@@ -200,7 +200,7 @@ impl Tail {
 
     fn text(&self, sample: &Sample) -> String {
         let whole = || String::from_utf8_lossy(&sample.data).into_owned();
-        let has_fields = matches!(sample.kind, SampleKind::Record | SampleKind::Output);
+        let has_fields = sample.kind.is_data();
         if self.masked.is_empty() || !has_fields {
             return whole();
         }

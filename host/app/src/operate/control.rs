@@ -1,6 +1,7 @@
 //! The commands that change a running fleet. Each plans by a function of `core`, shows that, and
 //! with `--apply` writes what is wanted into rows; the hosts do it.
 
+mod answers;
 mod application;
 mod cancel;
 mod delete;
@@ -14,6 +15,7 @@ mod reload;
 mod report;
 mod reset;
 mod seek;
+mod shadow;
 mod skip;
 mod start;
 mod state_edits;
@@ -28,5 +30,6 @@ pub(super) use self::release::release;
 pub(super) use self::reload::reload;
 pub(super) use self::reset::reset;
 pub(super) use self::seek::seek;
+pub(super) use self::shadow::shadow;
 pub(super) use self::skip::skip;
 pub(super) use self::states::{import_states, reset_states};

@@ -23,6 +23,7 @@ pub(crate) async fn look_or_change(command: OperateCommand) -> anyhow::Result<()
         OperateCommand::Drain(args) => Box::pin(control::drain(&args)).await,
         OperateCommand::Release(args) => Box::pin(control::release(&args)).await,
         OperateCommand::Reload(args) => Box::pin(control::reload(&args)).await,
+        OperateCommand::Shadow(args) => Box::pin(control::shadow(&args)).await,
         OperateCommand::History(args) => Box::pin(control::history(&args)).await,
         OperateCommand::Plugins(args) => Box::pin(plugins::execute(&args)).await,
         OperateCommand::Consumers(args) => Box::pin(consumers::execute(&args)).await,

@@ -44,7 +44,7 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
         host.serve_too(pages);
     }
     host.reload_from(args.config.clone());
-    signals.reload_on_hang_up(host.reload_bell());
+    signals.reload_on_hang_up(host.bell());
     log_start(&config, &host);
     Box::pin(host.run(signals.stop().clone())).await?;
     tracing::info!("host stopped");

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::control::{
     Asked, Control, DRAINS_MAX, Directives, Pause, Place, RecordRange, ReloadAsked, Seek,
-    SeekState, Skip, StateEdit,
+    SeekState, ShadowAsked, ShadowVerb, Skip, StateEdit,
 };
 use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::PluginDigest;
 use shardmill_core::stream::SequenceNumber;
 
 use super::attributes::{Item, number, text};
@@ -26,6 +27,9 @@ const SKIP: &str = "skip";
 const STATE_EDIT: &str = "stateEdit";
 const DRAINS: &str = "drains";
 const RELOAD: &str = "reload";
+const SHADOW: &str = "shadow";
+const DIGEST: &str = "digest";
+const VERB: &str = "verb";
 const WORKER: &str = "worker";
 
 const BY: &str = "by";
@@ -248,6 +252,9 @@ pub(super) fn encode_control(control: &Control) -> Item {
     if let Some(reload) = &control.reload {
         item.insert(RELOAD.to_owned(), encode_reload(reload));
     }
+    if let Some(shadow) = &control.shadow {
+        item.insert(SHADOW.to_owned(), encode_shadow(shadow));
+    }
     item
 }
 
@@ -259,8 +266,15 @@ fn encode_reload(reload: &ReloadAsked) -> AttributeValue {
     AttributeValue::M(item)
 }
 
-/// Reads the row. A pause that cannot be read is one, for the reason that directives are; a drain
-/// or a reload that cannot be read is none.
+fn encode_shadow(shadow: &ShadowAsked) -> AttributeValue {
+    let mut item = encode_asked(&shadow.asked);
+    item.insert(DIGEST.to_owned(), text(shadow.digest.as_str()));
+    item.insert(VERB.to_owned(), text(shadow.verb.code()));
+    AttributeValue::M(item)
+}
+
+/// Reads the row. A pause that cannot be read is one, for the reason that directives are; anything
+/// else that cannot be read is not wanted.
 pub(super) fn decode_control(item: &Item) -> Result<Control, String> {
     let version = unsigned(item, VERSION)?;
     let pause = match part(item, PAUSE).and_then(|pause| pause.map(decode_pause).transpose()) {
@@ -273,6 +287,7 @@ pub(super) fn decode_control(item: &Item) -> Result<Control, String> {
         pause,
         drains: drains.map(decode_drains).unwrap_or_default(),
         reload: part(item, RELOAD).ok().flatten().and_then(decode_reload),
+        shadow: part(item, SHADOW).ok().flatten().and_then(decode_shadow),
     })
 }
 
@@ -284,6 +299,14 @@ fn decode_reload(item: &Item) -> Option<ReloadAsked> {
     };
     let asked = decode_asked(item).ok()?;
     Some(ReloadAsked { asked, worker })
+}
+
+fn decode_shadow(item: &Item) -> Option<ShadowAsked> {
+    Some(ShadowAsked {
+        asked: decode_asked(item).ok()?,
+        digest: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
+        verb: ShadowVerb::of_code(string(item, VERB).ok()?)?,
+    })
 }
 
 fn decode_drains(item: &Item) -> BTreeMap<WorkerId, Asked> {

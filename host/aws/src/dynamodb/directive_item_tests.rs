@@ -76,6 +76,11 @@ fn all_that_can_be_wanted_survives_a_round_trip() {
             asked: asked(),
             worker: WorkerId::new("host"),
         }),
+        shadow: Some(ShadowAsked {
+            asked: asked(),
+            digest: PluginDigest::from_hex(&"7".repeat(64)).unwrap(),
+            verb: ShadowVerb::Promote,
+        }),
     };
     assert_eq!(
         decode_control(&encode_control(&control)),
@@ -91,6 +96,12 @@ fn all_that_can_be_wanted_survives_a_round_trip() {
     };
     reload.insert(WORKER.to_owned(), number(7_u64));
     assert_eq!(decode_control(&item).unwrap().reload, None);
+    // Nor one that does not know what is to become of a shadow.
+    let AttributeValue::M(shadow) = item.get_mut(SHADOW).unwrap() else {
+        panic!("a map");
+    };
+    shadow.insert(VERB.to_owned(), text("frame"));
+    assert_eq!(decode_control(&item).unwrap().shadow, None);
 }
 
 #[test]

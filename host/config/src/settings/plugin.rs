@@ -7,6 +7,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism, TickInterval};
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, WantedContract, tables_of};
 use shardmill_core::rollout::RolloutPolicy;
+use shardmill_core::shadow::ShadowPolicy;
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_filter::Filter;
 use shardmill_worker::{BatchLimits, Retrieval};
@@ -34,6 +35,8 @@ pub struct PluginConfig {
     pub limits: GuestLimits,
     /// How new versions are tried.
     pub rollout: RolloutPolicy,
+    /// How a version runs in its shadow.
+    pub shadow: ShadowPolicy,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
     /// The sinks that it may emit to; `None` is all of them.

@@ -259,6 +259,13 @@ age = "3s"
 [plugin.orders.tick]
 every = "10s"
 
+[plugin.orders.shadow]
+share = 0.5
+http = true
+promote-after = 1000
+differences-max = 1
+drop-after = 10
+
 [plugin.orders.retry]
 base = "100ms"
 cap = "30s"

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use super::{Asked, Pause};
 use crate::lease::WorkerId;
+use crate::plugin::PluginDigest;
 
 /// Most hosts that may be drained at a time. Hosts read the row once a second, so it stays small.
 pub const DRAINS_MAX: usize = 64;
@@ -18,6 +19,45 @@ pub struct Control {
     pub drains: BTreeMap<WorkerId, Asked>,
     /// Hosts are to read their configuration again. It stays: each host does it once.
     pub reload: Option<ReloadAsked>,
+    /// Hosts are to promote or drop a version in the plugin's shadow. It stays, as `reload` does.
+    pub shadow: Option<ShadowAsked>,
+}
+
+/// A wish that a version in the plugin's shadow is promoted or dropped, on each host that has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShadowAsked {
+    /// Who, why and when.
+    pub asked: Asked,
+    /// The version. Hosts with another one do nothing.
+    pub digest: PluginDigest,
+    /// What becomes of it.
+    pub verb: ShadowVerb,
+}
+
+/// What becomes of a version in the shadow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShadowVerb {
+    /// It takes the place of the plugin's file, and is tried as any new version is.
+    Promote,
+    /// Its file is put aside.
+    Drop,
+}
+
+impl ShadowVerb {
+    /// A stable word, as it is stored.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Promote => "promote",
+            Self::Drop => "drop",
+        }
+    }
+
+    /// The one with this code, if there is one.
+    pub fn of_code(code: &str) -> Option<Self> {
+        [Self::Promote, Self::Drop]
+            .into_iter()
+            .find(|verb| verb.code() == code)
+    }
 }
 
 /// A wish that hosts read their configuration again.

@@ -51,8 +51,10 @@ pub enum Deed {
     Delete,
     /// A person asked hosts to read their configuration again.
     Reload,
-    /// A host read its configuration again, as it was told, and this came of it.
+    /// A host read its configuration again, as it was told, and took over what it says.
     Reloaded,
+    /// A host was told so, and says why it took over nothing, or not all of it.
+    NotReloaded,
     /// A holder replaced or removed its shard's state, as it was told, or said why not.
     EditedState,
     /// A holder sent its shard to another place, as it was told.
@@ -75,11 +77,19 @@ pub enum Deed {
     Promoted,
     /// A host found a version bad, and runs the one before it.
     RolledBack,
+    /// A person asked hosts to promote or drop what runs in the plugin's shadow.
+    Shadow,
+    /// A host promoted or dropped what ran in the shadow, as it was told.
+    EndedShadow,
+    /// A host was told so, and says why it did not, or not as it should.
+    KeptShadow,
+    /// The same by a rule of its configuration.
+    ShadowEnded,
 }
 
 impl Deed {
     /// Every deed once, in the order of declaration.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 30] = [
         Self::Pause,
         Self::Resume,
         Self::Seek,
@@ -94,6 +104,7 @@ impl Deed {
         Self::Delete,
         Self::Reload,
         Self::Reloaded,
+        Self::NotReloaded,
         Self::EditedState,
         Self::Sought,
         Self::Stayed,
@@ -105,6 +116,10 @@ impl Deed {
         Self::Tried,
         Self::Promoted,
         Self::RolledBack,
+        Self::Shadow,
+        Self::EndedShadow,
+        Self::KeptShadow,
+        Self::ShadowEnded,
     ];
 
     /// A stable word, as it is stored.
@@ -124,6 +139,7 @@ impl Deed {
             Self::Delete => "delete",
             Self::Reload => "reload",
             Self::Reloaded => "reloaded",
+            Self::NotReloaded => "not-reloaded",
             Self::EditedState => "edited-state",
             Self::Sought => "sought",
             Self::Stayed => "stayed",
@@ -135,6 +151,10 @@ impl Deed {
             Self::Tried => "tried",
             Self::Promoted => "promoted",
             Self::RolledBack => "rolled-back",
+            Self::Shadow => "shadow",
+            Self::EndedShadow => "ended-shadow",
+            Self::KeptShadow => "kept-shadow",
+            Self::ShadowEnded => "shadow-ended",
         }
     }
 
@@ -155,17 +175,22 @@ impl Deed {
             | Self::Delete
             | Self::Reload
             | Self::Reloaded
+            | Self::NotReloaded
             | Self::EditedState
             | Self::Sought
             | Self::Stayed
-            | Self::Skipped => true,
+            | Self::Skipped
+            | Self::Shadow
+            | Self::EndedShadow
+            | Self::KeptShadow => true,
             Self::Took
             | Self::GaveUp
             | Self::Halted
             | Self::GaveUpRecords
             | Self::Tried
             | Self::Promoted
-            | Self::RolledBack => false,
+            | Self::RolledBack
+            | Self::ShadowEnded => false,
         }
     }
 

@@ -103,6 +103,8 @@ pub enum Change {
     Withdrawn(PluginDigest),
     /// A version was released from quarantine.
     Released(PluginDigest),
+    /// A version in the shadow was promoted or dropped, and this came of it.
+    ShadowEnded(PluginDigest, String),
 }
 
 impl Change {
@@ -118,6 +120,7 @@ impl Change {
             Self::RolledBack(..) => "rolled-back",
             Self::Withdrawn(_) => "withdrawn",
             Self::Released(_) => "released",
+            Self::ShadowEnded(..) => "shadow-ended",
         }
     }
 }

@@ -25,6 +25,8 @@ pub enum RolloutState {
     Refused,
     /// At work, or meant to be, but its instances do not start, or die in a row.
     CrashLooping,
+    /// Given the records as well, while its output is only compared.
+    Shadow,
 }
 
 /// A version as a host shows it in its row and on its status page.
@@ -52,11 +54,12 @@ impl RolloutState {
             Self::Quarantined => "quarantined",
             Self::Refused => "refused",
             Self::CrashLooping => "crash-looping",
+            Self::Shadow => "shadow",
         }
     }
 
     /// The first word of every state, in the order of [`RolloutState`].
-    pub const CODES: [&'static str; 8] = [
+    pub const CODES: [&'static str; 9] = [
         "active",
         "probation",
         "waiting",
@@ -65,6 +68,7 @@ impl RolloutState {
         "quarantined",
         "refused",
         "crash-looping",
+        "shadow",
     ];
 }
 

@@ -66,7 +66,7 @@ pub struct Batch {
 }
 
 /// Something a processor put out through `emit`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Emitted {
     /// The name of a sink.
     pub destination: String,

@@ -49,14 +49,21 @@ impl Supervisor {
         if let Ok(name) = PluginName::new(name) {
             self.report_refused_to_fleet(&name);
         }
+        self.note_deadly(refusal);
+        self.file_is_unfit(file);
+    }
+
+    /// The fleets of the plugin are to know of a version that killed this host, also of one that ran
+    /// in the plugin's shadow.
+    pub(super) fn note_deadly(&mut self, refusal: &Refusal) {
         if let Refusal::Bytes {
             digest,
             error: LoadError::Deadly { plugin, why, .. },
         } = refusal
         {
-            self.found_deadly(plugin.clone(), digest.clone(), why.clone());
+            let plugin = plugin.shadowed().unwrap_or_else(|| plugin.clone());
+            self.found_deadly(plugin, digest.clone(), why.clone());
         }
-        self.file_is_unfit(file);
     }
 
     /// The file that was refused is loaded, or gone.

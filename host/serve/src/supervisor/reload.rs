@@ -1,10 +1,11 @@
-//! Settings that change while the host runs: a manifest, or the configuration that is read again.
+//! What is wanted of this process; and settings that change while it runs: a manifest, or the
+//! configuration that is read again.
 
 use std::path::PathBuf;
 
 use shardmill_config::{ConfigError, Reload};
 use shardmill_core::plugin::PluginName;
-use shardmill_worker::Ring;
+use shardmill_worker::{Outcome, Ring, Wish};
 use tokio::sync::mpsc;
 
 use super::Supervisor;
@@ -41,39 +42,54 @@ impl Supervisor {
         self.reloads.file = Some(file);
     }
 
-    /// Reads the file, takes over what concerns plugins, and restarts those whose settings are
-    /// others now.
-    pub(super) fn reload(&mut self, ring: Ring) {
+    /// Does what is wanted, and says what came of it.
+    pub(super) fn heed(&mut self, ring: Ring) {
         let asked = ring.asked.to_string();
-        let outcome = self.take_over();
-        tracing::info!(asked, outcome, "the configuration was read again");
+        let outcome = match &ring.wish {
+            Wish::Reload => {
+                let outcome = self.take_over();
+                tracing::info!(asked, ?outcome, "the configuration was read again");
+                outcome
+            }
+            Wish::EndShadow {
+                application,
+                digest,
+                verb,
+            } => self.end_shadow_of(application, digest, *verb),
+        };
         ring.answer(&outcome);
     }
 
-    fn take_over(&mut self) -> String {
+    /// Reads the file, takes over what concerns plugins, and restarts those whose settings are
+    /// others now.
+    fn take_over(&mut self) -> Outcome {
         let Some(file) = &self.reloads.file else {
-            return "this host was started without a configuration file".to_owned();
+            return Err("this host was started without a configuration file".to_owned());
         };
         match self.parts.config.reload(file) {
-            Ok(Reload::Unchanged) => "nothing has changed".to_owned(),
+            Ok(Reload::Unchanged) => Ok("nothing has changed".to_owned()),
             Ok(Reload::Changed { config, keys }) => {
                 tracing::info!(?keys, "settings that have changed");
                 self.parts.config = *config;
-                format!("{}; {}", shown(&keys), self.follow_settings())
+                let with_keys = |followed: String| format!("{}; {followed}", shown(&keys));
+                self.follow_settings().map(with_keys).map_err(with_keys)
             }
-            Ok(Reload::NeedsRestart { keys }) => format!(
+            Ok(Reload::NeedsRestart { keys }) => Err(format!(
                 "nothing was taken over: {} can change only with a restart of the host",
                 shown(&keys)
-            ),
+            )),
             Err(error) => {
                 tracing::warn!(%error, "the configuration cannot be read");
-                format!("nothing was taken over: {}", without_values(&error))
+                Err(format!(
+                    "nothing was taken over: {}",
+                    without_values(&error)
+                ))
             }
         }
     }
 
-    /// Which plugins restart, and which keep the settings they have, with why.
-    fn follow_settings(&mut self) -> String {
+    /// Which plugins restart; an error if some keep the settings they have, with why.
+    fn follow_settings(&mut self) -> Outcome {
         let names = self.running.keys().chain(self.waiting.keys());
         let mut names: Vec<PluginName> = names.cloned().collect();
         names.sort();
@@ -90,7 +106,8 @@ impl Supervisor {
         if restarted.is_empty() {
             restarted.push("none".to_owned());
         }
-        format!("restarted: {}{kept}", restarted.join(", "))
+        let text = format!("restarted: {}{kept}", restarted.join(", "));
+        if kept.is_empty() { Ok(text) } else { Err(text) }
     }
 
     /// New settings need new workers: these drain, checkpoint and release, and the next ones resume

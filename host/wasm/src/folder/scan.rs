@@ -177,10 +177,9 @@ impl Listing {
     /// Refuses the components of all other plugins, before they are read.
     pub(crate) fn refuse_all_but(&mut self, listed: &BTreeSet<PluginName>) {
         for seen in self.seen.values_mut() {
-            if let Seen::File(name, _) = seen
-                && !listed.contains(name)
-            {
-                let name = name.clone();
+            let Seen::File(name, _) = seen else { continue };
+            let name = name.shadowed().unwrap_or_else(|| name.clone());
+            if !listed.contains(&name) {
                 *seen = Seen::Refused(Refusal::Unlisted { name });
             }
         }
@@ -221,11 +220,12 @@ fn too_many(folder: &Path) -> std::io::Error {
 impl Meant {
     /// `None` for a name that a host does not read.
     fn by(name: &CStr) -> Option<Self> {
-        if let Some(plugin) = beside(name, MANIFEST_SUFFIX) {
-            return Some(Self::Manifest(plugin));
+        if let Some(stem) = stem(name, MANIFEST_SUFFIX) {
+            // A shadow has no manifest: its settings are those of the plugin.
+            return PluginName::new(stem).ok().map(Self::Manifest);
         }
-        if let Some(plugin) = beside(name, SIGNATURE_SUFFIX) {
-            return Some(Self::Signature(plugin));
+        if let Some(stem) = stem(name, SIGNATURE_SUFFIX) {
+            return PluginName::of_file(stem).ok().map(Self::Signature);
         }
         let bytes = name.to_bytes();
         // Editors and copy tools write under dot names first.
@@ -247,9 +247,9 @@ fn is_component(name: &[u8]) -> bool {
     ending.is_some_and(|at| name[at..].eq_ignore_ascii_case(suffix))
 }
 
-/// The plugin beside whose component this file is, if its name ends in `suffix`.
-fn beside(name: &CStr, suffix: &str) -> Option<PluginName> {
-    PluginName::new(name.to_str().ok()?.strip_suffix(suffix)?).ok()
+/// The name without `suffix`, if it ends in that.
+fn stem<'a>(name: &'a CStr, suffix: &str) -> Option<&'a str> {
+    name.to_str().ok()?.strip_suffix(suffix)
 }
 
 fn plugin_of_component(file: &CStr) -> Result<PluginName, NameFault> {
@@ -258,7 +258,7 @@ fn plugin_of_component(file: &CStr) -> Result<PluginName, NameFault> {
         return Err(NameFault::Ending);
     }
     let name = text.and_then(|text| text.strip_suffix(COMPONENT_SUFFIX));
-    PluginName::new(name.ok_or(NameFault::Letters)?).map_err(|error| error.why)
+    PluginName::of_file(name.ok_or(NameFault::Letters)?).map_err(|error| error.why)
 }
 
 fn judge(name: Result<PluginName, NameFault>, stat: &Stat, size_max: u64) -> Result<Seen, Refusal> {

@@ -43,6 +43,6 @@ impl InstanceState {
     }
 
     fn plugin(&self) -> String {
-        self.identity.plugin.to_string()
+        self.label.to_string()
     }
 }

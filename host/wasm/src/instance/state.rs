@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::plugin::{GuestLimits, Permissions, ProcessorError};
+use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, ProcessorError};
 use shardmill_core::ports::InstanceContext;
 use tokio_util::sync::CancellationToken;
 use wasmtime::Store;
@@ -14,7 +14,7 @@ use super::host::InstanceHost;
 use super::limiter::GuestLimiter;
 use crate::engine::Metering;
 use crate::http::Outgoing;
-use crate::output::{EmitBuffer, GuestLog, LineStream, PluginOutput};
+use crate::output::{EmitBuffer, GuestIdentity, GuestLog, LineStream, PluginOutput};
 use crate::secrets::Secrets;
 use crate::secrets::redactor::Redactor;
 use crate::shares::memory_budget::MemoryShare;
@@ -25,6 +25,8 @@ pub(crate) const RANDOM_BYTES_MAX: u64 = 64 << 10;
 /// The state behind the host functions.
 pub(crate) struct InstanceState {
     pub(crate) identity: Arc<InstanceContext>,
+    /// What its measurements are labelled with.
+    pub(crate) label: PluginName,
     pub(crate) limiter: GuestLimiter,
     pub(crate) emit: EmitBuffer,
     pub(crate) log: GuestLog,
@@ -43,6 +45,8 @@ pub(crate) struct InstanceState {
 pub(crate) struct Surroundings {
     pub(crate) host: Arc<InstanceHost>,
     pub(crate) output: Arc<PluginOutput>,
+    /// Whether it runs in the shadow of the plugin, under a label of its own.
+    pub(crate) is_shadow: bool,
     /// Of the memory of all instances.
     pub(crate) share: MemoryShare,
     /// Bytes of that share for what the engine keeps outside of memories and tables.
@@ -76,16 +80,27 @@ impl InstanceState {
         let secrets = Secrets::read(&permissions.secrets)?;
         let output = Arc::clone(&given.output);
         let lines = given.host.log_lines().clone();
+        let label = label_of(&identity, given.is_shadow);
         let log = GuestLog::new(
-            Arc::clone(&identity),
+            GuestIdentity {
+                label: label.clone(),
+                application: identity.application.clone(),
+                shard: identity.shard.clone(),
+                is_shadow: given.is_shadow,
+            },
             limits,
             output,
             Redactor::of(&secrets),
             lines,
         );
         let clients = given.host.http_clients();
-        let plugin = identity.plugin.as_str();
-        let http = Outgoing::new(plugin, permissions, clients, log.clone(), given.life)?;
+        let http = Outgoing::new(
+            label.as_str(),
+            permissions,
+            clients,
+            log.clone(),
+            given.life,
+        )?;
         let stdout = LineStream::stdout(log.clone());
         let stderr = LineStream::stderr(log.clone());
         Ok(Self {
@@ -101,6 +116,7 @@ impl InstanceState {
             output: given.output,
             stdout,
             stderr,
+            label,
             identity,
         })
     }
@@ -116,6 +132,14 @@ impl InstanceState {
         self.stdout.end_line();
         self.stderr.end_line();
         self.log.report_dropped();
+    }
+}
+
+fn label_of(identity: &InstanceContext, is_shadow: bool) -> PluginName {
+    if is_shadow {
+        identity.plugin.shadow()
+    } else {
+        identity.plugin.clone()
     }
 }
 

@@ -194,6 +194,8 @@ impl Integrity {
         signature: Option<&[u8]>,
     ) -> Result<SignedVersion, IntegrityError> {
         let unsigned = SignedVersion(0);
+        let file = format!("{name}.wasm");
+        let name = &plugin_of(name);
         let rules = self.of_plugins.get(name.as_str()).unwrap_or(&self.general);
         if !rules.allow(digest) {
             return Err(IntegrityError::NotAllowed {
@@ -205,7 +207,6 @@ impl Integrity {
             // the one without the other.
             return Ok(unsigned);
         }
-        let file = format!("{name}.wasm");
         let Some(signature) = signature else {
             if rules.require_signature {
                 return Err(IntegrityError::Unsigned { file });
@@ -229,8 +230,11 @@ impl Integrity {
 
     /// A component is loaded: older ones are refused from now on. One that does not load is no
     /// reason to refuse the one before it, which somebody may want to put back.
+    /// Nor is one that only runs in a plugin's shadow.
     pub fn loaded(&self, name: &PluginName, version: SignedVersion) {
-        self.versions.rise(name, version.0);
+        if name.shadowed().is_none() {
+            self.versions.rise(name, version.0);
+        }
     }
 
     /// Whether signatures matter to any plugin, so that they are read.
@@ -240,6 +244,12 @@ impl Integrity {
             .chain([&self.general])
             .any(|rules| !rules.keys.is_empty())
     }
+}
+
+/// The plugin that a component is signed for, also one that runs in its shadow: so it can be promoted
+/// as it is.
+fn plugin_of(name: &PluginName) -> PluginName {
+    name.shadowed().unwrap_or_else(|| name.clone())
 }
 
 impl IntegrityRules {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use shardmill_core::plugin::GuestLimits;
-use shardmill_core::ports::InstanceContext;
 
+use super::guest_identity::GuestIdentity;
 use super::log_budget::Admission;
 use super::log_lines::LogLines;
 use super::plugin_output::PluginOutput;
@@ -17,7 +17,7 @@ const CONTEXT_BYTES_MAX: usize = 100;
 /// Writes an instance's lines, within the plugin's budget.
 #[derive(Clone)]
 pub(crate) struct GuestLog {
-    identity: Arc<InstanceContext>,
+    identity: Arc<GuestIdentity>,
     pub(crate) line_bytes_max: usize,
     output: Arc<PluginOutput>,
     redactor: Arc<Redactor>,
@@ -26,14 +26,14 @@ pub(crate) struct GuestLog {
 
 impl GuestLog {
     pub(crate) fn new(
-        identity: Arc<InstanceContext>,
+        identity: GuestIdentity,
         limits: &GuestLimits,
         output: Arc<PluginOutput>,
         redactor: Redactor,
         lines: LogLines,
     ) -> Self {
         Self {
-            identity,
+            identity: Arc::new(identity),
             line_bytes_max: limits.log_line_bytes,
             output,
             redactor: Arc::new(redactor),
@@ -54,7 +54,7 @@ impl GuestLog {
             return;
         }
         let source = (!source.is_empty()).then(|| tracing::field::display(source));
-        let (plugin, shard) = (&self.identity.plugin, &self.identity.shard);
+        let (plugin, shard) = (&self.identity.label, &self.identity.shard);
         macro_rules! line {
             ($level:ident) => {
                 // Begins with the name, as no line of the host's does, whatever text follows.
@@ -79,7 +79,7 @@ impl GuestLog {
     pub(crate) fn report_dropped(&self) {
         let dropped = self.output.take_dropped_lines();
         if dropped > 0 {
-            let plugin = &self.identity.plugin;
+            let plugin = &self.identity.label;
             metrics::counter!("shardmill_plugin_log_lines_dropped_total", "plugin" => plugin.to_string())
                 .increment(dropped);
             tracing::warn!(target: "shardmill::guest", %plugin, dropped, "the plugin logs too \

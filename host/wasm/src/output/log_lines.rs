@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::ports::{GuestLines, InstanceContext};
+use shardmill_core::ports::GuestLines;
+
+use super::guest_identity::GuestIdentity;
 
 /// Lines that are kept at most. A plugin's log budget bounds them as well.
 const LINES_MAX: usize = 10_000;
@@ -34,10 +36,16 @@ impl LogLines {
     }
 
     /// Shows a line to whoever watches.
-    pub(crate) fn show(&self, context: &InstanceContext, line: impl FnOnce() -> String) {
-        if let Some(seen) = self.seen.as_ref().filter(|seen| seen.are_wanted()) {
-            seen.line(&context.application, &context.shard, &line());
-        }
+    pub(crate) fn show(&self, whose: &GuestIdentity, line: impl FnOnce() -> String) {
+        let Some(seen) = self.seen.as_ref().filter(|seen| seen.are_wanted()) else {
+            return;
+        };
+        let line = if whose.is_shadow {
+            format!("shadow: {}", line())
+        } else {
+            line()
+        };
+        seen.line(&whose.application, &whose.shard, &line);
     }
 
     /// The lines so far, each with its level; none of them comes again.

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use shardmill_core::plugin::{
-    InstanceFate, PluginDigest, ProcessorError, check_state_permission, check_ticks,
-};
+use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError};
 use shardmill_core::ports::{
     CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
     StartPosition, TickTime, Ticked,
@@ -14,6 +12,8 @@ use shardmill_core::ports::{
 use shardmill_core::stream::{Batch, Emitted};
 
 use super::history::{Delivered, History, Whose};
+use super::shadowing::Shadowing;
+use super::terms::Terms;
 
 /// The active version, and its instance if one is alive.
 pub(super) struct Instance {
@@ -22,35 +22,29 @@ pub(super) struct Instance {
     /// Whether this version has started here.
     has_started: bool,
     context: Arc<InstanceContext>,
-    /// How long `close` may take: a lease that is asked for, and a host on its way out, cannot wait
-    /// for ever.
-    close_deadline: Duration,
-    /// Whether the host keeps the plugin's state.
-    keeps_state: bool,
-    /// Whether no other instance serves the shard beside it.
-    is_alone: bool,
+    terms: Terms,
     /// What the live instance was given.
     history: History,
+    /// Gives it to the version in the shadow as well.
+    shadowing: Shadowing,
 }
 
 impl Instance {
     pub(super) fn new(
         version: Arc<dyn ProcessorFactory>,
         context: Arc<InstanceContext>,
-        close_deadline: Duration,
-        keeps_state: bool,
-        is_alone: bool,
+        terms: Terms,
         history: History,
+        shadowing: Shadowing,
     ) -> Self {
         Self {
             version,
             processor: None,
             has_started: false,
             context,
-            close_deadline,
-            keeps_state,
-            is_alone,
+            terms,
             history,
+            shadowing,
         }
     }
 
@@ -94,6 +88,7 @@ impl Instance {
             let context = Arc::clone(&self.context);
             let instance = self.version.instantiate(context, state.clone()).await?;
             self.processor = Some(instance);
+            self.shadowing.made(state.as_ref());
             self.history.begin(state);
             self.has_started = true;
         }
@@ -102,8 +97,7 @@ impl Instance {
 
     /// Whether the active version fits what it is allowed: to keep state, to get ticks.
     pub(super) fn fits(&self) -> Result<(), ProcessorError> {
-        check_state_permission(self.keeps_state, self.version.saves_state())?;
-        check_ticks(self.is_alone, self.version.ticks())
+        self.terms.check(self.version.as_ref())
     }
 
     /// Whether the active version wants to be called when time has passed.
@@ -116,10 +110,9 @@ impl Instance {
         Self::new(
             version,
             Arc::clone(&self.context),
-            self.close_deadline,
-            self.keeps_state,
-            self.is_alone,
+            self.terms,
             self.history.of_another(),
+            self.shadowing.of_another(),
         )
     }
 
@@ -139,7 +132,25 @@ impl Instance {
     /// [`Instance::process`].
     pub(super) async fn tick(&mut self, time: TickTime) -> Result<Ticked, ProcessorError> {
         let result = self.alive()?.tick(time).await;
-        self.bury(result)
+        let result = self.bury(result);
+        self.shadowing.ticked(&self.context, time, &result);
+        if self.processor.is_none() {
+            self.shadowing.end();
+        }
+        result
+    }
+
+    /// Gives the version in the shadow what the live instance was given, with what came of it.
+    pub(super) fn shadow(
+        &mut self,
+        batch: &Batch,
+        result: &Result<Processed, ProcessorError>,
+        took: Duration,
+    ) {
+        self.shadowing.called(&self.context, batch, result, took);
+        if self.processor.is_none() {
+            self.shadowing.end();
+        }
     }
 
     /// Takes note of a call that has ended, whatever came of it. Recorded if it failed.
@@ -172,7 +183,7 @@ impl Instance {
 
     /// Asks the live instance for its state, for at most as long as `close` may take.
     pub(super) async fn save(&mut self) -> Result<Bytes, ProcessorError> {
-        let deadline = self.close_deadline;
+        let deadline = self.terms.deadline;
         let processor = self.alive()?;
         let result = tokio::time::timeout(deadline, processor.save())
             .await
@@ -182,6 +193,7 @@ impl Instance {
                 })
             });
         if let Ok(state) = &result {
+            self.shadowing.saved(state);
             self.history.begin(Some(state.clone()));
         }
         self.bury(result)
@@ -227,6 +239,7 @@ impl Instance {
     /// Drops the live instance in the middle of a call that does not come back.
     pub(super) fn kill(&mut self) {
         self.processor = None;
+        self.shadowing.end();
         self.history.end();
     }
 
@@ -243,7 +256,8 @@ impl Instance {
         &mut self,
         reason: CloseReason,
     ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
-        let (processor, deadline) = (self.processor.take(), self.close_deadline);
+        let (processor, deadline) = (self.processor.take(), self.terms.deadline);
+        self.shadowing.end();
         self.history.end();
         Box::pin(async move {
             let Some(processor) = processor else {

@@ -36,6 +36,8 @@ use super::history::History;
 use super::instance::Instance;
 use super::intake::Intake;
 use super::saving::Saving;
+use super::shadowing::{ShadowSettings, Shadowing};
+use super::terms::Terms;
 use super::trouble::Trouble;
 use super::versions::Versions;
 use crate::holding::{Gate, Stopped};
@@ -116,14 +118,18 @@ impl ShardPipeline {
         let mut versions = Versions::new(Arc::clone(&context));
         let options = context.options();
         let history = History::new(context.ports().recordings.clone(), options.filter.is_some());
-        let instance = Instance::new(
-            versions.newest(),
-            instance,
-            options.leases.plugin_deadline,
-            options.keeps_state,
-            !options.parallelism.is_parallel(),
-            history,
-        );
+        let terms = Terms {
+            deadline: options.leases.plugin_deadline,
+            keeps_state: options.keeps_state,
+            is_alone: !options.parallelism.is_parallel(),
+        };
+        let shadowing = Shadowing::new(ShadowSettings {
+            shadow: context.ports().rollout.shadow().clone(),
+            tap: context.ports().tap.clone(),
+            terms,
+            are_sparse: options.filter.is_some(),
+        });
+        let instance = Instance::new(versions.newest(), instance, terms, history, shadowing);
         let ticks = Ticks::new(options.tick, context.tick_now());
         let intake = Intake::new(Arc::clone(&context), &checkpoint);
         Self {

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use shardmill_core::control::ReloadAsked;
+use shardmill_core::control::{Deed, ReloadAsked, ShadowAsked};
 use shardmill_core::lease::Lease;
 use shardmill_core::plan::Plan;
 use shardmill_core::seeded_bug::SeededBug;
 
 use super::rows::read_rows;
 use super::{PassError, Worker};
+use crate::host_bell::Wish;
 
 impl Worker {
     /// Tells the pipelines what the small rows say, and begins or ends to drain this host. To be
@@ -19,9 +20,10 @@ impl Worker {
         if !self.holdings.see_control(control) {
             return;
         }
-        let reload = control.reload.clone();
+        let (reload, shadow) = (control.reload.clone(), control.shadow.clone());
         let asked = control.drains.get(self.run.me()).map(ToString::to_string);
         self.reload_if_asked(reload);
+        self.end_shadow_if_asked(shadow);
         let is_drained = asked.is_some();
         if is_drained == self.is_drained {
             return;
@@ -49,9 +51,32 @@ impl Worker {
         };
         let (chronicle, why) = (Arc::clone(&self.run.chronicle), wanted.asked.why.clone());
         let application = &self.run.options.application;
-        let bell = &self.run.ports.reload;
-        bell.ring_once(application, wanted.asked, move |outcome| {
-            chronicle.reloaded(outcome, &why);
+        let bell = &self.run.ports.bell;
+        bell.ring_once(application, Wish::Reload, wanted.asked, move |outcome| {
+            let deeds = [Deed::Reloaded, Deed::NotReloaded];
+            chronicle.heeded(deeds, outcome, &why);
+        });
+    }
+
+    /// Has the process promote or drop what runs in the plugin's shadow, once for each time that
+    /// somebody asks, if it is that version.
+    fn end_shadow_if_asked(&self, wanted: Option<ShadowAsked>) {
+        let Some(wanted) = wanted else { return };
+        let shadow = self.run.ports.rollout.shadow();
+        if !shadow.is_current(&wanted.digest) {
+            return;
+        }
+        let (chronicle, why) = (Arc::clone(&self.run.chronicle), wanted.asked.why.clone());
+        let application = &self.run.options.application;
+        let wish = Wish::EndShadow {
+            application: application.clone(),
+            digest: wanted.digest,
+            verb: wanted.verb,
+        };
+        let bell = &self.run.ports.bell;
+        bell.ring_once(application, wish, wanted.asked, move |outcome| {
+            let deeds = [Deed::EndedShadow, Deed::KeptShadow];
+            chronicle.heeded(deeds, outcome, &why);
         });
     }
 

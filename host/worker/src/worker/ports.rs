@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use crate::budget::ByteShare;
 use crate::freezer::Freezer;
+use crate::host_bell::HostBell;
 use crate::recordings::Recordings;
-use crate::reload_bell::ReloadBell;
 use crate::rollout::SharedRollout;
 use crate::tap::Tap;
 use crate::tick_clock::TickClock;
@@ -46,8 +46,8 @@ pub struct Ports {
     pub recordings: Recordings,
     /// Shows what goes through the plugin to whoever watches.
     pub tap: Tap,
-    /// Has the process read its configuration again.
-    pub reload: ReloadBell,
+    /// Passes on what is wanted of the process.
+    pub bell: HostBell,
     /// Stops all tasks of this host in a simulation.
     pub freezer: Freezer,
 }

@@ -95,7 +95,7 @@ impl Registration {
             lease_duration: self.run.lease_duration(),
             is_draining: false,
             max_leases: self.run.options.leases.max_leases,
-            versions: self.run.ports.rollout.with(|rollout| rollout.rows()),
+            versions: self.run.ports.rollout.rows(),
             cannot_write: None,
             cannot_look: None,
         }

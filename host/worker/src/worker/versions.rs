@@ -204,7 +204,7 @@ impl FleetVersions {
 
     /// Shows this host's versions.
     fn show_own(&mut self) {
-        let rows = self.run.ports.rollout.with(|rollout| rollout.rows());
+        let rows = self.run.ports.rollout.rows();
         self.gauge_states(&rows);
         let quarantined = RolloutState::Quarantined.code();
         let refused = rows.iter().find(|row| row.state == quarantined);

@@ -10,7 +10,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_core::rollout::RolloutPolicy;
 
 use super::report::{Applied, Checked, SettingsReport};
-use crate::author::arguments::stem;
+use crate::author::arguments::plugin_of_file;
 use crate::output::Page;
 
 /// The stream of a plugin that names none, without a host's configuration.
@@ -38,8 +38,8 @@ impl Settings {
         config: &Config,
         is_decided: bool,
     ) -> anyhow::Result<Self> {
-        let name = PluginName::new(stem(component))?;
-        let manifest = match Manifest::read(&component.with_extension("toml")) {
+        let name = plugin_of_file(component)?;
+        let manifest = match Manifest::read(&component.with_file_name(format!("{name}.toml"))) {
             Ok(manifest) => manifest,
             Err(error) => {
                 return Ok(Self {

@@ -45,6 +45,8 @@ pub(super) struct Answer {
     /// By the host's clock, in milliseconds since the Unix epoch.
     pub(super) at_ms: u64,
     pub(super) text: String,
+    /// Whether it did all that was wanted.
+    pub(super) is_done: bool,
 }
 
 impl Application {
@@ -195,16 +197,21 @@ impl Application {
         Ok(stayed.collect())
     }
 
-    /// What hosts say about reading their configuration again, for the reason that was asked for,
-    /// by their names: the last answer of each, which may be to an earlier command.
-    pub(super) async fn reloaded(&self, asked: &Asked) -> anyhow::Result<BTreeMap<String, Answer>> {
+    /// What hosts say about what was asked for, for this reason, by their names: the last answer of
+    /// each, which may be to an earlier command. `deeds` are what they may have done, and not done.
+    pub(super) async fn answers(
+        &self,
+        asked: &Asked,
+        deeds: [Deed; 2],
+    ) -> anyhow::Result<BTreeMap<String, Answer>> {
         let since_ms = asked.at_ms.saturating_sub(millis(CLOCKS_DIFFER_MAX));
-        let is_this = |entry: &HistoryEntry| entry.deed == Deed::Reloaded && entry.why == asked.why;
+        let is_this = |entry: &HistoryEntry| deeds.contains(&entry.deed) && entry.why == asked.why;
         let found = self.coordinator.history(since_ms, usize::MAX, is_this);
         let mut answers: BTreeMap<String, Answer> = BTreeMap::new();
         for entry in found.await?.entries {
             let answer = Answer {
                 at_ms: entry.at_ms,
+                is_done: entry.deed == deeds[0],
                 text: entry.details,
             };
             let last = answers.entry(entry.by).or_insert_with(|| answer.clone());

@@ -1,55 +1,36 @@
 //! `shardmill reload`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::bail;
 use shardmill_core::control::{Asked, Deed, ReloadAsked};
 use shardmill_core::lease::WorkerId;
 
-use super::application::{Answer, Application, Done, asked};
+use super::answers::{Answers, Awaited, conclude};
+use super::application::{Application, Done, asked};
 use super::report::{Report, StepRow};
 use super::wait::Waited;
 use crate::cli::ReloadArgs;
+
+/// What hosts say they did, or did not.
+const DEEDS: [Deed; 2] = [Deed::Reloaded, Deed::NotReloaded];
 
 pub(crate) async fn reload(args: &ReloadArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect_to(&args.change.connection).await?;
     let application = Application::open(&args.application, &clients).await?;
     let asked = asked(&args.change);
     let meant = meant(args, application.workers().await?)?;
-    let mut answers = BTreeMap::new();
+    let mut answers = Answers::default();
     let mut waited = None;
     if args.change.apply {
-        // Answers to an earlier command for the same reason are none to this one.
-        let before = application.reloaded(&asked).await?;
+        let awaited = Awaited::from(&application, &asked, DEEDS).await?;
         apply(args, &application, &asked, &meant).await?;
-        waited = Waited::until_none_left(&args.change, || async {
-            let answers = answers_since(&before, &application, &asked).await?;
-            let left = meant.iter().map(ToString::to_string);
-            Ok(left.filter(|name| !answers.contains_key(name)).collect())
-        })
-        .await?;
-        answers = answers_since(&before, &application, &asked).await?;
+        waited = awaited.wait(&args.change, &meant).await?;
+        answers = awaited.answers().await?;
     }
     let report = report(args, &meant, waited, &answers);
     report.show(&args.change)?;
-    match &report.waited {
-        Some(waited) if !waited.is_done() => bail!(
-            "some hosts have not answered yet: they read the file when they see this, and \
-                `shardmill history {}` then says what came of it",
-            args.application
-        ),
-        Some(_) | None => Ok(()),
-    }
-}
-
-async fn answers_since(
-    before: &BTreeMap<String, Answer>,
-    application: &Application,
-    asked: &Asked,
-) -> anyhow::Result<BTreeMap<String, Answer>> {
-    let mut answers = application.reloaded(asked).await?;
-    answers.retain(|worker, answer| before.get(worker) != Some(answer));
-    Ok(answers)
+    conclude(&args.application, report.waited.as_ref(), &answers)
 }
 
 /// The hosts that are to do it.
@@ -95,7 +76,7 @@ fn report(
     args: &ReloadArgs,
     meant: &BTreeSet<WorkerId>,
     waited: Option<Waited>,
-    answers: &BTreeMap<String, Answer>,
+    answers: &Answers,
 ) -> Report {
     let step = |worker: &WorkerId| {
         let name = worker.to_string();

@@ -33,6 +33,7 @@ impl Delivery {
                 result,
             });
         }
+        self.instance.shadow(&batch, result, took);
         let at = self.context.at();
         self.instance.note(Delivered {
             batch,

@@ -1,11 +1,12 @@
-//! How a worker has its process read the configuration again: an operator's wish is in the tables
-//! of an application, the configuration is the process's.
+//! How a worker passes on what an operator wants of its process: the wish is in the tables of an
+//! application; the configuration and the plugins folder are the process's.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use shardmill_core::control::Asked;
+use shardmill_core::control::{Asked, ShadowVerb};
+use shardmill_core::plugin::PluginDigest;
 use tokio::sync::mpsc;
 
 /// Wishes that wait: one for each application of a usual host, and SIGHUP. Each is answered, and
@@ -15,28 +16,49 @@ const WAITING_MAX: usize = 16;
 /// before it was changed. To read it once more does no harm.
 const BEFORE_START: Duration = Duration::from_mins(1);
 
-/// Tells the process that it is to read its configuration again. Cheap to clone.
+/// Tells the process what is wanted of it. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct ReloadBell(Option<Arc<Shared>>);
+pub struct HostBell(Option<Arc<Shared>>);
 
 struct Shared {
     rings: mpsc::Sender<Ring>,
     /// In milliseconds since the Unix epoch.
     started_at_ms: u64,
-    // By application; a worker that is restarted by a reload must not ask for it again. Never held
-    // across an await.
-    seen: Mutex<BTreeMap<String, Asked>>,
+    // What was wanted last, by kind and application; a worker that is restarted by a reload must not
+    // ask for it again. Never held across an await.
+    seen: Mutex<BTreeMap<(&'static str, String), Asked>>,
 }
 
-/// A wish that the configuration is read again.
+/// What is wanted of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// That it reads its configuration again.
+    Reload,
+    /// That a version in the shadow of an application's plugin is promoted or dropped.
+    EndShadow {
+        /// The name that its leases are kept under.
+        application: String,
+        /// The SHA-256 of its component; another version stays as it is.
+        digest: PluginDigest,
+        /// What becomes of it.
+        verb: ShadowVerb,
+    },
+}
+
+/// A wish, and who has it.
 pub struct Ring {
+    /// What the process is to do, and with which version or application.
+    pub wish: Wish,
     /// Who asks, and why.
     pub asked: Asked,
-    /// Is to be told what came of it, in a line.
-    answer: Box<dyn FnOnce(&str) + Send>,
+    /// Is to be told what came of it.
+    answer: Box<dyn FnOnce(&Outcome) + Send>,
 }
 
-impl ReloadBell {
+/// What came of a wish, in a line; an error if it was not done, or not all of it.
+pub type Outcome = Result<String, String>;
+
+impl HostBell {
     /// The bell of a process that starts now, and where its rings arrive.
     pub fn new(wall_ms: u64) -> (Self, mpsc::Receiver<Ring>) {
         let (sender, rings) = mpsc::channel(WAITING_MAX);
@@ -50,17 +72,23 @@ impl ReloadBell {
 
     /// Asks; `answer` is called once with the result. If too many wait, or nobody listens any more,
     /// it is not called, and this returns false.
-    pub fn ring(&self, asked: Asked, answer: impl FnOnce(&str) + Send + 'static) -> bool {
+    pub fn ring(
+        &self,
+        wish: Wish,
+        asked: Asked,
+        answer: impl FnOnce(&Outcome) + Send + 'static,
+    ) -> bool {
         let Some(shared) = &self.0 else {
             return false;
         };
         let ring = Ring {
+            wish,
             asked,
             answer: Box::new(answer),
         };
         let rung = shared.rings.try_send(ring);
         if let Err(error) = &rung {
-            tracing::debug!(%error, "the configuration is not read again now");
+            tracing::debug!(%error, "a wish is not passed on now");
         }
         rung.is_ok()
     }
@@ -69,22 +97,24 @@ impl ReloadBell {
     pub(crate) fn ring_once(
         &self,
         application: &str,
+        wish: Wish,
         asked: Asked,
-        answer: impl FnOnce(&str) + Send + 'static,
+        answer: impl FnOnce(&Outcome) + Send + 'static,
     ) {
-        if !self.is_news(application, &asked) {
+        let key = (wish.kind(), application.to_owned());
+        if !self.is_news(&key, &asked) {
             return;
         }
-        if self.ring(asked.clone(), answer) {
-            self.saw(application, asked);
+        if self.ring(wish, asked.clone(), answer) {
+            self.saw(key, asked);
         }
     }
 
-    fn is_news(&self, application: &str, asked: &Asked) -> bool {
+    fn is_news(&self, key: &(&'static str, String), asked: &Asked) -> bool {
         let Some(shared) = &self.0 else {
             return false;
         };
-        if let Some(last) = shared.seen().get(application) {
+        if let Some(last) = shared.seen().get(key) {
             // Clocks of operators differ: what is asked later may bear an earlier time.
             return last != asked;
         }
@@ -92,23 +122,32 @@ impl ReloadBell {
         asked.at_ms >= shared.started_at_ms.saturating_sub(before_ms)
     }
 
-    fn saw(&self, application: &str, asked: Asked) {
+    fn saw(&self, key: (&'static str, String), asked: Asked) {
         if let Some(shared) = &self.0 {
-            shared.seen().insert(application.to_owned(), asked);
+            shared.seen().insert(key, asked);
         }
     }
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, BTreeMap<String, Asked>> {
+    fn seen(&self) -> MutexGuard<'_, BTreeMap<(&'static str, String), Asked>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wish {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Reload => "reload",
+            Self::EndShadow { .. } => "shadow",
+        }
     }
 }
 
 impl Ring {
     /// Says what came of it.
-    pub fn answer(self, text: &str) {
-        (self.answer)(text);
+    pub fn answer(self, outcome: &Outcome) {
+        (self.answer)(outcome);
     }
 }
 
@@ -126,9 +165,9 @@ mod tests {
 
     #[test]
     fn each_wish_rings_once_in_a_process_whatever_the_clocks_of_operators_say() {
-        let (bell, mut rings) = ReloadBell::new(1_000_000);
+        let (bell, mut rings) = HostBell::new(1_000_000);
         let mut rung = |application: &str, at_ms| {
-            bell.ring_once(application, asked(at_ms), |_| {});
+            bell.ring_once(application, Wish::Reload, asked(at_ms), |_| {});
             rings.try_recv().is_ok()
         };
         assert!(!rung("orders", 900_000), "it was read since");
@@ -140,26 +179,29 @@ mod tests {
 
     #[test]
     fn a_wish_for_which_there_is_no_room_still_counts_as_new() {
-        let (bell, mut rings) = ReloadBell::new(0);
+        let (bell, mut rings) = HostBell::new(0);
         for n in 0..WAITING_MAX {
-            assert!(bell.ring(asked(n as u64), |_| {}));
+            assert!(bell.ring(Wish::Reload, asked(n as u64), |_| {}));
         }
-        bell.ring_once("orders", asked(1_000), |_| {});
+        bell.ring_once("orders", Wish::Reload, asked(1_000), |_| {});
         while rings.try_recv().is_ok() {}
-        bell.ring_once("orders", asked(1_000), |_| {});
+        bell.ring_once("orders", Wish::Reload, asked(1_000), |_| {});
         assert!(rings.try_recv().is_ok());
-        bell.ring_once("orders", asked(1_000), |_| {});
+        bell.ring_once("orders", Wish::Reload, asked(1_000), |_| {});
         assert!(rings.try_recv().is_err(), "once");
     }
 
     #[test]
     fn who_asked_is_told_what_came_of_it() {
-        let (bell, mut rings) = ReloadBell::new(0);
+        let (bell, mut rings) = HostBell::new(0);
         let (sender, told) = std::sync::mpsc::channel();
-        assert!(bell.ring(asked(1), move |text| sender.send(text.to_owned()).unwrap()));
-        rings.try_recv().unwrap().answer("nothing has changed");
-        assert_eq!(told.recv().unwrap(), "nothing has changed");
-        let nobody = ReloadBell::default();
-        assert!(!nobody.ring(asked(1), |_| panic!("nobody listens")));
+        assert!(bell.ring(Wish::Reload, asked(1), move |outcome| {
+            sender.send(outcome.clone()).unwrap();
+        }));
+        let outcome = Ok("nothing has changed".to_owned());
+        rings.try_recv().unwrap().answer(&outcome);
+        assert_eq!(told.recv().unwrap(), outcome);
+        let nobody = HostBell::default();
+        assert!(!nobody.ring(Wish::Reload, asked(1), |_| panic!("nobody listens")));
     }
 }
