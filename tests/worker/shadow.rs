@@ -9,7 +9,9 @@ use bytes::Bytes;
 use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::{Event, History, NativePlugin};
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{Commit, FailureKind, Outcome, Processed, RecordFailure, Ticked};
+use shardmill_core::ports::{
+    Commit, FailureKind, Outcome, Processed, ProcessorFactory, RecordFailure, Ticked,
+};
 use shardmill_core::shadow::{Ruling, ShadowPolicy, Tally};
 use shardmill_core::stream::{Batch, Emitted, ShardId};
 use shardmill_worker::{SampleKind, Wanted};
@@ -23,7 +25,7 @@ async fn compared(
     shadow: NativePlugin,
 ) -> (TestHost, Tally) {
     let host = fleet.start("a", plugin);
-    host.shadow.offer(Arc::new(shadow), 0);
+    offer(&host, shadow);
     fleet.put(0..200);
     until("checkpointed", || fleet.is_all_checkpointed()).await;
     until("all is counted", || {
@@ -33,6 +35,12 @@ async fn compared(
     .await;
     let tally = tally(&host);
     (host, tally)
+}
+
+/// Runs a version in the shadow. Whether it begins.
+fn offer(host: &TestHost, shadow: NativePlugin) -> bool {
+    let version: Arc<dyn ProcessorFactory> = Arc::new(shadow);
+    host.shadow.offer(&version, 0)
 }
 
 fn tally(host: &TestHost) -> Tally {
@@ -126,7 +134,7 @@ async fn what_only_one_of_the_two_emits_is_counted_placed_and_shown() {
     });
     let (host, found) = compared(&fleet, plain(1), shadow).await;
     assert_eq!(found.records, 200);
-    // What waits for its like counts when the shard's part ends.
+    // What waits for its like is shown when the shard's part ends.
     host.stop().await;
     let mut shown = Vec::new();
     while shown.len() < 3 {
@@ -150,7 +158,7 @@ async fn differences_name_the_first_batch_that_has_one() {
     fleet.options.batches.records = 1;
     let shadow = changing(2, |text| (text != "5").then(|| text.to_owned()));
     let host = fleet.start("a", plain(1));
-    host.shadow.offer(Arc::new(shadow), 0);
+    offer(&host, shadow);
     fleet.put(0..150);
     until("the difference is found", || {
         tally(&host).differences() == 1
@@ -240,7 +248,7 @@ async fn a_shadow_that_hangs_or_is_slow_holds_up_nothing() {
         let mut fleet = TestFleet::new(1);
         fleet.options.batches.records = 1;
         let host = fleet.start("a", plain(1));
-        host.shadow.offer(Arc::new(shadow), 0);
+        offer(&host, shadow);
         fleet.put(0..500);
         let started = tokio::time::Instant::now();
         until("checkpointed", || fleet.is_all_checkpointed()).await;
@@ -276,7 +284,7 @@ async fn a_shadow_of_a_plugin_with_state_begins_where_the_state_is_known() {
     until("checkpointed", || fleet.is_all_checkpointed()).await;
     let shadow = plain(2).keeping_state();
     let history = shadow.history();
-    host.shadow.offer(Arc::new(shadow), 0);
+    offer(&host, shadow);
     fleet.put(100..400);
     until("checkpointed", || fleet.is_all_checkpointed()).await;
     fleet.put(400..600);
@@ -305,9 +313,9 @@ async fn a_shadow_is_given_the_ticks_too() {
         })
     };
     let host = fleet.start("a", ticking(1, "tick"));
-    host.shadow.offer(Arc::new(ticking(2, "tick")), 0);
+    offer(&host, ticking(2, "tick"));
     until("ticks are compared", || tally(&host).same >= 3).await;
-    host.shadow.offer(Arc::new(ticking(3, "tock")), 0);
+    offer(&host, ticking(3, "tock"));
     // What the instance has in memory after a tick is not known: it begins after the next batch.
     fleet.put(0..1);
     until("one is missed", || tally(&host).missed == 1).await;
@@ -367,7 +375,7 @@ async fn a_shadow_ends_when_it_is_withdrawn_replaced_or_told_to() {
         (report.tally.records, report.ended.as_deref()),
         (200, Some("dropped"))
     );
-    host.shadow.offer(Arc::new(plain(3)), 7);
+    offer(&host, plain(3));
     fleet.put(300..400);
     until("the next one is compared", || tally(&host).records == 100).await;
     host.shadow.withdraw();
@@ -386,7 +394,7 @@ async fn a_rule_decides_once_enough_is_compared() {
         promote_after: Some(200),
         ..ShadowPolicy::default()
     });
-    host.shadow.offer(Arc::new(plain(2)), 0);
+    offer(&host, plain(2));
     fleet.put(0..100);
     until("half is compared", || tally(&host).records == 100).await;
     assert_eq!(host.shadow.rule(), Ruling::GoOn);
@@ -408,7 +416,7 @@ async fn a_share_of_the_shards_has_a_shadow() {
     });
     let shadow = plain(2);
     let history = shadow.history();
-    host.shadow.offer(Arc::new(shadow), 0);
+    offer(&host, shadow);
     fleet.put(0..400);
     until("checkpointed", || fleet.is_all_checkpointed()).await;
     host.stop().await;
@@ -417,4 +425,97 @@ async fn a_share_of_the_shards_has_a_shadow() {
     shards.sort();
     shards.dedup();
     assert!((1..8).contains(&shards.len()), "{shards:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_rule_promotes_a_version_while_outputs_wait_for_their_like() {
+    let fleet = TestFleet::new(1);
+    let host = fleet.start("a", plain(1));
+    host.shadow.set_policy(ShadowPolicy {
+        promote_after: Some(10),
+        ..ShadowPolicy::default()
+    });
+    offer(&host, changing(2, |text| Some(format!("{text}!"))));
+    fleet.put(0..15);
+    until("all is compared", || tally(&host).records == 15).await;
+    let found = tally(&host);
+    assert_eq!((found.differences(), found.waiting), (0, 30), "{found}");
+    assert_eq!(host.shadow.rule(), Ruling::GoOn);
+    let shadow = host.shadow.clone();
+    host.stop().await;
+    let found = shadow.report().unwrap().tally;
+    assert_eq!((found.waiting, found.undecided), (0, 30), "{found}");
+    assert_eq!(shadow.rule(), Ruling::GoOn);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_that_never_lets_the_checkpoint_move_differs() {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.batches.records = 1;
+    let holding = NativePlugin::new(2, |_, _| {
+        Ok(Processed {
+            outcome: Outcome {
+                commit: Some(Commit::Nothing),
+                ..Outcome::default()
+            },
+            emitted: Vec::new(),
+        })
+    });
+    let host = fleet.start("a", NativePlugin::no_op(1).taking(Duration::from_millis(1)));
+    offer(&host, holding);
+    fleet.put(0..60);
+    until("it differs", || tally(&host).held_back > 0).await;
+    assert_eq!(tally(&host).only_at_work + tally(&host).only_shadow, 0);
+    host.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_says_nothing_of_another_version_at_work() {
+    let fleet = TestFleet::new(1);
+    let (host, found) = compared(&fleet, plain(1), plain(2)).await;
+    assert_eq!(found.records, 200);
+    host.offer(changing(3, |text| Some(format!("{text}!"))));
+    fleet.put(200..300);
+    until("the new version is at work", || {
+        let report = host.shadow.report().unwrap();
+        report
+            .at_work
+            .is_some_and(|digest| digest.as_str().ends_with('3'))
+    })
+    .await;
+    assert!(tally(&host).records < 200, "{}", tally(&host));
+    fleet.put(300..400);
+    until("it is compared with that one", || tally(&host).records > 0).await;
+    assert!(tally(&host).differences_at_most() > 0);
+    host.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_in_the_shadow_of_itself_waits_until_another_is_at_work() {
+    let fleet = TestFleet::new(1);
+    let host = fleet.start("a", plain(1));
+    fleet.put(0..10);
+    until("checkpointed", || fleet.is_all_checkpointed()).await;
+    assert!(!offer(&host, plain(1)));
+    let waits = host.shadow.report().unwrap().ended;
+    assert!(waits.unwrap().contains("the version at work"));
+    fleet.put(10..20);
+    until("checkpointed", || fleet.is_all_checkpointed()).await;
+    assert_eq!(tally(&host).records, 0);
+    host.offer(plain(4));
+    fleet.put(20..40);
+    until("the new version is at work", || {
+        let report = host.shadow.report().unwrap();
+        report
+            .at_work
+            .is_some_and(|digest| digest.as_str().ends_with('4'))
+    })
+    .await;
+    assert!(
+        offer(&host, plain(1)),
+        "as the supervisor does at its next look"
+    );
+    fleet.put(40..60);
+    until("it is compared", || tally(&host).records > 0).await;
+    host.stop().await;
 }

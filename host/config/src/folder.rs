@@ -124,6 +124,12 @@ impl Config {
         let mut unheeded = Vec::new();
         for path in self.files_in_folder() {
             let extension = path.extension().unwrap_or_default();
+            if path.to_string_lossy().ends_with(".shadow.toml") {
+                unheeded.push(format!(
+                    "{} is not read: a version in the shadow has the settings of its plugin",
+                    path.display()
+                ));
+            }
             if extension != "wasm" && extension.eq_ignore_ascii_case("wasm") {
                 unheeded.push(format!(
                     "{} is not loaded: a component's name ends in .wasm",

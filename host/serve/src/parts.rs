@@ -64,6 +64,14 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Whether all that differs is how a version runs in the shadow, for which the plugin need not
+    /// restart.
+    pub(crate) fn differs_only_in_shadow(&self, other: &Self) -> bool {
+        let mut like_other = self.clone();
+        like_other.plugin.shadow = other.plugin.shadow;
+        like_other == *other
+    }
+
     /// Refuses a version that was built for another contract than the settings want.
     pub(crate) fn refuse_other_contract(
         &self,

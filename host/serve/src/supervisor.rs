@@ -294,7 +294,7 @@ impl Supervisor {
             });
         }
         self.running.insert(name.clone(), running);
-        self.offer_shadow(name);
+        self.follow_shadow(name);
         self.report_refused_to_fleet(name);
     }
 

@@ -110,6 +110,12 @@ impl HostBell {
         }
     }
 
+    /// Takes note of what is wanted and is not this process's to do: it must not do it later, when
+    /// it might be.
+    pub(crate) fn pass_over(&self, application: &str, wish: &Wish, asked: Asked) {
+        self.saw((wish.kind(), application.to_owned()), asked);
+    }
+
     fn is_news(&self, key: &(&'static str, String), asked: &Asked) -> bool {
         let Some(shared) = &self.0 else {
             return false;
@@ -189,6 +195,16 @@ mod tests {
         assert!(rings.try_recv().is_ok());
         bell.ring_once("orders", Wish::Reload, asked(1_000), |_| {});
         assert!(rings.try_recv().is_err(), "once");
+    }
+
+    #[test]
+    fn what_was_passed_over_is_not_done_later_but_what_is_asked_anew() {
+        let (bell, mut rings) = HostBell::new(0);
+        bell.pass_over("orders", &Wish::Reload, asked(5));
+        bell.ring_once("orders", Wish::Reload, asked(5), |_| {});
+        assert!(rings.try_recv().is_err());
+        bell.ring_once("orders", Wish::Reload, asked(6), |_| {});
+        assert!(rings.try_recv().is_ok());
     }
 
     #[test]

@@ -118,6 +118,11 @@ impl SharedRollout {
         rows
     }
 
+    /// Whether no version is on trial.
+    pub fn is_settled(&self) -> bool {
+        self.with(|rollout| rollout.is_settled())
+    }
+
     /// What is decided from now on.
     pub(crate) fn changes(&self) -> broadcast::Receiver<Change> {
         self.shared.changes.subscribe()
@@ -167,7 +172,7 @@ impl SharedRollout {
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
-        let (answer, changes, revision) = {
+        let (answer, changes, revision, active) = {
             let mut inner = self
                 .shared
                 .inner
@@ -178,6 +183,7 @@ impl SharedRollout {
                 answer,
                 inner.rollout.take_changes(),
                 inner.rollout.revision(),
+                inner.rollout.active().cloned(),
             )
         };
         for change in changes {
@@ -185,9 +191,13 @@ impl SharedRollout {
             // An error means that no worker listens.
             let _ = self.shared.changes.send(change);
         }
-        self.shared
+        let is_news = self
+            .shared
             .revision
             .send_if_modified(|known| std::mem::replace(known, revision) != revision);
+        if is_news {
+            self.shared.shadow.compare_with(active.as_ref());
+        }
         answer
     }
 

@@ -41,6 +41,10 @@ struct Shared {
 struct Inner {
     policy: ShadowPolicy,
     current: Option<Current>,
+    /// The version at work, which it is compared with.
+    at_work: Option<PluginDigest>,
+    /// The last version that was there, also after its file has gone.
+    last: Option<PluginDigest>,
     /// What runs on shards. Whoever feeds one that has ended finds its channel closed.
     tasks: JoinSet<()>,
 }
@@ -51,9 +55,19 @@ struct Current {
     version: Option<Arc<dyn ProcessorFactory>>,
     since_ms: u64,
     tally: Tally,
-    /// Why it does not run any more, if it does not.
-    ended: Option<String>,
+    ended: Option<Ended>,
+    /// Why the file that is there now is not what runs, if it is not.
+    newer: Option<String>,
     not_started: Option<Stopwatch>,
+}
+
+/// Why a version does not run in the shadow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ended {
+    /// It was refused, promoted or dropped, or could not be.
+    For(String),
+    /// It is the version at work. It runs once another one is.
+    IsAtWork,
 }
 
 /// A shadow, and what is known of it.
@@ -65,8 +79,12 @@ pub struct ShadowReport {
     pub since_ms: u64,
     /// What the comparison says.
     pub tally: Tally,
-    /// Why it does not run any more, if it does not.
+    /// Why it does not run, if it does not.
     pub ended: Option<String>,
+    /// The version at work that it is compared with.
+    pub at_work: Option<PluginDigest>,
+    /// Why the file that is there now is not what runs, if it is not.
+    pub newer: Option<String>,
 }
 
 impl SharedShadow {
@@ -80,41 +98,77 @@ impl SharedShadow {
     }
 
     /// Runs the version in the shadow from now on, in place of another one; `wall_ms` is the time in
-    /// milliseconds since the Unix epoch. The same version goes on as it is.
-    pub fn offer(&self, version: Arc<dyn ProcessorFactory>, wall_ms: u64) {
+    /// milliseconds since the Unix epoch. The same version goes on as it is. Whether it begins.
+    pub fn offer(&self, version: &Arc<dyn ProcessorFactory>, wall_ms: u64) -> bool {
         let mut inner = self.lock();
-        let current = inner.current.as_ref();
-        let is_there =
-            |current: &Current| current.version.is_some() && current.digest == *version.digest();
-        if current.is_some_and(is_there) {
-            return;
+        let is_at_work = inner.at_work.as_ref() == Some(version.digest());
+        if let Some(current) = &mut inner.current
+            && current.version.is_some()
+            && current.digest == *version.digest()
+        {
+            current.newer = None;
+            let is_over = matches!(&current.ended, Some(Ended::For(_)));
+            let begins = !is_over && !is_at_work && current.ended.take().is_some();
+            if begins {
+                current.tally = Tally::default();
+                self.0.is_on.store(true, Ordering::Relaxed);
+            }
+            return begins;
         }
+        inner.last = Some(version.digest().clone());
         inner.current = Some(Current {
             digest: version.digest().clone(),
-            version: Some(version),
+            version: Some(Arc::clone(version)),
             since_ms: wall_ms,
             tally: Tally::default(),
-            ended: None,
+            ended: is_at_work.then_some(Ended::IsAtWork),
+            newer: None,
             not_started: None,
         });
-        self.0.is_on.store(true, Ordering::Relaxed);
+        self.0.is_on.store(!is_at_work, Ordering::Relaxed);
+        !is_at_work
     }
 
-    /// The file of a version that was to run in the shadow was refused, for this reason. What ran
+    /// The file of a version that was to run in the shadow was refused, for this reason. What runs
     /// there goes on.
-    pub fn refuse(&self, digest: PluginDigest, why: &str, wall_ms: u64) {
+    pub fn refuse(&self, digest: &PluginDigest, why: &str, wall_ms: u64) {
         let mut inner = self.lock();
-        if self.is_on() {
+        if self.is_on()
+            && let Some(current) = &mut inner.current
+        {
+            current.newer = Some(format!("a newer file ({digest}) is refused: {why}"));
             return;
         }
+        inner.last = Some(digest.clone());
         inner.current = Some(Current {
-            digest,
+            digest: digest.clone(),
             version: None,
             since_ms: wall_ms,
             tally: Tally::default(),
-            ended: Some(format!("refused: {why}")),
+            ended: Some(Ended::For(format!("refused: {why}"))),
+            newer: None,
             not_started: None,
         });
+    }
+
+    /// From now on it is compared with this version at work; what was found before says nothing of
+    /// that one.
+    pub fn compare_with(&self, at_work: Option<&PluginDigest>) {
+        let mut inner = self.lock();
+        if inner.at_work.as_ref() == at_work {
+            return;
+        }
+        inner.at_work = at_work.cloned();
+        let at_work = inner.at_work.clone();
+        inner.tasks.abort_all();
+        let Some(current) = &mut inner.current else {
+            return;
+        };
+        current.tally = Tally::default();
+        if current.ended.is_none() && at_work.as_ref() == Some(&current.digest) {
+            current.ended = Some(Ended::IsAtWork);
+            self.0.is_on.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Nothing runs in the shadow any more, and nothing is known.
@@ -129,7 +183,7 @@ impl SharedShadow {
     pub fn end(&self, why: &str) {
         let mut inner = self.lock();
         if let Some(current) = &mut inner.current {
-            current.ended = Some(why.to_owned());
+            current.ended = Some(Ended::For(why.to_owned()));
         }
         inner.tasks.abort_all();
         self.0.is_on.store(false, Ordering::Relaxed);
@@ -148,7 +202,13 @@ impl SharedShadow {
             digest: current.digest.clone(),
             since_ms: current.since_ms,
             tally: current.tally.clone(),
-            ended: current.ended.clone(),
+            ended: match &current.ended {
+                Some(Ended::For(why)) => Some(why.clone()),
+                Some(Ended::IsAtWork) => Some("waits: it is the version at work".to_owned()),
+                None => None,
+            },
+            at_work: inner.at_work.clone(),
+            newer: current.newer.clone(),
         })
     }
 
@@ -164,7 +224,10 @@ impl SharedShadow {
     /// The version, as hosts show it among the plugin's versions.
     pub(crate) fn row(&self) -> Option<VersionRow> {
         let report = self.report()?;
-        let reason = report.ended.unwrap_or_else(|| report.tally.to_string());
+        let mut reason = report.ended.unwrap_or_else(|| report.tally.to_string());
+        if let Some(newer) = report.newer {
+            reason = format!("{newer}; {reason}");
+        }
         Some(VersionRow {
             digest: report.digest,
             state: RolloutState::Shadow.to_string(),
@@ -177,9 +240,19 @@ impl SharedShadow {
         self.0.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether one runs on this shard, or is to.
-    pub(crate) fn is_on_shard(&self, shard: &ShardId) -> bool {
-        self.is_on() && self.lock().policy.picks(shard)
+    /// Whether what the version `at_work` is given on this shard is for the shadow as well: not while
+    /// the shard tries another version.
+    pub(crate) fn is_wanted_on(&self, shard: &ShardId, at_work: &PluginDigest) -> bool {
+        if !self.is_on() {
+            return false;
+        }
+        let inner = self.lock();
+        inner.at_work.as_ref() == Some(at_work) && inner.policy.picks(shard)
+    }
+
+    /// Whether the version is in the shadow, running or not, or was the last one there.
+    pub(crate) fn has_had(&self, digest: &PluginDigest) -> bool {
+        self.lock().last.as_ref() == Some(digest)
     }
 
     /// The version that is to run beside the shard, and whether it may send HTTP requests; `None`
@@ -232,6 +305,13 @@ impl SharedShadow {
         if let Some(current) = &mut self.lock().current {
             current.tally.missed += records;
         }
+    }
+
+    /// The outputs that wait on a shard were `before`, and are `now`.
+    pub(crate) fn waits(&self, digest: &PluginDigest, before: u64, now: u64) {
+        self.with(digest, |current| {
+            current.tally.waiting = (current.tally.waiting + now).saturating_sub(before);
+        });
     }
 
     /// Adds to what is known of this version.

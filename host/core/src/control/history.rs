@@ -81,7 +81,7 @@ pub enum Deed {
     Shadow,
     /// A host promoted or dropped what ran in the shadow, as it was told.
     EndedShadow,
-    /// A host was told so, and says why it did not, or not as it should.
+    /// A host was told so, and says why it did not, or not all of it.
     KeptShadow,
     /// The same by a rule of its configuration.
     ShadowEnded,
@@ -152,9 +152,9 @@ impl Deed {
             Self::Promoted => "promoted",
             Self::RolledBack => "rolled-back",
             Self::Shadow => "shadow",
-            Self::EndedShadow => "ended-shadow",
-            Self::KeptShadow => "kept-shadow",
-            Self::ShadowEnded => "shadow-ended",
+            Self::EndedShadow => "shadow-done",
+            Self::KeptShadow => "shadow-not-done",
+            Self::ShadowEnded => "shadow-by-rule",
         }
     }
 

@@ -1,13 +1,13 @@
 use crate::plugin::ProcessorError;
-use crate::ports::{Outcome, RecordFailure};
+use crate::ports::{FailureKind, Outcome, RecordFailure};
 
 /// What two versions made of the same batch, apart from what they emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
     /// The same: both go on from here.
     Same,
-    /// Records failed in the one at work only, or other records. What comes next differs: the shadow
-    /// must start anew.
+    /// Records failed in the one at work only, or other records, or in another way. What comes next
+    /// differs: the shadow must start anew.
     AtWorkFailed,
     /// Records failed in the shadow only, or the call.
     ShadowFailed,
@@ -34,13 +34,15 @@ pub fn compare(
 }
 
 fn compare_failures(at_work: &[RecordFailure], shadow: &[RecordFailure]) -> Agreement {
-    let indexes = |failures: &[RecordFailure]| -> Vec<u32> {
-        failures.iter().map(|failure| failure.index).collect()
+    // A record that is rejected becomes a dead letter at once; one that is retried does not.
+    let failed = |failures: &[RecordFailure]| -> Vec<(u32, FailureKind)> {
+        let failed = failures.iter().map(|failure| (failure.index, failure.kind));
+        failed.collect()
     };
-    let (at_work, shadow) = (indexes(at_work), indexes(shadow));
+    let (at_work, shadow) = (failed(at_work), failed(shadow));
     if at_work == shadow {
         Agreement::Same
-    } else if shadow.iter().any(|index| !at_work.contains(index)) {
+    } else if shadow.iter().any(|one| !at_work.contains(one)) {
         Agreement::ShadowFailed
     } else {
         Agreement::AtWorkFailed
@@ -50,7 +52,6 @@ fn compare_failures(at_work: &[RecordFailure], shadow: &[RecordFailure]) -> Agre
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::FailureKind;
 
     fn outcome(failed: &[u32]) -> Outcome {
         let failure = |index: &u32| RecordFailure {
@@ -73,6 +74,10 @@ mod tests {
         assert_eq!(compared(&[1, 4], &[4]), Agreement::AtWorkFailed);
         assert_eq!(compared(&[4], &[1, 4]), Agreement::ShadowFailed);
         assert_eq!(compared(&[1], &[4]), Agreement::ShadowFailed, "a new one");
+        let mut rejecting = outcome(&[1]);
+        rejecting.failures[0].kind = FailureKind::Reject;
+        let compared = compare(Ok(&outcome(&[1])), Ok(&rejecting));
+        assert_eq!(compared, Agreement::ShadowFailed, "in another way");
     }
 
     #[test]

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use crate::stream::Emitted;
 
 /// How many calls after the one version the other may emit the same.
-pub const CALLS_APART_MAX: u64 = 100;
+pub const CALLS_APART_MAX: u64 = 20;
 /// Outputs of a shard that wait for their like. Before there are more, the oldest count as
 /// different.
 const WAITING_MAX: usize = 10_000;
 /// Bytes of a shard's outputs that wait, as they are kept in memory.
-const WAITING_BYTES_MAX: usize = 8 << 20;
+const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// One of the two versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,13 +88,28 @@ impl Matching {
         compared
     }
 
-    /// No more calls follow: what waits are differences.
-    pub fn end(mut self) -> Vec<Difference> {
+    /// Outputs that wait for their like.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.values().map(|surplus| surplus.times).sum()
+    }
+
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives up the oldest until no more than these bytes are kept: they count as different.
+    pub fn reduce(&mut self, bytes_max: usize) -> Vec<Difference> {
         let mut differences = Vec::new();
-        while !self.order.is_empty() {
+        while self.bytes > bytes_max && !self.order.is_empty() {
             differences.extend(self.give_up_oldest());
         }
         differences
+    }
+
+    /// No more calls follow. Whether what waits would have come nobody knows.
+    pub fn end(mut self) -> Vec<Difference> {
+        self.reduce(0)
     }
 
     /// Whether the other version has emitted the same before; else it waits for that.
@@ -216,12 +231,13 @@ mod tests {
         let mut matching = Matching::default();
         matching.call(&outputs(&["a"]), &[]);
         matching.call(&[], &outputs(&["a"]));
-        for _ in 0..50 {
+        for _ in 0..CALLS_APART_MAX / 2 {
             matching.call(&[], &[]);
         }
         matching.call(&outputs(&["a"]), &[]);
+        assert_eq!(matching.waiting(), 1);
         // The first one's time is over, which was matched.
-        for _ in 0..60 {
+        for _ in 0..CALLS_APART_MAX / 2 + 2 {
             assert_eq!(matching.call(&[], &[]).differences, []);
         }
         assert_eq!(found(&matching.end()), [(Side::AtWork, "a".to_owned(), 1)]);
@@ -234,11 +250,17 @@ mod tests {
         let differences = matching.call(&many, &[]).differences;
         assert_eq!(differences.len(), 30_000 - WAITING_MAX);
         assert_eq!(matching.end().len(), WAITING_MAX);
+        let mut matching = Matching::default();
+        matching.call(&outputs(&["a", "b", "c"]), &[]);
+        assert_eq!(matching.waiting(), 3);
+        assert_eq!(matching.reduce(matching.bytes() - 1).len(), 1);
+        assert_eq!(matching.reduce(0).len(), 2);
+        assert_eq!((matching.waiting(), matching.bytes()), (0, 0));
         let large = "x".repeat(1 << 20);
         let large: Vec<Emitted> = (0..20).map(|n| output(&format!("{n}{large}"))).collect();
         let mut matching = Matching::default();
         let differences = matching.call(&large, &[]).differences;
         assert_eq!(differences.len() + matching.end().len(), 20);
-        assert!(differences.len() >= 12, "{}", differences.len());
+        assert!(differences.len() >= 16, "{}", differences.len());
     }
 }

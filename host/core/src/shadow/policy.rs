@@ -11,7 +11,8 @@ pub struct ShadowPolicy {
     pub may_send_http: bool,
     /// After so many compared records it is promoted; `None` leaves that to an operator.
     pub promote_after: Option<u64>,
-    /// With more differences than that, it is not promoted by itself.
+    /// With more differences than that, or more outputs that may still turn out to be some, it is not
+    /// promoted by itself.
     pub differences_max: u64,
     /// At so many differences it is dropped; `None` leaves that to an operator.
     pub drop_after: Option<u64>,
@@ -57,7 +58,10 @@ impl ShadowPolicy {
             return Ruling::Drop(format!("shadow.drop-after = {most}: {tally}"));
         }
         match self.promote_after {
-            Some(records) if tally.records >= records && differences <= self.differences_max => {
+            Some(records)
+                if tally.records >= records
+                    && tally.differences_at_most() <= self.differences_max =>
+            {
                 Ruling::Promote(format!("shadow.promote-after = {records}: {tally}"))
             }
             Some(_) | None => Ruling::GoOn,
@@ -94,6 +98,12 @@ mod tests {
         assert_eq!(policy.rule(&tally(99, 0)), Ruling::GoOn);
         assert!(matches!(policy.rule(&tally(100, 2)), Ruling::Promote(_)));
         assert_eq!(policy.rule(&tally(100, 3)), Ruling::GoOn);
+        let waiting = Tally {
+            waiting: 2,
+            undecided: 1,
+            ..tally(100, 0)
+        };
+        assert_eq!(policy.rule(&waiting), Ruling::GoOn, "they may differ");
         assert!(matches!(policy.rule(&tally(1, 5)), Ruling::Drop(_)));
     }
 

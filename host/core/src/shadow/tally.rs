@@ -18,12 +18,22 @@ pub struct Tally {
     pub at_work_failed: u64,
     /// The same of the shadow.
     pub shadow_failed: u64,
+    /// Outputs that wait for their like just now.
+    pub waiting: u64,
+    /// Outputs that waited when the shard was handed over, say, and of which nobody knows whether
+    /// their like would have come.
+    pub undecided: u64,
+    /// Times that the shadow held records back in many calls in a row in which the version at work
+    /// did not: the checkpoint would not have moved.
+    pub held_back: u64,
     /// Records that were not compared: the shadow was too slow, or waited for a place to begin at.
     pub missed: u64,
     /// Instances of the shadow that were made.
     pub starts: u64,
     /// Why the last instance could not be made, if it could not.
     pub not_started: Option<String>,
+    /// What the host lacked when the shadow was not compared, the last time that it lacked something.
+    pub last_lack: Option<String>,
     /// The time that the version at work took for what was compared.
     pub at_work_took: Duration,
     /// The time that the shadow took.
@@ -44,12 +54,17 @@ impl Tally {
         self.only_shadow += found.only_shadow;
         self.at_work_failed += found.at_work_failed;
         self.shadow_failed += found.shadow_failed;
+        self.undecided += found.undecided;
+        self.held_back += found.held_back;
         self.missed += found.missed;
         self.starts += found.starts;
         self.at_work_took += found.at_work_took;
         self.shadow_took += found.shadow_took;
         if self.first_difference.is_none() {
             self.first_difference.clone_from(&found.first_difference);
+        }
+        if found.last_lack.is_some() {
+            self.last_lack.clone_from(&found.last_lack);
         }
         if found.last_failure.is_some() {
             self.last_failure.clone_from(&found.last_failure);
@@ -58,7 +73,16 @@ impl Tally {
 
     /// How often the two did not do the same.
     pub fn differences(&self) -> u64 {
-        self.only_at_work + self.only_shadow + self.at_work_failed + self.shadow_failed
+        self.only_at_work
+            + self.only_shadow
+            + self.at_work_failed
+            + self.shadow_failed
+            + self.held_back
+    }
+
+    /// The same, with all that may still turn out to differ.
+    pub fn differences_at_most(&self) -> u64 {
+        self.differences() + self.waiting + self.undecided
     }
 
     /// The shadow's time for each second of the version at work; `None` while that is not known.
@@ -80,15 +104,11 @@ impl fmt::Display for Tally {
             self.records, self.same
         )?;
         if differences > 0 {
-            write!(
-                f,
-                " ({} outputs only of the version at work, {} only of the shadow; {} calls failed \
-                    only in the former, {} only in the latter)",
-                self.only_at_work, self.only_shadow, self.at_work_failed, self.shadow_failed
-            )?;
+            self.write_differences(f)?;
         }
-        if let Some(at) = &self.first_difference {
-            write!(f, ", the first at {at}")?;
+        if self.waiting + self.undecided > 0 {
+            let (waiting, undecided) = (self.waiting, self.undecided);
+            write!(f, ", {waiting} outputs waiting, {undecided} undecided")?;
         }
         if self.missed > 0 {
             write!(f, ", {} records not compared", self.missed)?;
@@ -96,10 +116,27 @@ impl fmt::Display for Tally {
         if let Some(ratio) = self.time_ratio() {
             write!(f, ", takes {ratio:.2} times as long")?;
         }
-        match &self.last_failure {
-            Some(why) => write!(f, "; it failed last because: {why}"),
-            None => Ok(()),
+        if let Some(at) = &self.first_difference {
+            write!(f, "; the first difference by {at}")?;
         }
+        if let Some(why) = self.last_failure.as_ref().or(self.last_lack.as_ref()) {
+            write!(f, "; {why}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    fn write_differences(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            " (outputs: {} only at work, {} only in the shadow; failed calls: {} and {}",
+            self.only_at_work, self.only_shadow, self.at_work_failed, self.shadow_failed
+        )?;
+        if self.held_back > 0 {
+            write!(f, "; held back: {}", self.held_back)?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -125,11 +162,13 @@ mod tests {
         assert_eq!(tally.differences(), 3);
         assert_eq!(
             tally.to_string(),
-            "10 records compared, 4 outputs the same, 3 differences (0 outputs only of the version \
-                at work, 2 only of the shadow; 0 calls failed only in the former, 1 only in the \
-                latter), the first at shardId-000000000003@49, 7 records not compared, takes 1.50 \
-                times as long"
+            "10 records compared, 4 outputs the same, 3 differences (outputs: 0 only at work, 2 only \
+                in the shadow; failed calls: 0 and 1), 7 records not compared, takes 1.50 times as \
+                long; the first difference by shardId-000000000003@49"
         );
+        (tally.waiting, tally.undecided) = (5, 1);
+        assert_eq!((tally.differences(), tally.differences_at_most()), (3, 9));
+        assert!(tally.to_string().contains("5 outputs waiting, 1 undecided"));
         tally.not_started = Some("init failed".to_owned());
         assert_eq!(tally.to_string(), "it does not start: init failed");
     }

@@ -133,6 +133,12 @@ impl Supervisor {
                 self.status.settings_accepted(name.as_str());
                 Followed::Same
             }
+            Ok(settings) if settings.differs_only_in_shadow(&running.settings) => {
+                running.settings = settings;
+                self.follow_shadow(name);
+                self.status.settings_accepted(name.as_str());
+                Followed::Same
+            }
             // As with a component: a deploy that deletes and copies must not move the plugin to
             // other streams in between.
             Ok(settings) if running.settings.has_manifest && !settings.has_manifest => {

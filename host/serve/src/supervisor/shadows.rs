@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use shardmill_core::control::ShadowVerb;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::shadow::Ruling;
@@ -20,12 +20,15 @@ use crate::component::{Found, signature_of};
 #[derive(Default)]
 pub(super) struct Shadows {
     files: HashMap<PluginName, Version>,
+    /// Files that were refused, with their digests where they could be read, and why.
+    refused: HashMap<PluginName, (PluginDigest, String)>,
 }
 
 /// The files of a plugin and of its shadow.
 struct Files {
     plugin: PathBuf,
     shadow: PathBuf,
+    bytes_max: u64,
 }
 
 impl Supervisor {
@@ -35,9 +38,7 @@ impl Supervisor {
             FolderEvent::Loaded { name, plugin } | FolderEvent::Changed { name, plugin, .. }
                 if name.shadowed().is_some() =>
             {
-                let name = name.shadowed().unwrap_or(name);
-                self.shadows.files.insert(name.clone(), Arc::new(plugin));
-                self.offer_shadow(&name);
+                self.shadow_loaded(&name.shadowed().unwrap_or(name), Arc::new(plugin));
             }
             FolderEvent::Removed { name } if name.shadowed().is_some() => {
                 self.shadow_removed(&name.shadowed().unwrap_or(name));
@@ -55,30 +56,39 @@ impl Supervisor {
         None
     }
 
-    /// Runs what the folder has for the shadow of the plugin, if the plugin runs.
-    pub(super) fn offer_shadow(&self, name: &PluginName) {
-        let (Some(version), Some(running)) = (self.shadows.files.get(name), self.running.get(name))
-        else {
+    fn shadow_loaded(&mut self, name: &PluginName, version: Version) {
+        if !self.running.contains_key(name) {
+            tracing::info!(plugin = %name, digest = %version.digest(), "a version for the shadow \
+                waits until the plugin itself runs");
+        }
+        self.shadows.refused.remove(name);
+        self.shadows.files.insert(name.clone(), version);
+        self.follow_shadow(name);
+    }
+
+    /// Runs what the folder has for the shadow of the plugin, if the plugin runs another version.
+    pub(super) fn follow_shadow(&self, name: &PluginName) {
+        let Some(running) = self.running.get(name) else {
             return;
         };
         let shadow = running.rollout.shadow();
         shadow.set_policy(running.settings.plugin.shadow);
-        if running.versions.borrow().digest() == version.digest() {
-            return shadow.refuse(
-                version.digest().clone(),
-                "it is the version at work",
-                wall_ms(),
-            );
+        if let Some(version) = self.shadows.files.get(name)
+            && shadow.offer(version, wall_ms())
+        {
+            tracing::info!(plugin = %name, digest = %version.digest(), "running a version in the \
+                shadow: its output is compared and not stored");
         }
-        tracing::info!(plugin = %name, digest = %version.digest(), "running a version in the \
-            shadow: its output is compared and not stored");
-        shadow.offer(Arc::clone(version), wall_ms());
+        if let Some((digest, why)) = self.shadows.refused.get(name) {
+            shadow.refuse(digest, why, wall_ms());
+        }
     }
 
     fn shadow_removed(&mut self, name: &PluginName) {
         self.shadows.files.remove(name);
+        self.shadows.refused.remove(name);
         if let Some(running) = self.running.get(name) {
-            tracing::info!(plugin = %name, "no version runs in the shadow any more");
+            tracing::info!(plugin = %name, "the file for the shadow is gone");
             running.rollout.shadow().withdraw();
         }
     }
@@ -87,36 +97,44 @@ impl Supervisor {
     fn shadow_refused(&mut self, file: &str, reason: &Refusal) {
         tracing::warn!(file, %reason, "a file for the shadow of a plugin was refused");
         self.note_deadly(reason);
-        if let Some(running) = shadow_of_file(file).and_then(|name| self.running.get(&name))
+        if let Some(name) = shadow_of_file(file)
             && let Some(digest) = reason.digest()
         {
-            let shadow = running.rollout.shadow();
-            shadow.refuse(digest.clone(), &reason.to_string(), wall_ms());
+            let refused = (digest.clone(), reason.to_string());
+            self.shadows.refused.insert(name.clone(), refused);
+            self.follow_shadow(&name);
         }
     }
 
-    /// Promotes and drops what the rules of the configuration say.
+    /// Follows the version at work of each plugin, and promotes and drops what the rules of the
+    /// configuration say.
     pub(super) fn look_at_shadows(&mut self) {
         let names: Vec<PluginName> = self.running.keys().cloned().collect();
         for name in names {
-            let Some(running) = self.running.get(&name) else {
-                continue;
-            };
-            let (verb, why) = match running.rollout.shadow().rule() {
-                Ruling::GoOn => continue,
-                // Once it is unpinned.
-                Ruling::Promote(_) if self.is_pinned(&name) => continue,
-                Ruling::Promote(why) => (ShadowVerb::Promote, why),
-                Ruling::Drop(why) => (ShadowVerb::Drop, why),
-            };
-            let Some(report) = running.rollout.shadow().report() else {
-                continue;
-            };
-            let (Ok(outcome) | Err(outcome)) = self.end_shadow(&name, &report.digest, verb);
-            if let Some(running) = self.running.get(&name) {
-                let outcome = format!("{outcome} ({why})");
-                running.rollout.shadow_ended(report.digest, &outcome);
-            }
+            self.follow_shadow(&name);
+            self.apply_shadow_rule(&name);
+        }
+    }
+
+    fn apply_shadow_rule(&mut self, name: &PluginName) {
+        let Some(running) = self.running.get(name) else {
+            return;
+        };
+        let shadow = running.rollout.shadow();
+        let (verb, why) = match shadow.rule() {
+            Ruling::GoOn => return,
+            // A pin would hold it back, and a trial is about another version yet.
+            Ruling::Promote(_) if self.is_pinned(name) || !running.rollout.is_settled() => return,
+            Ruling::Promote(why) => (ShadowVerb::Promote, why),
+            Ruling::Drop(why) => (ShadowVerb::Drop, why),
+        };
+        let Some(report) = shadow.report() else {
+            return;
+        };
+        let (Ok(outcome) | Err(outcome)) = self.end_shadow(name, &report.digest, verb);
+        if let Some(running) = self.running.get(name) {
+            let outcome = format!("{outcome} ({why})");
+            running.rollout.shadow_ended(report.digest, &outcome);
         }
     }
 
@@ -151,9 +169,12 @@ impl Supervisor {
                 "not promoted: a version is pinned here; `shardmill plugins {name} --unpin` ends that"
             ));
         }
-        let files = Files::of(&self.parts.config.plugins, name);
         let bytes_max = self.parts.config.host.plugin_bytes_max;
-        let ended = files.end(digest, verb, bytes_max);
+        let files = Files::of(&self.parts.config.plugins, name, bytes_max);
+        let running = self.running.get(name);
+        let report = running.and_then(|running| running.rollout.shadow().report());
+        let at_work = report.and_then(|report| report.at_work);
+        let ended = files.end(digest, verb, at_work.as_ref());
         let outcome = match (verb, ended) {
             (ShadowVerb::Promote, Ok(())) => {
                 Ok(format!("promoted {digest}: its file is now {name}.wasm"))
@@ -161,12 +182,12 @@ impl Supervisor {
             (ShadowVerb::Drop, Ok(())) => Ok(format!(
                 "dropped {digest}: its file is now {name}.shadow.wasm.dropped"
             )),
-            (ShadowVerb::Promote, Err(error)) => Err(format!(
-                "not promoted, and stopped: {error:#}; deploy the file as {name}.wasm instead"
-            )),
-            (ShadowVerb::Drop, Err(error)) => Err(format!(
-                "stopped only until the host restarts: {error:#}; remove {name}.shadow.wasm"
-            )),
+            (ShadowVerb::Promote, Err(error)) => {
+                Err(format!("not promoted, and stopped: {error:#}"))
+            }
+            (ShadowVerb::Drop, Err(error)) => {
+                Err(format!("stopped until the host restarts: {error:#}"))
+            }
         };
         tracing::info!(plugin = %name, ?outcome, "the version in the shadow ends");
         if let Some(running) = self.running.get(name) {
@@ -178,67 +199,113 @@ impl Supervisor {
 }
 
 impl Files {
-    fn of(folder: &Path, name: &PluginName) -> Self {
+    fn of(folder: &Path, name: &PluginName, bytes_max: u64) -> Self {
         Self {
             plugin: folder.join(format!("{name}.wasm")),
             shadow: folder.join(format!("{}.wasm", name.shadow())),
+            bytes_max,
         }
     }
 
-    fn end(&self, digest: &PluginDigest, verb: ShadowVerb, bytes_max: u64) -> anyhow::Result<()> {
-        if self.is_ended(digest, verb, bytes_max) {
-            return Ok(());
+    /// `at_work`: the version that it was compared with, if that is known.
+    fn end(
+        &self,
+        digest: &PluginDigest,
+        verb: ShadowVerb,
+        at_work: Option<&PluginDigest>,
+    ) -> anyhow::Result<()> {
+        if !self.shadow.exists() {
+            return self.check_ended(digest, verb);
         }
-        self.check(digest, bytes_max)?;
+        let found = self.read(&self.shadow)?;
+        if found != *digest {
+            let path = self.shadow.display();
+            bail!("{path} holds version {found} by now: give the command for that one");
+        }
         match verb {
-            ShadowVerb::Promote => self.promote(),
+            ShadowVerb::Promote => self.promote(at_work),
             ShadowVerb::Drop => self.put_aside(),
         }
     }
 
-    /// Whether another host did it, which has the same folder.
-    fn is_ended(&self, digest: &PluginDigest, verb: ShadowVerb, bytes_max: u64) -> bool {
-        let is_gone = !self.shadow.exists();
-        is_gone
-            && match verb {
-                ShadowVerb::Promote => {
-                    let found = Found::read(&self.plugin, bytes_max);
-                    found.is_ok_and(|found| found.digest == *digest)
-                }
-                ShadowVerb::Drop => true,
-            }
+    /// Another host may have done it, which has the same folder.
+    fn check_ended(&self, digest: &PluginDigest, verb: ShadowVerb) -> anyhow::Result<()> {
+        let is_promoted = self.read(&self.plugin).is_ok_and(|found| found == *digest);
+        match verb {
+            ShadowVerb::Promote if is_promoted => Ok(()),
+            ShadowVerb::Drop if !is_promoted => Ok(()),
+            ShadowVerb::Promote => bail!("{} is gone", self.shadow.display()),
+            ShadowVerb::Drop => bail!("it was promoted meanwhile"),
+        }
     }
 
-    /// Whether the file still is that version: another may have been put there meanwhile.
-    fn check(&self, digest: &PluginDigest, bytes_max: u64) -> anyhow::Result<()> {
-        let found = Found::read(&self.shadow, bytes_max)?;
-        anyhow::ensure!(
-            found.digest == *digest,
-            "{} holds version {} by now",
-            self.shadow.display(),
-            found.digest
-        );
+    fn read(&self, path: &Path) -> anyhow::Result<PluginDigest> {
+        Ok(Found::read(path, self.bytes_max)?.digest)
+    }
+
+    /// Replaces the file of the plugin, unless that is not of the version at work any more: somebody
+    /// has deployed another one, which nothing was compared with.
+    fn promote(&self, at_work: Option<&PluginDigest>) -> anyhow::Result<()> {
+        if let (Some(at_work), true) = (at_work, self.plugin.exists()) {
+            let found = self.read(&self.plugin)?;
+            if found != *at_work {
+                bail!(
+                    "{} holds version {found}, and what was compared with was {at_work}",
+                    self.plugin.display()
+                );
+            }
+        }
+        let signature = signature_of(&self.plugin);
+        let before = std::fs::read(&signature).ok();
+        self.take_signature(&signature)?;
+        let renamed = rename(&self.shadow, &self.plugin);
+        if renamed.is_err() {
+            // The version at work must be able to start again.
+            self.give_signature_back(&signature, before.as_deref())?;
+        }
+        renamed
+    }
+
+    /// Puts the signature of the shadow where that of the plugin is, or removes that one, which would
+    /// have other bytes refused. A host that sees the one file before the other looks again.
+    fn take_signature(&self, signature: &Path) -> anyhow::Result<()> {
+        let own = signature_of(&self.shadow);
+        if own.exists() {
+            return rename(&own, signature);
+        }
+        if signature.exists() {
+            std::fs::remove_file(signature)
+                .with_context(|| format!("cannot remove {}", signature.display()))?;
+        }
         Ok(())
     }
 
-    /// The signature first: a component is never seen with that of another one for longer than
-    /// between two calls of the system, and what is refused then is looked at again.
-    fn promote(&self) -> anyhow::Result<()> {
-        let (from, to) = (signature_of(&self.shadow), signature_of(&self.plugin));
-        if from.exists() {
-            rename(&from, &to)?;
-        } else if to.exists() {
-            // It is of the bytes before, and would have these refused.
-            std::fs::remove_file(&to).with_context(|| format!("cannot remove {}", to.display()))?;
+    fn give_signature_back(&self, signature: &Path, before: Option<&[u8]>) -> anyhow::Result<()> {
+        if signature.exists() {
+            rename(signature, &signature_of(&self.shadow))?;
         }
-        rename(&self.shadow, &self.plugin)
+        if let Some(before) = before {
+            std::fs::write(signature, before)
+                .with_context(|| format!("cannot write {} back", signature.display()))?;
+        }
+        Ok(())
     }
 
     fn put_aside(&self) -> anyhow::Result<()> {
-        let mut aside = self.shadow.as_os_str().to_owned();
-        aside.push(".dropped");
-        rename(&self.shadow, Path::new(&aside))
+        let signature = signature_of(&self.shadow);
+        rename(&self.shadow, &aside(&self.shadow))?;
+        if signature.exists() {
+            rename(&signature, &aside(&signature))?;
+        }
+        Ok(())
     }
+}
+
+/// Where no host reads it.
+fn aside(path: &Path) -> PathBuf {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".dropped");
+    aside.into()
 }
 
 fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
@@ -256,8 +323,20 @@ fn shadow_of_file(file: &str) -> Option<PluginName> {
 mod tests {
     use super::*;
 
+    const BYTES_MAX: u64 = 1_000;
+
     fn files(folder: &Path) -> Files {
-        Files::of(folder, &PluginName::new("orders").unwrap())
+        Files::of(folder, &PluginName::new("orders").unwrap(), BYTES_MAX)
+    }
+
+    fn digest(text: &str) -> PluginDigest {
+        shardmill_wasm::digest_of(text.as_bytes())
+    }
+
+    fn write(folder: &Path, files: &[(&str, &str)]) {
+        for (file, text) in files {
+            std::fs::write(folder.join(file), text).unwrap();
+        }
     }
 
     fn read(folder: &Path, file: &str) -> Option<String> {
@@ -267,55 +346,103 @@ mod tests {
     #[test]
     fn a_promoted_file_takes_its_signature_along_and_no_other_is_left() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |file: &str| folder.path().join(file);
-        std::fs::write(at("orders.wasm"), "old").unwrap();
-        std::fs::write(at("orders.wasm.sig"), "of old").unwrap();
-        std::fs::write(at("orders.shadow.wasm"), "new").unwrap();
-        std::fs::write(at("orders.shadow.wasm.sig"), "of new").unwrap();
-        files(folder.path()).promote().unwrap();
-        assert_eq!(read(folder.path(), "orders.wasm").unwrap(), "new");
-        assert_eq!(read(folder.path(), "orders.wasm.sig").unwrap(), "of new");
-        assert_eq!(read(folder.path(), "orders.shadow.wasm"), None);
-        assert_eq!(read(folder.path(), "orders.shadow.wasm.sig"), None);
-        std::fs::write(at("orders.shadow.wasm"), "newer").unwrap();
-        files(folder.path()).promote().unwrap();
-        assert_eq!(read(folder.path(), "orders.wasm").unwrap(), "newer");
-        assert_eq!(read(folder.path(), "orders.wasm.sig"), None);
+        let folder = folder.path();
+        write(
+            folder,
+            &[
+                ("orders.wasm", "old"),
+                ("orders.wasm.sig", "of old"),
+                ("orders.shadow.wasm", "new"),
+                ("orders.shadow.wasm.sig", "of new"),
+            ],
+        );
+        files(folder).promote(Some(&digest("old"))).unwrap();
+        assert_eq!(read(folder, "orders.wasm").unwrap(), "new");
+        assert_eq!(read(folder, "orders.wasm.sig").unwrap(), "of new");
+        assert_eq!(read(folder, "orders.shadow.wasm"), None);
+        assert_eq!(read(folder, "orders.shadow.wasm.sig"), None);
+        write(folder, &[("orders.shadow.wasm", "newer")]);
+        files(folder).promote(Some(&digest("new"))).unwrap();
+        assert_eq!(read(folder, "orders.wasm").unwrap(), "newer");
+        assert_eq!(read(folder, "orders.wasm.sig"), None);
     }
 
     #[test]
-    fn a_file_that_was_replaced_meanwhile_is_not_promoted() {
+    fn a_promotion_that_fails_leaves_the_version_at_work_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("orders.shadow.wasm"), "another").unwrap();
-        let digest = shardmill_wasm::digest_of(b"new");
-        let refused = files(folder.path()).check(&digest, 1_000).unwrap_err();
-        assert!(refused.to_string().contains("by now"), "{refused}");
-        let digest = shardmill_wasm::digest_of(b"another");
-        files(folder.path()).check(&digest, 1_000).unwrap();
+        let folder = folder.path();
+        // A file cannot take the place of a folder.
+        std::fs::create_dir(folder.join("orders.wasm")).unwrap();
+        let signatures = [
+            ("orders.wasm.sig", "of old"),
+            ("orders.shadow.wasm.sig", "of new"),
+        ];
+        write(folder, &[("orders.shadow.wasm", "new")]);
+        for with in [&signatures[..], &signatures[..1], &signatures[1..], &[]] {
+            write(folder, with);
+            files(folder).promote(None).unwrap_err();
+            for (file, text) in signatures {
+                let expected = with.contains(&(file, text)).then(|| text.to_owned());
+                assert_eq!(read(folder, file), expected, "{file} of {with:?}");
+                let _ = std::fs::remove_file(folder.join(file));
+            }
+            assert_eq!(read(folder, "orders.shadow.wasm").unwrap(), "new");
+        }
+    }
+
+    #[test]
+    fn neither_a_file_that_was_replaced_is_promoted_nor_one_that_was_deployed_meanwhile_overwritten()
+     {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        write(
+            folder,
+            &[("orders.wasm", "hotfix"), ("orders.shadow.wasm", "new")],
+        );
+        let end = |digest, at_work| {
+            let ended = files(folder).end(&digest, ShadowVerb::Promote, Some(&at_work));
+            ended.unwrap_err().to_string()
+        };
+        let told = end(digest("older"), digest("hotfix"));
+        assert!(told.contains("by now"), "{told}");
+        let told = end(digest("new"), digest("old"));
+        assert!(told.contains("what was compared with was"), "{told}");
+        assert_eq!(read(folder, "orders.wasm").unwrap(), "hotfix");
     }
 
     #[test]
     fn what_another_host_with_the_same_folder_did_is_done() {
         let folder = tempfile::tempdir().unwrap();
-        let digest = shardmill_wasm::digest_of(b"new");
-        let end = |verb| files(folder.path()).end(&digest, verb, 1_000);
-        std::fs::write(folder.path().join("orders.wasm"), "old").unwrap();
+        let folder = folder.path();
+        let new = digest("new");
+        let end = |verb| files(folder).end(&new, verb, None);
+        write(folder, &[("orders.wasm", "old")]);
         assert!(
             end(ShadowVerb::Promote).is_err(),
             "there is nothing to promote"
         );
-        std::fs::write(folder.path().join("orders.shadow.wasm"), "new").unwrap();
+        write(folder, &[("orders.shadow.wasm", "new")]);
         for _ in 0..2 {
             end(ShadowVerb::Promote).unwrap();
-            assert_eq!(read(folder.path(), "orders.wasm").unwrap(), "new");
+            assert_eq!(read(folder, "orders.wasm").unwrap(), "new");
         }
-        std::fs::write(folder.path().join("orders.shadow.wasm"), "new").unwrap();
+        let told = end(ShadowVerb::Drop).unwrap_err().to_string();
+        assert!(told.contains("promoted meanwhile"), "{told}");
+        write(
+            folder,
+            &[
+                ("orders.wasm", "old"),
+                ("orders.shadow.wasm", "new"),
+                ("orders.shadow.wasm.sig", "of new"),
+            ],
+        );
         for _ in 0..2 {
             end(ShadowVerb::Drop).unwrap();
-            assert_eq!(read(folder.path(), "orders.shadow.wasm"), None);
+            assert_eq!(read(folder, "orders.shadow.wasm"), None);
         }
-        let aside = read(folder.path(), "orders.shadow.wasm.dropped");
+        let aside = read(folder, "orders.shadow.wasm.dropped");
         assert_eq!(aside.unwrap(), "new");
+        assert_eq!(read(folder, "orders.shadow.wasm.sig"), None);
     }
 
     #[test]

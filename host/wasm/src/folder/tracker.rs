@@ -177,13 +177,22 @@ impl Tracker {
         }
     }
 
+    /// Versions that only run in the shadow of plugins have places of their own, as many: none takes
+    /// a plugin's.
     fn act(&mut self, now: Instant) -> Vec<Action> {
+        let mut actions = self.act_on(now, |tracked| !tracked.is_shadow());
+        actions.extend(self.act_on(now, Tracked::is_shadow));
+        actions
+    }
+
+    fn act_on(&mut self, now: Instant, is_meant: impl Fn(&Tracked) -> bool) -> Vec<Action> {
         let placed = self
             .files
             .values()
-            .filter(|tracked| tracked.counts_as_plugin());
+            .filter(|tracked| is_meant(tracked) && tracked.counts_as_plugin());
         let mut room = self.plugins_max.saturating_sub(placed.count());
         let mut in_turn: Vec<_> = self.files.iter_mut().collect();
+        in_turn.retain(|(_, tracked)| is_meant(tracked));
         // Otherwise in the order of names, which anybody may choose.
         in_turn.sort_by_key(|(_, tracked)| !tracked.is_one_of(&self.first));
         let to_come = in_turn
@@ -328,6 +337,16 @@ impl Tracked {
 
     fn is_one_of(&self, plugins: &BTreeSet<PluginName>) -> bool {
         matches!(&self.seen, Some(Seen::File(name, _)) if plugins.contains(name))
+    }
+
+    fn is_shadow(&self) -> bool {
+        let seen = match &self.seen {
+            Some(Seen::File(name, _)) => Some(name),
+            Some(Seen::Refused(_)) | None => None,
+        };
+        let loaded = self.loaded.as_ref().map(|(name, _)| name);
+        seen.or(loaded)
+            .is_some_and(|name| name.shadowed().is_some())
     }
 
     /// Whether it counts as one of the plugins of the host.

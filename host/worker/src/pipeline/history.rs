@@ -43,6 +43,7 @@ pub(super) struct Delivered<'a> {
 }
 
 /// Whose history it is.
+#[derive(Clone, Copy)]
 pub(super) struct Whose<'a> {
     pub(super) context: &'a Arc<InstanceContext>,
     pub(super) digest: &'a PluginDigest,

@@ -133,7 +133,11 @@ impl Instance {
     pub(super) async fn tick(&mut self, time: TickTime) -> Result<Ticked, ProcessorError> {
         let result = self.alive()?.tick(time).await;
         let result = self.bury(result);
-        self.shadowing.ticked(&self.context, time, &result);
+        let whose = Whose {
+            context: &self.context,
+            digest: self.version.digest(),
+        };
+        self.shadowing.ticked(whose, time, &result);
         if self.processor.is_none() {
             self.shadowing.end();
         }
@@ -147,7 +151,11 @@ impl Instance {
         result: &Result<Processed, ProcessorError>,
         took: Duration,
     ) {
-        self.shadowing.called(&self.context, batch, result, took);
+        let whose = Whose {
+            context: &self.context,
+            digest: self.version.digest(),
+        };
+        self.shadowing.called(whose, batch, result, took);
         if self.processor.is_none() {
             self.shadowing.end();
         }

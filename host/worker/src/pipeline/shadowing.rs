@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 pub(super) use self::settings::ShadowSettings;
 
 use self::run::{Cut, GivenBatch, GivenTick, ShadowRun, Step};
+use super::history::Whose;
 
 /// Calls that wait for the shadow. Should it be slower for longer, it begins anew: what it would be
 /// given much later says little of now.
@@ -94,13 +95,13 @@ impl Shadowing {
     /// The live instance was called with a batch, and this came of it.
     pub(super) fn called(
         &mut self,
-        context: &Arc<InstanceContext>,
+        whose: Whose<'_>,
         batch: &Batch,
         result: &Result<Processed, ProcessorError>,
         took: Duration,
     ) {
-        if self.settings.shadow.is_on_shard(&context.shard) {
-            self.give_batch(context, batch, result, took);
+        if self.is_wanted(whose) {
+            self.give_batch(whose.context, batch, result, took);
         } else {
             self.feed = None;
         }
@@ -129,13 +130,9 @@ impl Shadowing {
             self.cut();
             return self.settings.shadow.missed(records);
         };
-        let batch = if self.settings.are_sparse {
-            detached(batch)
-        } else {
-            batch.clone()
-        };
         self.give(Step::Batch(GivenBatch {
-            batch,
+            // Records of its own: what waits must not keep whole replies.
+            batch: detached(batch),
             at_work: result.clone(),
             took,
             _room: room,
@@ -148,12 +145,12 @@ impl Shadowing {
     /// The live instance was called because time had passed, and this came of it.
     pub(super) fn ticked(
         &mut self,
-        context: &Arc<InstanceContext>,
+        whose: Whose<'_>,
         time: TickTime,
         result: &Result<Ticked, ProcessorError>,
     ) {
-        if self.settings.shadow.is_on_shard(&context.shard)
-            && self.is_fed(context, None)
+        if self.is_wanted(whose)
+            && self.is_fed(whose.context, None)
             && let Some(room) = self.room_for(result)
         {
             self.give(Step::Tick(GivenTick {
@@ -177,6 +174,11 @@ impl Shadowing {
             self.cut();
         }
         room
+    }
+
+    fn is_wanted(&self, whose: Whose<'_>) -> bool {
+        let shadow = &self.settings.shadow;
+        shadow.is_wanted_on(&whose.context.shard, whose.digest)
     }
 
     /// After a call: with a state, the instance is more than what was saved until it is saved again.

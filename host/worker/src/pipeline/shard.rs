@@ -127,7 +127,6 @@ impl ShardPipeline {
             shadow: context.ports().rollout.shadow().clone(),
             tap: context.ports().tap.clone(),
             terms,
-            are_sparse: options.filter.is_some(),
         });
         let instance = Instance::new(versions.newest(), instance, terms, history, shadowing);
         let ticks = Ticks::new(options.tick, context.tick_now());

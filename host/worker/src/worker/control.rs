@@ -59,13 +59,11 @@ impl Worker {
     }
 
     /// Has the process promote or drop what runs in the plugin's shadow, once for each time that
-    /// somebody asks, if it is that version.
+    /// somebody asks, if it is that version or was the last one: another host may have done it, which
+    /// has the same folder.
     fn end_shadow_if_asked(&self, wanted: Option<ShadowAsked>) {
         let Some(wanted) = wanted else { return };
-        let shadow = self.run.ports.rollout.shadow();
-        if !shadow.is_current(&wanted.digest) {
-            return;
-        }
+        let had_it = self.run.ports.rollout.shadow().has_had(&wanted.digest);
         let (chronicle, why) = (Arc::clone(&self.run.chronicle), wanted.asked.why.clone());
         let application = &self.run.options.application;
         let wish = Wish::EndShadow {
@@ -74,6 +72,9 @@ impl Worker {
             verb: wanted.verb,
         };
         let bell = &self.run.ports.bell;
+        if !had_it {
+            return bell.pass_over(application, &wish, wanted.asked);
+        }
         bell.ring_once(application, wish, wanted.asked, move |outcome| {
             let deeds = [Deed::EndedShadow, Deed::KeptShadow];
             chronicle.heeded(deeds, outcome, &why);

@@ -61,20 +61,20 @@ impl<'a> Awaited<'a> {
 }
 
 /// An error if some hosts have not answered yet, or have not done it.
+/// `silence` says what becomes of the wish at hosts that have not answered.
 pub(super) fn conclude(
-    application: &str,
     waited: Option<&Waited>,
     answers: &Answers,
+    silence: &str,
 ) -> anyhow::Result<()> {
     let refused = answers.values().filter(|answer| !answer.is_done).count();
     if refused > 0 {
         bail!("{refused} host(s) have not done it, or not all of it: the answers above say why");
     }
     match waited {
-        Some(waited) if !waited.is_done() => bail!(
-            "some hosts have not answered yet: they do it when they see this, and \
-                `shardmill history {application}` then says what came of it"
-        ),
+        Some(waited) if !waited.is_done() => {
+            bail!("some hosts have not answered yet: {silence}")
+        }
         Some(_) | None => Ok(()),
     }
 }

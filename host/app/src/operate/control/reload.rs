@@ -30,7 +30,11 @@ pub(crate) async fn reload(args: &ReloadArgs) -> anyhow::Result<()> {
     }
     let report = report(args, &meant, waited, &answers);
     report.show(&args.change)?;
-    conclude(&args.application, report.waited.as_ref(), &answers)
+    let silence = format!(
+        "they read the file when they see this, and `shardmill history {}` then says what came of it",
+        args.application
+    );
+    conclude(report.waited.as_ref(), &answers, &silence)
 }
 
 /// The hosts that are to do it.

@@ -83,9 +83,9 @@ fn show(args: &ShadowArgs, shadows: &Shadows) -> anyhow::Result<()> {
     }
     if shown.hosts.is_empty() {
         print(&format!(
-            "{name}: nothing runs in the shadow; put a version into the plugins folder as \
-                {name}.shadow.wasm",
-            name = args.application
+            "{}: no host has a version in the shadow; put one into the plugins folder as \
+                PLUGIN.shadow.wasm, where PLUGIN.wasm is the plugin's file",
+            args.application
         ));
         return Ok(());
     }
@@ -135,7 +135,9 @@ async fn end(
     let report = report(args, &shadows, verb, &answers);
     let report = Report { waited, ..report };
     report.show(&args.change)?;
-    conclude(&args.application, report.waited.as_ref(), &answers)
+    let silence = "hosts that are down do nothing later: once they are back, look at what they have \
+        in the shadow, and give the command again";
+    conclude(report.waited.as_ref(), &answers, silence)
 }
 
 /// The version that is meant: the only one, or the one that is named.

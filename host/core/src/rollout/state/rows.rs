@@ -58,6 +58,12 @@ impl Rollout {
         self.active.as_ref().map(|active| &active.digest)
     }
 
+    /// Whether no version is on trial: the active one has passed.
+    pub fn is_settled(&self) -> bool {
+        let is_on_probation = |active: &Active| active.probation.is_some();
+        self.candidate.is_none() && !self.active.as_ref().is_some_and(is_on_probation)
+    }
+
     /// The versions that this host does not take, in the order of their digests.
     pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
         self.quarantine.iter()

@@ -361,6 +361,23 @@ fn no_more_plugins_are_loaded_than_there_may_be_and_a_loaded_one_is_still_replac
 }
 
 #[test]
+fn no_version_in_the_shadow_takes_the_place_of_a_plugin() {
+    let (mut tracker, mut clock) = fixture();
+    let seen: BTreeMap<String, Seen> = ["aaa", "bbb", "ccc"]
+        .into_iter()
+        .map(|name| PluginName::new(name).unwrap())
+        .flat_map(|name| [name.shadow(), name])
+        .map(|name| (format!("{name}.wasm"), Seen::File(name, stamps(1))))
+        .collect();
+    tracker.observe(clock.0, &seen);
+    let told = acts(&tracker.observe(clock.after(SETTLE), &seen));
+    assert_eq!(told[..2], ["load aaa.wasm", "load bbb.wasm"]);
+    assert!(told[2].starts_with("refuse ccc.wasm"), "{told:?}");
+    assert_eq!(told[3..5], ["load aaa.shadow.wasm", "load bbb.shadow.wasm"]);
+    assert!(told[5].starts_with("refuse ccc.shadow.wasm"), "as many");
+}
+
+#[test]
 fn a_signature_that_arrives_after_the_component_is_looked_at_with_it() {
     let (mut tracker, mut clock) = fixture();
     let pair = |signature: Option<u64>| {

@@ -7,9 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{
-    InstanceContext, Processed, ProcessorFactory, RecordProcessor, TickTime, Ticked,
+    HeldBack, InstanceContext, Outcome, Processed, ProcessorFactory, RecordProcessor, TickTime,
+    Ticked,
 };
-use shardmill_core::shadow::{Agreement, Difference, Matching, Side, Tally, compare};
+use shardmill_core::shadow::{
+    Agreement, CALLS_APART_MAX, Difference, Matching, Side, Tally, compare,
+};
 use shardmill_core::stream::{Batch, Emitted};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -21,15 +24,6 @@ use crate::timer::Stopwatch;
 pub(super) enum Step {
     Batch(GivenBatch),
     Tick(GivenTick),
-}
-
-impl Step {
-    fn records(&self) -> u64 {
-        match self {
-            Self::Batch(given) => given.batch.records.len() as u64,
-            Self::Tick(_) => 0,
-        }
-    }
 }
 
 pub(super) struct GivenBatch {
@@ -45,6 +39,15 @@ pub(super) struct GivenTick {
     pub(super) time: TickTime,
     pub(super) at_work: Result<Ticked, ProcessorError>,
     pub(super) _room: OwnedSemaphorePermit,
+}
+
+impl Step {
+    fn records(&self) -> u64 {
+        match self {
+            Self::Batch(given) => given.batch.records.len() as u64,
+            Self::Tick(_) => 0,
+        }
+    }
 }
 
 /// Ends a run after the call that is under way. Held by the run for as long as it lasts.
@@ -68,8 +71,12 @@ pub(super) struct ShadowRun {
     context: Arc<InstanceContext>,
     state: Option<Bytes>,
     matching: Matching,
-    /// Whether either holds records back: what that one emits may still come.
-    holds_back: bool,
+    /// For what `matching` keeps, of what may wait for shadows.
+    room: Option<OwnedSemaphorePermit>,
+    /// Outputs that wait, as they were told.
+    waiting: u64,
+    /// Calls in a row after which only the shadow held records back.
+    held_back: u64,
     /// The last record of the last batch.
     last: Option<String>,
 }
@@ -79,6 +86,13 @@ pub(super) struct ShadowRun {
 enum Course {
     GoesOn,
     Ends,
+}
+
+/// Which of the two held records back after a call.
+#[derive(Debug, Clone, Copy)]
+struct Holding {
+    at_work: bool,
+    shadow: bool,
 }
 
 impl ShadowRun {
@@ -94,7 +108,9 @@ impl ShadowRun {
             context,
             state,
             matching: Matching::default(),
-            holds_back: false,
+            room: None,
+            waiting: 0,
+            held_back: 0,
             last: None,
         }
     }
@@ -109,25 +125,6 @@ impl ShadowRun {
             self.settings.shadow.missed(step.records());
         }
         self.end();
-    }
-
-    async fn follow(
-        &mut self,
-        mut shadow: Box<dyn RecordProcessor>,
-        given: &mut mpsc::Receiver<Step>,
-        cut: &Cut,
-    ) {
-        while !cut.is_set()
-            && let Some(step) = given.recv().await
-        {
-            let course = match step {
-                Step::Batch(given) => self.batch(shadow.as_mut(), given).await,
-                Step::Tick(given) => self.tick(shadow.as_mut(), given).await,
-            };
-            if course == Course::Ends {
-                return;
-            }
-        }
     }
 
     async fn start(&mut self) -> Option<Box<dyn RecordProcessor>> {
@@ -149,12 +146,32 @@ impl ShadowRun {
         self.version.instantiate(context, self.state.take()).await
     }
 
+    async fn follow(
+        &mut self,
+        mut shadow: Box<dyn RecordProcessor>,
+        given: &mut mpsc::Receiver<Step>,
+        cut: &Cut,
+    ) {
+        while !cut.is_set()
+            && let Some(step) = given.recv().await
+        {
+            let course = match step {
+                Step::Batch(given) => self.batch(shadow.as_mut(), given).await,
+                Step::Tick(given) => self.tick(shadow.as_mut(), given).await,
+            };
+            self.show_waiting();
+            if course == Course::Ends {
+                return;
+            }
+        }
+    }
+
     async fn batch(&mut self, shadow: &mut dyn RecordProcessor, given: GivenBatch) -> Course {
         let GivenBatch {
             batch,
             at_work,
             took,
-            ..
+            _room,
         } = given;
         let records = batch.records.len();
         if let Some(last) = batch.records.last() {
@@ -162,93 +179,131 @@ impl ShadowRun {
         }
         let started = Stopwatch::start();
         let result = self.in_time(shadow.process(batch)).await;
-        let shadow_took = started.elapsed();
+        let result = result.and_then(|processed| self.allowed(processed, records));
+        let mut found = Tally {
+            records: records as u64,
+            at_work_took: took,
+            shadow_took: started.elapsed(),
+            ..Tally::default()
+        };
         let agreement = compare(
             at_work.as_ref().map(|processed| &processed.outcome),
             result.as_ref().map(|processed| &processed.outcome),
         );
-        if agreement == Agreement::Unknown {
-            self.settings.shadow.missed(records as u64);
-            return Course::Ends;
+        let course = self.note(agreement, why_failed(&result), &mut found);
+        if let (Course::GoesOn, Ok(at_work), Ok(shadow)) = (course, &at_work, &result) {
+            let holding = Holding {
+                at_work: at_work.outcome.holds_back(records),
+                shadow: shadow.outcome.holds_back(records),
+            };
+            self.note_holding(holding, &mut found);
+            self.compare(&at_work.emitted, &shadow.emitted, &mut found);
         }
-        let mut found = Tally {
-            records: records as u64,
-            at_work_took: took,
-            shadow_took,
-            ..self.found(agreement)
-        };
-        if agreement == Agreement::ShadowFailed {
-            found.last_failure = Some(why_failed(&result));
-        }
-        let course = match (&at_work, &result) {
-            (Ok(at_work), Ok(shadow)) if agreement == Agreement::Same => {
-                let holds_back = |one: &Processed| one.outcome.holds_back(records);
-                self.holds_back = holds_back(at_work) || holds_back(shadow);
-                self.compare(&at_work.emitted, &shadow.emitted, &mut found);
-                Course::GoesOn
-            }
-            _ => Course::Ends,
-        };
         self.settings.shadow.add(self.version.digest(), &found);
         course
     }
 
     async fn tick(&mut self, shadow: &mut dyn RecordProcessor, given: GivenTick) -> Course {
         let result = self.in_time(shadow.tick(given.time)).await;
-        let (at_work, shadow) = match (given.at_work, result) {
-            (Ok(at_work), Ok(shadow)) => (at_work, shadow),
-            (Err(_), Err(_)) => return Course::Ends,
-            (Err(_), Ok(_)) => {
-                let found = self.found(Agreement::AtWorkFailed);
-                self.settings.shadow.add(self.version.digest(), &found);
-                return Course::Ends;
+        let nothing = Outcome::default();
+        let agreement = compare(
+            given.at_work.as_ref().map(|_| &nothing),
+            result.as_ref().map(|_| &nothing),
+        );
+        let why = result.as_ref().err().map(ToString::to_string);
+        let mut found = Tally::default();
+        let course = self.note(agreement, why, &mut found);
+        if let (Course::GoesOn, Ok(at_work), Ok(shadow)) = (course, &given.at_work, &result) {
+            if shadow.held_back == HeldBack::Commit {
+                self.held_back = 0;
             }
-            (Ok(_), Err(error)) => {
-                let found = Tally {
-                    last_failure: Some(error.to_string()),
-                    ..self.found(Agreement::ShadowFailed)
-                };
-                self.settings.shadow.add(self.version.digest(), &found);
-                return Course::Ends;
-            }
-        };
-        let mut found = self.found(Agreement::Same);
-        self.compare(&at_work.emitted, &shadow.emitted, &mut found);
+            self.compare(&at_work.emitted, &shadow.emitted, &mut found);
+        }
         self.settings.shadow.add(self.version.digest(), &found);
-        Course::GoesOn
+        course
     }
 
-    /// A call of the shadow, for at most its deadline. An instance that must be dropped is not
-    /// called again: an error ends the run.
+    /// A call of the shadow, for at most its deadline: beyond that, it is the host's trouble, as it
+    /// is of the version at work. After an error the instance is not called again.
     async fn in_time<T>(
         &self,
         call: impl Future<Output = Result<T, ProcessorError>>,
     ) -> Result<T, ProcessorError> {
         let deadline = self.settings.terms.deadline;
         let result = tokio::time::timeout(deadline, call).await;
-        result.unwrap_or(Err(ProcessorError::DeadlineExceeded {
-            call: "process or tick",
-            limit: deadline,
-        }))
+        result.unwrap_or_else(|_| {
+            Err(ProcessorError::Host {
+                message: format!("the call of the shadow did not return within {deadline:?}"),
+            })
+        })
     }
 
-    fn found(&self, agreement: Agreement) -> Tally {
-        let mut found = Tally {
-            calls: 1,
-            at_work_failed: u64::from(agreement == Agreement::AtWorkFailed),
-            shadow_failed: u64::from(agreement == Agreement::ShadowFailed),
-            ..Tally::default()
-        };
-        if found.differences() > 0 {
+    /// With parallel keys no instance may hold records back.
+    fn allowed(&self, processed: Processed, records: usize) -> Result<Processed, ProcessorError> {
+        if !self.settings.terms.is_alone && processed.outcome.holds_back(records) {
+            return Err(ProcessorError::HoldsBack);
+        }
+        Ok(processed)
+    }
+
+    /// Notes in what the two agree. `why` the shadow failed, if it did.
+    fn note(&self, agreement: Agreement, why: Option<String>, found: &mut Tally) -> Course {
+        found.calls = 1;
+        match agreement {
+            Agreement::Same => return Course::GoesOn,
+            Agreement::BothFailed => return Course::Ends,
+            Agreement::Unknown => {
+                *found = Tally {
+                    missed: found.records,
+                    last_lack: why,
+                    ..Tally::default()
+                };
+                return Course::Ends;
+            }
+            Agreement::AtWorkFailed => found.at_work_failed = 1,
+            Agreement::ShadowFailed => {
+                found.shadow_failed = 1;
+                found.last_failure = why.map(|why| format!("the shadow failed: {why}"));
+            }
+        }
+        found.first_difference.clone_from(&self.last);
+        Course::Ends
+    }
+
+    fn note_holding(&mut self, holding: Holding, found: &mut Tally) {
+        if !holding.shadow || holding.at_work {
+            self.held_back = 0;
+            return;
+        }
+        self.held_back += 1;
+        if self.held_back.is_multiple_of(CALLS_APART_MAX) {
+            found.held_back += 1;
             found.first_difference.clone_from(&self.last);
         }
-        found
     }
 
     fn compare(&mut self, at_work: &[Emitted], shadow: &[Emitted], found: &mut Tally) {
         let compared = self.matching.call(at_work, shadow);
         found.same += compared.same;
         self.differ(&compared.differences, found);
+        let beyond = self.keep_in_room();
+        self.differ(&beyond, found);
+    }
+
+    /// What waits for its like is part of what may wait for shadows: where there is no room, it does
+    /// not wait.
+    fn keep_in_room(&mut self) -> Vec<Difference> {
+        let bytes = self.matching.bytes();
+        // Given back first: the room for all of it is taken anew.
+        self.room = None;
+        if bytes == 0 {
+            return Vec::new();
+        }
+        self.room = self.settings.shadow.room(bytes);
+        if self.room.is_some() {
+            return Vec::new();
+        }
+        self.matching.reduce(0)
     }
 
     fn differ(&self, differences: &[Difference], found: &mut Tally) {
@@ -260,33 +315,48 @@ impl ShadowRun {
         }
         if !differences.is_empty() {
             found.first_difference.clone_from(&self.last);
-            self.settings.tap.differed(&Differing {
-                application: &self.context.application,
-                shard: &self.context.shard,
-                differences,
-            });
+            self.show(differences);
         }
     }
 
-    /// What is unmatched now stays so, unless one of the two still held records back.
+    fn show(&self, differences: &[Difference]) {
+        self.settings.tap.differed(&Differing {
+            application: &self.context.application,
+            shard: &self.context.shard,
+            differences,
+        });
+    }
+
+    fn show_waiting(&mut self) {
+        let waiting = self.matching.waiting();
+        let shadow = &self.settings.shadow;
+        shadow.waits(self.version.digest(), self.waiting, waiting);
+        self.waiting = waiting;
+    }
+
+    /// Of what waits now nobody knows whether its like would have come.
     fn end(mut self) {
-        let unmatched = std::mem::take(&mut self.matching).end();
-        if self.holds_back || unmatched.is_empty() {
+        let undecided = std::mem::take(&mut self.matching).end();
+        self.show_waiting();
+        if undecided.is_empty() {
             return;
         }
-        let mut found = Tally::default();
-        self.differ(&unmatched, &mut found);
+        self.show(&undecided);
+        let found = Tally {
+            undecided: undecided.iter().map(|one| one.times).sum(),
+            ..Tally::default()
+        };
         self.settings.shadow.add(self.version.digest(), &found);
     }
 }
 
-/// Why the shadow failed, or what it says of the first record that it failed.
-fn why_failed(result: &Result<Processed, ProcessorError>) -> String {
+/// Why the shadow failed, or what it says of the first record that it failed; `None` if it did not.
+fn why_failed(result: &Result<Processed, ProcessorError>) -> Option<String> {
     match result {
         Ok(processed) => {
             let first = processed.outcome.failures.first();
-            first.map_or_else(String::new, |failure| failure.message.clone())
+            first.map(|failure| failure.message.clone())
         }
-        Err(error) => error.to_string(),
+        Err(error) => Some(error.to_string()),
     }
 }

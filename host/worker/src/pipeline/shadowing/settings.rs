@@ -10,6 +10,4 @@ pub(in crate::pipeline) struct ShadowSettings {
     pub(in crate::pipeline) shadow: SharedShadow,
     pub(in crate::pipeline) tap: Tap,
     pub(in crate::pipeline) terms: Terms,
-    /// Whether batches may be small parts of large replies.
-    pub(in crate::pipeline) are_sparse: bool,
 }
