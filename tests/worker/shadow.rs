@@ -167,12 +167,8 @@ async fn differences_name_the_first_batch_that_has_one() {
     let found = tally(&host);
     assert_eq!((found.only_at_work, found.only_shadow), (1, 0));
     let shard = only_shard(&fleet);
-    assert!(
-        found
-            .first_difference
-            .unwrap()
-            .starts_with(&format!("{shard}@"))
-    );
+    let at = found.first_difference.unwrap();
+    assert!(at.starts_with(&format!("{shard}@")), "{at}");
     host.stop().await;
 }
 
@@ -366,7 +362,8 @@ async fn a_shadow_ends_when_it_is_withdrawn_replaced_or_told_to() {
     let first_history = first.history();
     let (host, _) = compared(&fleet, plain(1), first).await;
     let before = deliveries(&first_history);
-    host.shadow.end("dropped");
+    let digest = host.shadow.report().unwrap().digest;
+    host.shadow.end(&digest, "dropped");
     fleet.put(200..300);
     until("checkpointed", || fleet.is_all_checkpointed()).await;
     assert_eq!(deliveries(&first_history), before);
@@ -401,7 +398,8 @@ async fn a_rule_decides_once_enough_is_compared() {
     fleet.put(100..200);
     until("all is compared", || tally(&host).records == 200).await;
     assert!(matches!(host.shadow.rule(), Ruling::Promote(_)));
-    host.shadow.end("promoted");
+    let digest = host.shadow.report().unwrap().digest;
+    host.shadow.end(&digest, "promoted");
     assert_eq!(host.shadow.rule(), Ruling::GoOn, "once");
     host.stop().await;
 }
@@ -517,5 +515,76 @@ async fn a_version_in_the_shadow_of_itself_waits_until_another_is_at_work() {
     );
     fleet.put(40..60);
     until("it is compared", || tally(&host).records > 0).await;
+    host.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_that_wants_no_ticks_is_not_called_at_them_and_differs_only_in_what_they_emit() {
+    let fleet = TestFleet::new(1);
+    let ticking = NativePlugin::no_op(1).ticking(|_, _| {
+        Ok(Ticked {
+            emitted: vec![emit("tick")],
+            ..Ticked::default()
+        })
+    });
+    let host = fleet.start("a", ticking);
+    offer(&host, NativePlugin::no_op(2));
+    until("ticks differ", || tally(&host).only_at_work > 2).await;
+    let found = tally(&host);
+    assert_eq!(
+        (found.shadow_failed, found.missed, found.starts),
+        (0, 0, 1),
+        "{found}"
+    );
+    host.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_that_is_over_stays_over_whatever_newer_file_is_refused() {
+    let fleet = TestFleet::new(1);
+    let host = fleet.start("a", plain(1));
+    let version: Arc<dyn ProcessorFactory> = Arc::new(plain(2));
+    let newer = NativePlugin::no_op(9);
+    host.shadow.offer(&version, 0);
+    host.shadow
+        .refuse(Some(newer.digest()), "not a component", 0);
+    host.shadow.end(version.digest(), "dropped");
+    for _ in 0..3 {
+        // As the supervisor looks, every two seconds.
+        assert!(!host.shadow.offer(&version, 0));
+        host.shadow
+            .refuse(Some(newer.digest()), "not a component", 0);
+        let report = host.shadow.report().unwrap();
+        assert_eq!(report.ended.as_deref(), Some("dropped"));
+        assert!(report.newer.unwrap().contains("not a component"));
+    }
+    host.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_may_send_requests_end_when_they_may_not_any_more() {
+    let fleet = TestFleet::new(1);
+    let shadow = plain(2);
+    let history = shadow.history();
+    let made = || {
+        let history = history.lock().unwrap();
+        let is_made = |event: &Event| *event == Event::Init;
+        history
+            .iter()
+            .filter(|(_, _, event)| is_made(event))
+            .count()
+    };
+    let host = fleet.start("a", plain(1));
+    host.shadow.set_policy(ShadowPolicy {
+        may_send_http: true,
+        ..ShadowPolicy::default()
+    });
+    offer(&host, shadow);
+    fleet.put(0..10);
+    until("it is compared", || tally(&host).records == 10).await;
+    assert_eq!(made(), 1);
+    host.shadow.set_policy(ShadowPolicy::default());
+    fleet.put(10..20);
+    until("another one is made", || made() == 2).await;
     host.stop().await;
 }

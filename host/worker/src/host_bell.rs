@@ -12,9 +12,12 @@ use tokio::sync::mpsc;
 /// Wishes that wait: one for each application of a usual host, and SIGHUP. Each is answered, and
 /// whoever finds no room asks again.
 const WAITING_MAX: usize = 16;
-/// A process follows what was asked up to this long before it started: it may have read the file
-/// before it was changed. To read it once more does no harm.
+/// A process reads its configuration again if that was asked up to this long before it started: it
+/// may have read the file before it was changed. To read it once more does no harm.
 const BEFORE_START: Duration = Duration::from_mins(1);
+
+/// The kind of a wish to read the configuration again.
+const RELOAD: &str = "reload";
 
 /// Tells the process what is wanted of it. Cheap to clone.
 #[derive(Clone, Default)]
@@ -124,7 +127,13 @@ impl HostBell {
             // Clocks of operators differ: what is asked later may bear an earlier time.
             return last != asked;
         }
-        let before_ms = u64::try_from(BEFORE_START.as_millis()).unwrap_or(u64::MAX);
+        let (kind, _) = key;
+        let before = if *kind == RELOAD {
+            BEFORE_START
+        } else {
+            Duration::ZERO
+        };
+        let before_ms = u64::try_from(before.as_millis()).unwrap_or(u64::MAX);
         asked.at_ms >= shared.started_at_ms.saturating_sub(before_ms)
     }
 
@@ -144,7 +153,7 @@ impl Shared {
 impl Wish {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Reload => "reload",
+            Self::Reload => RELOAD,
             Self::EndShadow { .. } => "shadow",
         }
     }

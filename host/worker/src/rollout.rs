@@ -40,6 +40,8 @@ struct Shared {
 struct Inner {
     rollout: Rollout,
     versions: HashMap<PluginDigest, Version>,
+    /// The revision as of which the shadow follows the active version.
+    followed: u64,
 }
 
 /// What a shard is to do about versions.
@@ -63,6 +65,7 @@ impl SharedRollout {
         let inner = Inner {
             rollout: Rollout::new(worker, policy),
             versions: HashMap::new(),
+            followed: 0,
         };
         let shared = Shared {
             shadow: SharedShadow::new(plugin.clone()),
@@ -116,6 +119,11 @@ impl SharedRollout {
             rows.extend(self.shared.shadow.row());
         }
         rows
+    }
+
+    /// Whether the version was found bad, here or elsewhere.
+    pub fn is_quarantined(&self, digest: &PluginDigest) -> bool {
+        self.with(|rollout| rollout.quarantined().any(|entry| entry.digest == *digest))
     }
 
     /// Whether no version is on trial.
@@ -172,18 +180,18 @@ impl SharedRollout {
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
-        let (answer, changes, revision, active) = {
+        let (answer, changes, revision) = {
             let mut inner = self
                 .shared
                 .inner
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             let answer = act(&mut inner);
+            self.follow_in_shadow(&mut inner);
             (
                 answer,
                 inner.rollout.take_changes(),
                 inner.rollout.revision(),
-                inner.rollout.active().cloned(),
             )
         };
         for change in changes {
@@ -191,14 +199,19 @@ impl SharedRollout {
             // An error means that no worker listens.
             let _ = self.shared.changes.send(change);
         }
-        let is_news = self
-            .shared
+        self.shared
             .revision
             .send_if_modified(|known| std::mem::replace(known, revision) != revision);
-        if is_news {
-            self.shared.shadow.compare_with(active.as_ref());
-        }
         answer
+    }
+
+    /// The shadow is compared with the active version. Under the lock, so that the last one counts.
+    fn follow_in_shadow(&self, inner: &mut Inner) {
+        let revision = inner.rollout.revision();
+        if inner.followed != revision {
+            inner.followed = revision;
+            self.shared.shadow.compare_with(inner.rollout.active());
+        }
     }
 
     fn report(&self, change: &Change) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_core::rollout::{REASON_CHARS_MAX, RolloutState, VersionRow};
+use shardmill_core::rollout::{RolloutState, VersionRow};
 use shardmill_core::shadow::{Ruling, ShadowPolicy, Tally};
 use shardmill_core::stream::ShardId;
 use shardmill_core::text::shortened;
@@ -17,11 +17,16 @@ use tokio::task::JoinSet;
 use crate::metrics;
 use crate::timer::Stopwatch;
 
-/// What may wait for a plugin's shadow on all shards, in KiB: batches, and what the version at work
-/// emitted. Beyond that, records are not compared.
+/// What may wait for a plugin's shadow on all shards, in KiB: batches, and outputs. Beyond that,
+/// records are not compared.
 const WAITING_KIB: usize = 64 << 10;
 /// How long until another instance is made after one could not be.
 const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long after a file has gone a wish about it may still come: another host may have acted on it,
+/// which has the same folder.
+const GONE_FOR: Duration = Duration::from_secs(30);
+/// How much of the findings is shown in the host's row: figures, a place, and a reason.
+const FOUND_CHARS_MAX: usize = 700;
 
 /// See the module's description. One for all streams of a plugin; cheap to clone.
 #[derive(Clone)]
@@ -29,11 +34,12 @@ pub struct SharedShadow(Arc<Shared>);
 
 struct Shared {
     plugin: PluginName,
-    /// Whether one runs, so that a call need not lock it.
+    /// Whether one runs, so that a call need not lock it. Set by [`Shared::change`] only.
     is_on: AtomicBool,
     /// One permit for each KiB that waits.
     room: Arc<Semaphore>,
-    // Locked for moments between calls; never held across an await.
+    // Locked for moments between calls; never held across an await. Where the rollout's is locked
+    // too, that one was first.
     inner: Mutex<Inner>,
 }
 
@@ -43,10 +49,12 @@ struct Inner {
     current: Option<Current>,
     /// The version at work, which it is compared with.
     at_work: Option<PluginDigest>,
-    /// The last version that was there, also after its file has gone.
-    last: Option<PluginDigest>,
+    /// The last version whose file has gone, and since when.
+    gone: Option<(PluginDigest, Stopwatch)>,
     /// What runs on shards. Whoever feeds one that has ended finds its channel closed.
     tasks: JoinSet<()>,
+    /// Raised when all that runs is ended: what it still says does not count.
+    generation: Generation,
 }
 
 struct Current {
@@ -54,20 +62,31 @@ struct Current {
     /// `None` if its file was refused.
     version: Option<Arc<dyn ProcessorFactory>>,
     since_ms: u64,
+    phase: Phase,
     tally: Tally,
-    ended: Option<Ended>,
     /// Why the file that is there now is not what runs, if it is not.
     newer: Option<String>,
     not_started: Option<Stopwatch>,
 }
 
-/// Why a version does not run in the shadow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Ended {
-    /// It was refused, promoted or dropped, or could not be.
-    For(String),
-    /// It is the version at work. It runs once another one is.
+enum Phase {
+    Runs,
+    /// It is the version at work: it runs once another one is.
     IsAtWork,
+    /// It was refused, promoted or dropped, for this reason.
+    Over(String),
+}
+
+/// Distinguishes runs that were ended from those since.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Generation(u64);
+
+/// A version that is to run beside a shard.
+pub(crate) struct WantedShadow {
+    pub(crate) version: Arc<dyn ProcessorFactory>,
+    pub(crate) may_send_http: bool,
+    pub(crate) generation: Generation,
 }
 
 /// A shadow, and what is known of it.
@@ -97,115 +116,141 @@ impl SharedShadow {
         }))
     }
 
+    // What runs.
+
     /// Runs the version in the shadow from now on, in place of another one; `wall_ms` is the time in
-    /// milliseconds since the Unix epoch. The same version goes on as it is. Whether it begins.
+    /// milliseconds since the Unix epoch. The same version goes on as it is, and one that is over
+    /// stays so. Whether it begins.
     pub fn offer(&self, version: &Arc<dyn ProcessorFactory>, wall_ms: u64) -> bool {
-        let mut inner = self.lock();
-        let is_at_work = inner.at_work.as_ref() == Some(version.digest());
-        if let Some(current) = &mut inner.current
-            && current.version.is_some()
-            && current.digest == *version.digest()
-        {
-            current.newer = None;
-            let is_over = matches!(&current.ended, Some(Ended::For(_)));
-            let begins = !is_over && !is_at_work && current.ended.take().is_some();
-            if begins {
-                current.tally = Tally::default();
-                self.0.is_on.store(true, Ordering::Relaxed);
+        self.0.change(|inner| {
+            let is_at_work = inner.at_work.as_ref() == Some(version.digest());
+            if let Some(current) = &mut inner.current
+                && current.version.is_some()
+                && current.digest == *version.digest()
+            {
+                let begins = current.phase == Phase::IsAtWork && !is_at_work;
+                if begins {
+                    current.phase = Phase::Runs;
+                }
+                return begins;
             }
-            return begins;
-        }
-        inner.last = Some(version.digest().clone());
-        inner.current = Some(Current {
-            digest: version.digest().clone(),
-            version: Some(Arc::clone(version)),
-            since_ms: wall_ms,
-            tally: Tally::default(),
-            ended: is_at_work.then_some(Ended::IsAtWork),
-            newer: None,
-            not_started: None,
-        });
-        self.0.is_on.store(!is_at_work, Ordering::Relaxed);
-        !is_at_work
+            inner.end_runs();
+            inner.current = Some(Current {
+                digest: version.digest().clone(),
+                version: Some(Arc::clone(version)),
+                since_ms: wall_ms,
+                phase: if is_at_work {
+                    Phase::IsAtWork
+                } else {
+                    Phase::Runs
+                },
+                tally: Tally::default(),
+                newer: None,
+                not_started: None,
+            });
+            !is_at_work
+        })
     }
 
-    /// The file of a version that was to run in the shadow was refused, for this reason. What runs
-    /// there goes on.
-    pub fn refuse(&self, digest: &PluginDigest, why: &str, wall_ms: u64) {
-        let mut inner = self.lock();
-        if self.is_on()
-            && let Some(current) = &mut inner.current
-        {
-            current.newer = Some(format!("a newer file ({digest}) is refused: {why}"));
-            return;
-        }
-        inner.last = Some(digest.clone());
-        inner.current = Some(Current {
-            digest: digest.clone(),
-            version: None,
-            since_ms: wall_ms,
-            tally: Tally::default(),
-            ended: Some(Ended::For(format!("refused: {why}"))),
-            newer: None,
-            not_started: None,
+    /// The file of a version that was to run in the shadow was refused, for this reason. What is
+    /// there already stays.
+    pub fn refuse(&self, digest: Option<&PluginDigest>, why: &str, wall_ms: u64) {
+        self.0.change(|inner| {
+            if let Some(current) = &mut inner.current
+                && (current.version.is_some() || digest.is_none_or(|new| *new == current.digest))
+            {
+                if current.version.is_some() {
+                    current.newer = Some(format!("a newer file is refused: {why}"));
+                }
+                return;
+            }
+            inner.current = digest.map(|digest| Current {
+                digest: digest.clone(),
+                version: None,
+                since_ms: wall_ms,
+                phase: Phase::Over(format!("refused: {why}")),
+                tally: Tally::default(),
+                newer: None,
+                not_started: None,
+            });
+        });
+    }
+
+    /// No newer file is refused any more.
+    pub fn accept(&self) {
+        self.0.change(|inner| {
+            if let Some(current) = &mut inner.current {
+                current.newer = None;
+            }
         });
     }
 
     /// From now on it is compared with this version at work; what was found before says nothing of
     /// that one.
-    pub fn compare_with(&self, at_work: Option<&PluginDigest>) {
-        let mut inner = self.lock();
-        if inner.at_work.as_ref() == at_work {
-            return;
-        }
-        inner.at_work = at_work.cloned();
-        let at_work = inner.at_work.clone();
-        inner.tasks.abort_all();
-        let Some(current) = &mut inner.current else {
-            return;
-        };
-        current.tally = Tally::default();
-        if current.ended.is_none() && at_work.as_ref() == Some(&current.digest) {
-            current.ended = Some(Ended::IsAtWork);
-            self.0.is_on.store(false, Ordering::Relaxed);
-        }
+    pub(crate) fn compare_with(&self, at_work: Option<&PluginDigest>) {
+        self.0.change(|inner| {
+            if inner.at_work.as_ref() == at_work {
+                return;
+            }
+            inner.at_work = at_work.cloned();
+            inner.end_runs();
+            let Some(current) = &mut inner.current else {
+                return;
+            };
+            current.tally = Tally::default();
+            if current.phase == Phase::Runs && at_work == Some(&current.digest) {
+                current.phase = Phase::IsAtWork;
+            }
+        });
     }
 
-    /// Nothing runs in the shadow any more, and nothing is known.
+    /// Its file has gone: nothing runs in the shadow any more, and nothing is known.
     pub fn withdraw(&self) {
-        let mut inner = self.lock();
-        inner.current = None;
-        inner.tasks.abort_all();
-        self.0.is_on.store(false, Ordering::Relaxed);
+        self.0.change(|inner| {
+            inner.end_runs();
+            if let Some(gone) = inner.current.take() {
+                inner.gone = Some((gone.digest, Stopwatch::start()));
+            }
+        });
     }
 
     /// The version runs no more, for this reason; what is known of it stays.
-    pub fn end(&self, why: &str) {
-        let mut inner = self.lock();
-        if let Some(current) = &mut inner.current {
-            current.ended = Some(Ended::For(why.to_owned()));
-        }
-        inner.tasks.abort_all();
-        self.0.is_on.store(false, Ordering::Relaxed);
+    pub fn end(&self, digest: &PluginDigest, why: &str) {
+        self.0.change(|inner| {
+            if let Some(current) = &mut inner.current
+                && current.digest == *digest
+            {
+                current.phase = Phase::Over(why.to_owned());
+                inner.end_runs();
+            }
+        });
     }
 
     /// Uses another policy from now on.
     pub fn set_policy(&self, policy: ShadowPolicy) {
-        self.lock().policy = policy;
+        self.0.change(|inner| {
+            if inner.policy.may_send_http != policy.may_send_http {
+                // Instances that may send requests must not go on if they may not any more.
+                inner.end_runs();
+            }
+            inner.policy = policy;
+        });
     }
+
+    // What is known.
 
     /// What is known of the version in the shadow, if there is one.
     pub fn report(&self) -> Option<ShadowReport> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let current = inner.current.as_ref()?;
         Some(ShadowReport {
             digest: current.digest.clone(),
             since_ms: current.since_ms,
             tally: current.tally.clone(),
-            ended: match &current.ended {
-                Some(Ended::For(why)) => Some(why.clone()),
-                Some(Ended::IsAtWork) => Some("waits: it is the version at work".to_owned()),
-                None => None,
+            ended: match &current.phase {
+                Phase::Runs => None,
+                Phase::IsAtWork => Some("waits: it is the version at work".to_owned()),
+                Phase::Over(why) => Some(why.clone()),
             },
             at_work: inner.at_work.clone(),
             newer: current.newer.clone(),
@@ -214,9 +259,9 @@ impl SharedShadow {
 
     /// What is to become of the version that runs in the shadow.
     pub fn rule(&self) -> Ruling {
-        let inner = self.lock();
+        let inner = self.0.lock();
         match &inner.current {
-            Some(current) if current.ended.is_none() => inner.policy.rule(&current.tally),
+            Some(current) if current.phase == Phase::Runs => inner.policy.rule(&current.tally),
             Some(_) | None => Ruling::GoOn,
         }
     }
@@ -232,9 +277,22 @@ impl SharedShadow {
             digest: report.digest,
             state: RolloutState::Shadow.to_string(),
             since_ms: report.since_ms,
-            reason: Some(shortened(&reason, REASON_CHARS_MAX).into_owned()),
+            reason: Some(shortened(&reason, FOUND_CHARS_MAX).into_owned()),
         })
     }
+
+    /// Whether the version is in the shadow, running or not, or was until a moment ago.
+    pub(crate) fn has_had(&self, digest: &PluginDigest) -> bool {
+        let inner = self.0.lock();
+        let is_there = |current: &Current| current.digest == *digest;
+        let has_just_gone = |(gone, since): &(PluginDigest, Stopwatch)| {
+            gone == digest && since.elapsed() <= GONE_FOR
+        };
+        inner.current.as_ref().is_some_and(is_there)
+            || inner.gone.as_ref().is_some_and(has_just_gone)
+    }
+
+    // For the shards.
 
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_on.load(Ordering::Relaxed)
@@ -246,35 +304,30 @@ impl SharedShadow {
         if !self.is_on() {
             return false;
         }
-        let inner = self.lock();
+        let inner = self.0.lock();
         inner.at_work.as_ref() == Some(at_work) && inner.policy.picks(shard)
     }
 
-    /// Whether the version is in the shadow, running or not, or was the last one there.
-    pub(crate) fn has_had(&self, digest: &PluginDigest) -> bool {
-        self.lock().last.as_ref() == Some(digest)
-    }
-
-    /// The version that is to run beside the shard, and whether it may send HTTP requests; `None`
-    /// if none is to be started now.
-    pub(crate) fn wanted_on(&self, shard: &ShardId) -> Option<(Arc<dyn ProcessorFactory>, bool)> {
-        let inner = self.lock();
+    /// The version that is to run beside the shard; `None` if none is to be started now.
+    pub(crate) fn wanted_on(&self, shard: &ShardId) -> Option<WantedShadow> {
+        let inner = self.0.lock();
         let current = inner.current.as_ref()?;
         let has_just_failed = current
             .not_started
             .is_some_and(|since| since.elapsed() < START_AGAIN_AFTER);
-        if current.ended.is_some() || has_just_failed || !inner.policy.picks(shard) {
+        if current.phase != Phase::Runs || has_just_failed || !inner.policy.picks(shard) {
             return None;
         }
-        let version = Arc::clone(current.version.as_ref()?);
-        Some((version, inner.policy.may_send_http))
+        Some(WantedShadow {
+            version: Arc::clone(current.version.as_ref()?),
+            may_send_http: inner.policy.may_send_http,
+            generation: inner.generation,
+        })
     }
 
-    /// Whether the version is the one that runs in the shadow.
-    pub(crate) fn is_current(&self, digest: &PluginDigest) -> bool {
-        let inner = self.lock();
-        let current = inner.current.as_ref();
-        current.is_some_and(|current| current.ended.is_none() && current.digest == *digest)
+    /// Whether runs of this generation go on.
+    pub(crate) fn goes_on(&self, generation: Generation) -> bool {
+        self.0.lock().generation == generation
     }
 
     /// Room for so many bytes that wait, until it is dropped; `None` if there is none.
@@ -283,63 +336,73 @@ impl SharedShadow {
         Arc::clone(&self.0.room).try_acquire_many_owned(kib).ok()
     }
 
-    /// Runs a shard's part, until it ends by itself or no version runs in the shadow any more.
+    /// Runs a shard's part, until it ends by itself or its generation does.
     pub(crate) fn spawn(&self, part: impl Future<Output = ()> + Send + 'static) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         while inner.tasks.try_join_next().is_some() {}
         inner.tasks.spawn(part);
     }
 
     /// An instance was made, or could not be.
-    pub(crate) fn started(&self, digest: &PluginDigest, result: Result<(), String>) {
-        self.with(digest, |current| {
+    pub(crate) fn started(&self, generation: Generation, result: Result<(), String>) {
+        self.with(generation, |current| {
             current.tally.starts += u64::from(result.is_ok());
             current.not_started = result.is_err().then(Stopwatch::start);
             current.tally.not_started = result.err();
         });
     }
 
-    /// Records were not compared.
+    /// Records were not given to the shadow.
     pub(crate) fn missed(&self, records: u64) {
         self.count(metrics::SHADOW_RECORDS, "missed", records);
-        if let Some(current) = &mut self.lock().current {
+        if let Some(current) = &mut self.0.lock().current {
             current.tally.missed += records;
         }
     }
 
     /// The outputs that wait on a shard were `before`, and are `now`.
-    pub(crate) fn waits(&self, digest: &PluginDigest, before: u64, now: u64) {
-        self.with(digest, |current| {
+    pub(crate) fn waits(&self, generation: Generation, before: u64, now: u64) {
+        self.with(generation, |current| {
+            debug_assert!(
+                current.tally.waiting >= before,
+                "what waits on a shard is part of what waits"
+            );
             current.tally.waiting = (current.tally.waiting + now).saturating_sub(before);
         });
     }
 
-    /// Adds to what is known of this version.
-    pub(crate) fn add(&self, digest: &PluginDigest, found: &Tally) {
+    /// Adds what a run found.
+    pub(crate) fn add(&self, generation: Generation, found: &Tally) {
+        let is_counted = self.with(generation, |current| current.tally.add(found));
+        if !is_counted {
+            return;
+        }
         self.count(metrics::SHADOW_RECORDS, "compared", found.records);
+        self.count(metrics::SHADOW_RECORDS, "missed", found.missed);
         for (result, count) in [
             ("same", found.same),
             ("only-at-work", found.only_at_work),
             ("only-shadow", found.only_shadow),
+            ("undecided", found.undecided),
         ] {
             self.count(metrics::SHADOW_OUTPUTS, result, count);
         }
         for (result, count) in [
             ("only-at-work", found.at_work_failed),
             ("only-shadow", found.shadow_failed),
+            ("held-back", found.held_back),
         ] {
             self.count(metrics::SHADOW_FAILURES, result, count);
         }
-        self.with(digest, |current| current.tally.add(found));
     }
 
-    fn with(&self, digest: &PluginDigest, change: impl FnOnce(&mut Current)) {
-        let mut inner = self.lock();
-        if let Some(current) = &mut inner.current
-            && current.digest == *digest
-        {
-            change(current);
+    /// Changes what is known, if runs of this generation go on. Whether they do.
+    fn with(&self, generation: Generation, change: impl FnOnce(&mut Current)) -> bool {
+        let mut inner = self.0.lock();
+        if inner.generation != generation {
+            return false;
         }
+        inner.current.as_mut().map(change).is_some()
     }
 
     fn count(&self, metric: &'static str, result: &'static str, by: u64) {
@@ -348,8 +411,32 @@ impl SharedShadow {
             ::metrics::counter!(metric, "plugin" => plugin, "result" => result).increment(by);
         }
     }
+}
+
+impl Shared {
+    /// Changes what runs.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.lock();
+        let changed = change(&mut inner);
+        let runs = |current: &Current| current.phase == Phase::Runs;
+        let is_on = inner.current.as_ref().is_some_and(runs);
+        self.is_on.store(is_on, Ordering::Relaxed);
+        changed
+    }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Ends all that runs. One may be in the middle of a poll, so what it still says is ignored.
+    fn end_runs(&mut self) {
+        self.generation.0 += 1;
+        self.tasks.abort_all();
+        if let Some(current) = &mut self.current {
+            current.tally.waiting = 0;
+            current.not_started = None;
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! Finds for each output of one version the same output of the other, on one shard.
+//! Finds for each output of one version its match from the other, on one shard.
 //!
-//! A version may emit a thing some calls later than the other, so output waits for its like. The
+//! A version may emit a thing some calls later than the other, so output waits for its match. The
 //! order is not compared: within a call it says little, and between calls it follows from when a
 //! version emits.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use crate::stream::Emitted;
 
 /// How many calls after the one version the other may emit the same.
 pub const CALLS_APART_MAX: u64 = 20;
-/// Outputs of a shard that wait for their like. Before there are more, the oldest count as
+/// Outputs of a shard that wait for their match. Before there are more, the oldest count as
 /// different.
 const WAITING_MAX: usize = 10_000;
 /// Bytes of a shard's outputs that wait, as they are kept in memory.
@@ -44,28 +44,29 @@ pub struct Difference {
 pub struct Compared {
     /// Outputs that both versions have emitted by now, and had not before.
     pub same: u64,
-    /// Outputs for which no like came in time.
+    /// Outputs whose match did not come in time.
     pub differences: Vec<Difference>,
 }
 
-/// The outputs of a shard that wait for their like.
+/// The outputs of a shard that wait for their match.
 #[derive(Debug, Default)]
 pub struct Matching {
     waiting: HashMap<Arc<Emitted>, Surplus>,
-    /// In the order in which they began to wait; some do not wait any more.
-    order: VecDeque<(u64, Arc<Emitted>)>,
-    /// Of those in `order`.
+    /// Each time that an output began to wait, the oldest first; some wait no longer.
+    order: VecDeque<(u64, Weak<Emitted>)>,
+    /// How often outputs wait.
+    count: usize,
+    /// Of the outputs that wait, each counted once.
     bytes: usize,
     calls: u64,
 }
 
 /// By how much one version is ahead with an output.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Surplus {
     side: Side,
-    times: u64,
-    /// The call at which it began.
-    since: u64,
+    /// The calls at which it began to wait, the oldest first; never empty.
+    since: VecDeque<u64>,
 }
 
 impl Matching {
@@ -83,14 +84,14 @@ impl Matching {
             }
         }
         while self.is_overdue() {
-            compared.differences.extend(self.give_up_oldest());
+            self.give_up_oldest(&mut compared.differences);
         }
         compared
     }
 
-    /// Outputs that wait for their like.
+    /// Outputs that wait for their match.
     pub fn waiting(&self) -> u64 {
-        self.waiting.values().map(|surplus| surplus.times).sum()
+        self.count as u64
     }
 
     /// Bytes that are kept.
@@ -98,72 +99,94 @@ impl Matching {
         self.bytes
     }
 
-    /// Gives up the oldest until no more than these bytes are kept: they count as different.
-    pub fn reduce(&mut self, bytes_max: usize) -> Vec<Difference> {
-        let mut differences = Vec::new();
-        while self.bytes > bytes_max && !self.order.is_empty() {
-            differences.extend(self.give_up_oldest());
-        }
-        differences
-    }
-
-    /// No more calls follow. Whether what waits would have come nobody knows.
+    /// No more calls follow. Whether the match of what waits would have come nobody knows.
     pub fn end(mut self) -> Vec<Difference> {
-        self.reduce(0)
+        let mut left = Vec::new();
+        while !self.order.is_empty() {
+            self.give_up_oldest(&mut left);
+        }
+        left
     }
 
     /// Whether the other version has emitted the same before; else it waits for that.
     fn is_matched(&mut self, side: Side, output: &Emitted) -> bool {
         if let Some(surplus) = self.waiting.get_mut(output) {
             if surplus.side == side {
-                surplus.times += 1;
+                surplus.since.push_back(self.calls);
+                self.count += 1;
+                self.note_waiting(output);
                 return false;
             }
-            surplus.times -= 1;
-            if surplus.times == 0 {
-                self.waiting.remove(output);
+            surplus.since.pop_front();
+            self.count -= 1;
+            if surplus.since.is_empty() {
+                self.forget(output);
             }
             return true;
         }
         // With bytes of its own: it may be a small part of a large frame, which would be kept with it.
-        let output = Arc::new(Emitted {
+        let own = Arc::new(Emitted {
             data: Bytes::copy_from_slice(&output.data),
             ..output.clone()
         });
-        let surplus = Surplus {
-            side,
-            times: 1,
-            since: self.calls,
-        };
-        self.bytes += bytes_of(&output);
-        self.order.push_back((self.calls, Arc::clone(&output)));
-        self.waiting.insert(output, surplus);
+        self.bytes += bytes_of(&own);
+        self.count += 1;
+        let since = VecDeque::from([self.calls]);
+        self.waiting.insert(own, Surplus { side, since });
+        self.note_waiting(output);
         false
     }
 
-    fn is_overdue(&self) -> bool {
-        let is_late = |(since, _): &(u64, Arc<Emitted>)| since + CALLS_APART_MAX <= self.calls;
-        let is_full = self.order.len() > WAITING_MAX || self.bytes > WAITING_BYTES_MAX;
-        is_full || self.order.front().is_some_and(is_late)
+    fn note_waiting(&mut self, output: &Emitted) {
+        if let Some((kept, _)) = self.waiting.get_key_value(output) {
+            self.order.push_back((self.calls, Arc::downgrade(kept)));
+        }
     }
 
-    /// The oldest, if it still waits.
-    fn give_up_oldest(&mut self) -> Option<Difference> {
-        let (since, output) = self.order.pop_front()?;
-        self.bytes -= bytes_of(&output);
-        let surplus = self.waiting.get(&output)?;
-        if surplus.since != since {
-            // It was matched, and came again later.
-            return None;
+    fn forget(&mut self, output: &Emitted) {
+        if let Some((kept, _)) = self.waiting.remove_entry(output) {
+            self.bytes -= bytes_of(&kept);
         }
-        let difference = Difference {
-            side: surplus.side,
-            times: surplus.times,
-            output: Arc::clone(&output),
+    }
+
+    fn is_overdue(&self) -> bool {
+        let Some((since, output)) = self.order.front() else {
+            return false;
         };
-        self.waiting.remove(&output);
-        debug_assert!(difference.times > 0, "what is matched does not wait");
-        Some(difference)
+        let is_over = output.strong_count() == 0;
+        let is_full = self.count > WAITING_MAX || self.bytes > WAITING_BYTES_MAX;
+        is_over || is_full || since + CALLS_APART_MAX <= self.calls
+    }
+
+    /// Adds the oldest to `differences`, if it still waits.
+    fn give_up_oldest(&mut self, differences: &mut Vec<Difference>) {
+        let Some((since, output)) = self.order.pop_front() else {
+            return;
+        };
+        let Some(output) = output.upgrade() else {
+            return;
+        };
+        let Some(surplus) = self.waiting.get_mut(&output) else {
+            return;
+        };
+        // A match takes the oldest: what began to wait at that call may have been matched.
+        if surplus.since.front() != Some(&since) {
+            return;
+        }
+        surplus.since.pop_front();
+        self.count -= 1;
+        let side = surplus.side;
+        if surplus.since.is_empty() {
+            self.forget(&output);
+        }
+        match differences.last_mut() {
+            Some(last) if last.side == side && last.output == output => last.times += 1,
+            _ => differences.push(Difference {
+                side,
+                output,
+                times: 1,
+            }),
+        }
     }
 }
 
@@ -210,15 +233,15 @@ mod tests {
     }
 
     #[test]
-    fn output_for_which_no_like_comes_in_time_is_a_difference_once() {
+    fn output_whose_match_does_not_come_in_time_is_a_difference_once() {
         let mut matching = Matching::default();
-        matching.call(&outputs(&["a", "a", "b"]), &outputs(&["a", "B"]));
+        matching.call(&outputs(&["a", "a", "a", "b"]), &outputs(&["a", "B"]));
         let mut differences = Vec::new();
         for _ in 0..2 * CALLS_APART_MAX {
             differences.extend(matching.call(&[], &[]).differences);
         }
         let expected = [
-            (Side::AtWork, "a".to_owned(), 1),
+            (Side::AtWork, "a".to_owned(), 2),
             (Side::AtWork, "b".to_owned(), 1),
             (Side::Shadow, "B".to_owned(), 1),
         ];
@@ -244,22 +267,45 @@ mod tests {
     }
 
     #[test]
+    fn output_that_repeats_may_come_later_from_one_of_the_two_for_ever() {
+        let mut matching = Matching::default();
+        matching.call(&outputs(&["a"]), &[]);
+        for _ in 0..10 * CALLS_APART_MAX {
+            let compared = matching.call(&outputs(&["a"]), &outputs(&["a", "x"]));
+            assert_eq!((compared.same, compared.differences.len()), (1, 0));
+            let compared = matching.call(&outputs(&["x"]), &[]);
+            assert_eq!((compared.same, compared.differences.len()), (1, 0));
+        }
+        assert_eq!(matching.waiting(), 1);
+    }
+
+    #[test]
+    fn what_is_matched_takes_no_room() {
+        let large = "x".repeat(1 << 20);
+        let pair = [output(&format!("1{large}")), output(&format!("2{large}"))];
+        let turned = [pair[1].clone(), pair[0].clone()];
+        let mut matching = Matching::default();
+        matching.call(&outputs(&["waits"]), &[]);
+        let before = matching.bytes();
+        for _ in 0..CALLS_APART_MAX - 1 {
+            let compared = matching.call(&pair, &turned);
+            assert_eq!((compared.same, compared.differences.len()), (2, 0));
+        }
+        assert_eq!((matching.waiting(), matching.bytes()), (1, before));
+    }
+
+    #[test]
     fn neither_many_outputs_nor_large_ones_wait_beyond_the_bound() {
         let many: Vec<Emitted> = (0..30_000).map(|n| output(&n.to_string())).collect();
         let mut matching = Matching::default();
         let differences = matching.call(&many, &[]).differences;
         assert_eq!(differences.len(), 30_000 - WAITING_MAX);
         assert_eq!(matching.end().len(), WAITING_MAX);
-        let mut matching = Matching::default();
-        matching.call(&outputs(&["a", "b", "c"]), &[]);
-        assert_eq!(matching.waiting(), 3);
-        assert_eq!(matching.reduce(matching.bytes() - 1).len(), 1);
-        assert_eq!(matching.reduce(0).len(), 2);
-        assert_eq!((matching.waiting(), matching.bytes()), (0, 0));
         let large = "x".repeat(1 << 20);
         let large: Vec<Emitted> = (0..20).map(|n| output(&format!("{n}{large}"))).collect();
         let mut matching = Matching::default();
         let differences = matching.call(&large, &[]).differences;
+        assert!(matching.bytes() <= WAITING_BYTES_MAX);
         assert_eq!(differences.len() + matching.end().len(), 20);
         assert!(differences.len() >= 16, "{}", differences.len());
     }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What is known of a shadow on one host, since it was put there.
+/// What is known of a shadow on one host, since it was put there or the version at work changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Records that both versions were given.
@@ -18,10 +18,10 @@ pub struct Tally {
     pub at_work_failed: u64,
     /// The same of the shadow.
     pub shadow_failed: u64,
-    /// Outputs that wait for their like just now.
+    /// Outputs that wait for their match just now.
     pub waiting: u64,
     /// Outputs that waited when the shard was handed over, say, and of which nobody knows whether
-    /// their like would have come.
+    /// their match would have come.
     pub undecided: u64,
     /// Times that the shadow held records back in many calls in a row in which the version at work
     /// did not: the checkpoint would not have moved.
@@ -95,7 +95,7 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = &self.not_started {
-            return write!(f, "it does not start: {why}");
+            write!(f, "it does not start: {why}; ")?;
         }
         let differences = self.differences();
         write!(
@@ -117,7 +117,7 @@ impl fmt::Display for Tally {
             write!(f, ", takes {ratio:.2} times as long")?;
         }
         if let Some(at) = &self.first_difference {
-            write!(f, "; the first difference by {at}")?;
+            write!(f, "; first difference by {at}")?;
         }
         if let Some(why) = self.last_failure.as_ref().or(self.last_lack.as_ref()) {
             write!(f, "; {why}")?;
@@ -164,12 +164,16 @@ mod tests {
             tally.to_string(),
             "10 records compared, 4 outputs the same, 3 differences (outputs: 0 only at work, 2 only \
                 in the shadow; failed calls: 0 and 1), 7 records not compared, takes 1.50 times as \
-                long; the first difference by shardId-000000000003@49"
+                long; first difference by shardId-000000000003@49"
         );
         (tally.waiting, tally.undecided) = (5, 1);
         assert_eq!((tally.differences(), tally.differences_at_most()), (3, 9));
         assert!(tally.to_string().contains("5 outputs waiting, 1 undecided"));
         tally.not_started = Some("init failed".to_owned());
-        assert_eq!(tally.to_string(), "it does not start: init failed");
+        let text = tally.to_string();
+        assert!(
+            text.starts_with("it does not start: init failed; 10 records"),
+            "{text}"
+        );
     }
 }

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use shardmill_core::control::ShadowVerb;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::shadow::Ruling;
@@ -16,18 +17,25 @@ use super::refused::wall_ms;
 use super::{Running, Supervisor, Version};
 use crate::component::{Found, signature_of};
 
+/// How often, and for how long at most, a host waits for another that moves the same file: two system
+/// calls on that one.
+const LOOKS_AT_CLAIM: u32 = 10;
+const LOOK_AT_CLAIM_EVERY: Duration = Duration::from_millis(10);
+
 /// What the folder has for the shadow of each plugin, by the plugin's name.
 #[derive(Default)]
 pub(super) struct Shadows {
     files: HashMap<PluginName, Version>,
     /// Files that were refused, with their digests where they could be read, and why.
-    refused: HashMap<PluginName, (PluginDigest, String)>,
+    refused: HashMap<PluginName, (Option<PluginDigest>, String)>,
 }
 
 /// The files of a plugin and of its shadow.
 struct Files {
     plugin: PathBuf,
     shadow: PathBuf,
+    /// The shadow's file while a host moves it; no host reads it.
+    claimed: PathBuf,
     bytes_max: u64,
 }
 
@@ -63,6 +71,9 @@ impl Supervisor {
         }
         self.shadows.refused.remove(name);
         self.shadows.files.insert(name.clone(), version);
+        if let Some(running) = self.running.get(name) {
+            running.rollout.shadow().accept();
+        }
         self.follow_shadow(name);
     }
 
@@ -73,14 +84,17 @@ impl Supervisor {
         };
         let shadow = running.rollout.shadow();
         shadow.set_policy(running.settings.plugin.shadow);
-        if let Some(version) = self.shadows.files.get(name)
-            && shadow.offer(version, wall_ms())
-        {
-            tracing::info!(plugin = %name, digest = %version.digest(), "running a version in the \
-                shadow: its output is compared and not stored");
+        if let Some(version) = self.shadows.files.get(name) {
+            let fits = running.settings.refuse_other_contract(version.as_ref());
+            if let Err(why) = fits {
+                shadow.refuse(Some(version.digest()), &why, wall_ms());
+            } else if shadow.offer(version, wall_ms()) {
+                tracing::info!(plugin = %name, digest = %version.digest(), "running a version in \
+                    the shadow: its output is compared and not stored");
+            }
         }
         if let Some((digest, why)) = self.shadows.refused.get(name) {
-            shadow.refuse(digest, why, wall_ms());
+            shadow.refuse(digest.as_ref(), why, wall_ms());
         }
     }
 
@@ -97,10 +111,8 @@ impl Supervisor {
     fn shadow_refused(&mut self, file: &str, reason: &Refusal) {
         tracing::warn!(file, %reason, "a file for the shadow of a plugin was refused");
         self.note_deadly(reason);
-        if let Some(name) = shadow_of_file(file)
-            && let Some(digest) = reason.digest()
-        {
-            let refused = (digest.clone(), reason.to_string());
+        if let Some(name) = shadow_of_file(file) {
+            let refused = (reason.digest().cloned(), reason.to_string());
             self.shadows.refused.insert(name.clone(), refused);
             self.follow_shadow(&name);
         }
@@ -123,8 +135,7 @@ impl Supervisor {
         let shadow = running.rollout.shadow();
         let (verb, why) = match shadow.rule() {
             Ruling::GoOn => return,
-            // A pin would hold it back, and a trial is about another version yet.
-            Ruling::Promote(_) if self.is_pinned(name) || !running.rollout.is_settled() => return,
+            Ruling::Promote(_) if !self.may_promote_by_rule(name, running) => return,
             Ruling::Promote(why) => (ShadowVerb::Promote, why),
             Ruling::Drop(why) => (ShadowVerb::Drop, why),
         };
@@ -136,6 +147,46 @@ impl Supervisor {
             let outcome = format!("{outcome} ({why})");
             running.rollout.shadow_ended(report.digest, &outcome);
         }
+    }
+
+    /// Not while a version is pinned or on trial, nor over a file that is about to be tried.
+    fn may_promote_by_rule(&self, name: &PluginName, running: &Running) -> bool {
+        !self.is_pinned(name)
+            && running.rollout.is_settled()
+            && self.check_replaced(name, running, None).is_ok()
+    }
+
+    /// Refuses to replace a file that is not of the version at work: somebody has deployed another
+    /// one, which nothing was compared with. One that was found bad may go. `promoted`: the version
+    /// that is to be there, and may be already if another host has the same folder.
+    fn check_replaced(
+        &self,
+        name: &PluginName,
+        running: &Running,
+        promoted: Option<&PluginDigest>,
+    ) -> anyhow::Result<()> {
+        let files = self.files_of(name);
+        if !files.plugin.exists() {
+            return Ok(());
+        }
+        let found = files.read(&files.plugin)?;
+        let is_at_work = running
+            .rollout
+            .active()
+            .is_some_and(|at_work| at_work == found);
+        let is_promoted = promoted == Some(&found);
+        if is_at_work || is_promoted || running.rollout.is_quarantined(&found) {
+            return Ok(());
+        }
+        if running.rollout.active().is_none() {
+            bail!("no version of {name} is at work here yet: give the command again");
+        }
+        bail!("{name}.wasm holds version {found}, which nothing was compared with")
+    }
+
+    fn files_of(&self, name: &PluginName) -> Files {
+        let bytes_max = self.parts.config.host.plugin_bytes_max;
+        Files::of(&self.parts.config.plugins, name, bytes_max)
     }
 
     /// Does what an operator wants of the shadow of the plugin that serves the application.
@@ -157,31 +208,29 @@ impl Supervisor {
         }
     }
 
-    /// The version runs no more, also if its file cannot be renamed.
+    /// Renames the file of the version, which then runs no more.
     fn end_shadow(
         &mut self,
         name: &PluginName,
         digest: &PluginDigest,
         verb: ShadowVerb,
     ) -> Outcome {
-        if verb == ShadowVerb::Promote && self.is_pinned(name) {
-            return Err(format!(
-                "not promoted: a version is pinned here; `shardmill plugins {name} --unpin` ends that"
-            ));
+        if verb == ShadowVerb::Promote
+            && let Err(why) = self.check_promotion(name, digest)
+        {
+            return Err(format!("not promoted: {why:#}"));
         }
-        let bytes_max = self.parts.config.host.plugin_bytes_max;
-        let files = Files::of(&self.parts.config.plugins, name, bytes_max);
-        let running = self.running.get(name);
-        let report = running.and_then(|running| running.rollout.shadow().report());
-        let at_work = report.and_then(|report| report.at_work);
-        let ended = files.end(digest, verb, at_work.as_ref());
-        let outcome = match (verb, ended) {
-            (ShadowVerb::Promote, Ok(())) => {
+        let outcome = match (verb, self.files_of(name).end(digest, verb)) {
+            (ShadowVerb::Promote, Ok(DoneBy::Us)) => {
                 Ok(format!("promoted {digest}: its file is now {name}.wasm"))
             }
-            (ShadowVerb::Drop, Ok(())) => Ok(format!(
+            (ShadowVerb::Drop, Ok(DoneBy::Us)) => Ok(format!(
                 "dropped {digest}: its file is now {name}.shadow.wasm.dropped"
             )),
+            (ShadowVerb::Promote, Ok(DoneBy::Another)) => Ok(format!(
+                "{digest} was promoted by another host with this folder"
+            )),
+            (ShadowVerb::Drop, Ok(DoneBy::Another)) => Ok(format!("the file of {digest} is gone")),
             (ShadowVerb::Promote, Err(error)) => {
                 Err(format!("not promoted, and stopped: {error:#}"))
             }
@@ -192,10 +241,38 @@ impl Supervisor {
         tracing::info!(plugin = %name, ?outcome, "the version in the shadow ends");
         if let Some(running) = self.running.get(name) {
             let (Ok(text) | Err(text)) = &outcome;
-            running.rollout.shadow().end(text);
+            running.rollout.shadow().end(digest, text);
         }
         outcome
     }
+
+    fn check_promotion(&self, name: &PluginName, digest: &PluginDigest) -> anyhow::Result<()> {
+        if self.is_pinned(name) {
+            bail!("a version is pinned here; `shardmill plugins {name} --unpin` ends that");
+        }
+        let Some(running) = self.running.get(name) else {
+            return Ok(());
+        };
+        let Some(report) = running.rollout.shadow().report() else {
+            // Its file has just gone: another host may have promoted it.
+            return Ok(());
+        };
+        if report.digest != *digest {
+            bail!("version {} is in the shadow by now", report.digest);
+        }
+        if let Some(why) = report.ended {
+            bail!("it does not run here ({why}); put its file there again to compare it anew");
+        }
+        self.check_replaced(name, running, Some(digest))
+    }
+}
+
+/// Which host renamed a file.
+#[derive(Debug, PartialEq, Eq)]
+enum DoneBy {
+    Us,
+    /// One with the same folder.
+    Another,
 }
 
 impl Files {
@@ -203,37 +280,61 @@ impl Files {
         Self {
             plugin: folder.join(format!("{name}.wasm")),
             shadow: folder.join(format!("{}.wasm", name.shadow())),
+            claimed: folder.join(format!(".{}.claimed", name.shadow())),
             bytes_max,
         }
     }
 
-    /// `at_work`: the version that it was compared with, if that is known.
-    fn end(
-        &self,
-        digest: &PluginDigest,
-        verb: ShadowVerb,
-        at_work: Option<&PluginDigest>,
-    ) -> anyhow::Result<()> {
-        if !self.shadow.exists() {
-            return self.check_ended(digest, verb);
+    fn end(&self, digest: &PluginDigest, verb: ShadowVerb) -> anyhow::Result<DoneBy> {
+        if !self.claim()? {
+            return self.check_ended(digest, verb).map(|()| DoneBy::Another);
         }
-        let found = self.read(&self.shadow)?;
+        let ended = self.end_claimed(digest, verb);
+        if ended.is_err() {
+            rename(&self.claimed, &self.shadow)?;
+        }
+        ended.map(|()| DoneBy::Us)
+    }
+
+    /// Takes the file for this host, in one step: another with the same folder may try the same at
+    /// this moment. False if it is gone.
+    fn claim(&self) -> anyhow::Result<bool> {
+        match std::fs::rename(&self.shadow, &self.claimed) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(anyhow!(error))
+                .with_context(|| format!("cannot rename {}", self.shadow.display())),
+        }
+    }
+
+    fn end_claimed(&self, digest: &PluginDigest, verb: ShadowVerb) -> anyhow::Result<()> {
+        let found = self.read(&self.claimed)?;
         if found != *digest {
-            let path = self.shadow.display();
-            bail!("{path} holds version {found} by now: give the command for that one");
+            bail!("{} holds version {found} by now", self.shadow.display());
         }
         match verb {
-            ShadowVerb::Promote => self.promote(at_work),
+            ShadowVerb::Promote => self.promote(),
             ShadowVerb::Drop => self.put_aside(),
         }
     }
 
-    /// Another host may have done it, which has the same folder.
+    /// What another host did, which has the same folder; it may be about to.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a tenth of a second at most, for two system calls of another host"
+    )]
     fn check_ended(&self, digest: &PluginDigest, verb: ShadowVerb) -> anyhow::Result<()> {
+        for _ in 0..LOOKS_AT_CLAIM {
+            if !self.claimed.exists() {
+                break;
+            }
+            std::thread::sleep(LOOK_AT_CLAIM_EVERY);
+        }
         let is_promoted = self.read(&self.plugin).is_ok_and(|found| found == *digest);
+        let is_dropped = aside(&self.shadow).exists();
         match verb {
             ShadowVerb::Promote if is_promoted => Ok(()),
-            ShadowVerb::Drop if !is_promoted => Ok(()),
+            ShadowVerb::Drop if is_dropped || !is_promoted => Ok(()),
             ShadowVerb::Promote => bail!("{} is gone", self.shadow.display()),
             ShadowVerb::Drop => bail!("it was promoted meanwhile"),
         }
@@ -243,31 +344,21 @@ impl Files {
         Ok(Found::read(path, self.bytes_max)?.digest)
     }
 
-    /// Replaces the file of the plugin, unless that is not of the version at work any more: somebody
-    /// has deployed another one, which nothing was compared with.
-    fn promote(&self, at_work: Option<&PluginDigest>) -> anyhow::Result<()> {
-        if let (Some(at_work), true) = (at_work, self.plugin.exists()) {
-            let found = self.read(&self.plugin)?;
-            if found != *at_work {
-                bail!(
-                    "{} holds version {found}, and what was compared with was {at_work}",
-                    self.plugin.display()
-                );
-            }
-        }
+    /// Replaces the file of the plugin. If that fails, the version at work is as able to start as it
+    /// was before.
+    fn promote(&self) -> anyhow::Result<()> {
         let signature = signature_of(&self.plugin);
         let before = std::fs::read(&signature).ok();
         self.take_signature(&signature)?;
-        let renamed = rename(&self.shadow, &self.plugin);
+        let renamed = rename(&self.claimed, &self.plugin);
         if renamed.is_err() {
-            // The version at work must be able to start again.
             self.give_signature_back(&signature, before.as_deref())?;
         }
         renamed
     }
 
     /// Puts the signature of the shadow where that of the plugin is, or removes that one, which would
-    /// have other bytes refused. A host that sees the one file before the other looks again.
+    /// have other bytes refused. A host that sees one file before the other looks again.
     fn take_signature(&self, signature: &Path) -> anyhow::Result<()> {
         let own = signature_of(&self.shadow);
         if own.exists() {
@@ -292,8 +383,8 @@ impl Files {
     }
 
     fn put_aside(&self) -> anyhow::Result<()> {
+        rename(&self.claimed, &aside(&self.shadow))?;
         let signature = signature_of(&self.shadow);
-        rename(&self.shadow, &aside(&self.shadow))?;
         if signature.exists() {
             rename(&signature, &aside(&signature))?;
         }
@@ -343,6 +434,10 @@ mod tests {
         std::fs::read_to_string(folder.join(file)).ok()
     }
 
+    fn promote(folder: &Path, text: &str) -> anyhow::Result<DoneBy> {
+        files(folder).end(&digest(text), ShadowVerb::Promote)
+    }
+
     #[test]
     fn a_promoted_file_takes_its_signature_along_and_no_other_is_left() {
         let folder = tempfile::tempdir().unwrap();
@@ -356,19 +451,19 @@ mod tests {
                 ("orders.shadow.wasm.sig", "of new"),
             ],
         );
-        files(folder).promote(Some(&digest("old"))).unwrap();
+        assert_eq!(promote(folder, "new").unwrap(), DoneBy::Us);
         assert_eq!(read(folder, "orders.wasm").unwrap(), "new");
         assert_eq!(read(folder, "orders.wasm.sig").unwrap(), "of new");
         assert_eq!(read(folder, "orders.shadow.wasm"), None);
         assert_eq!(read(folder, "orders.shadow.wasm.sig"), None);
         write(folder, &[("orders.shadow.wasm", "newer")]);
-        files(folder).promote(Some(&digest("new"))).unwrap();
+        promote(folder, "newer").unwrap();
         assert_eq!(read(folder, "orders.wasm").unwrap(), "newer");
         assert_eq!(read(folder, "orders.wasm.sig"), None);
     }
 
     #[test]
-    fn a_promotion_that_fails_leaves_the_version_at_work_as_it_was() {
+    fn a_promotion_that_fails_leaves_all_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         // A file cannot take the place of a folder.
@@ -380,7 +475,7 @@ mod tests {
         write(folder, &[("orders.shadow.wasm", "new")]);
         for with in [&signatures[..], &signatures[..1], &signatures[1..], &[]] {
             write(folder, with);
-            files(folder).promote(None).unwrap_err();
+            promote(folder, "new").unwrap_err();
             for (file, text) in signatures {
                 let expected = with.contains(&(file, text)).then(|| text.to_owned());
                 assert_eq!(read(folder, file), expected, "{file} of {with:?}");
@@ -391,23 +486,43 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_file_that_was_replaced_is_promoted_nor_one_that_was_deployed_meanwhile_overwritten()
-     {
+    fn a_file_that_was_replaced_meanwhile_is_not_promoted() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         write(
             folder,
-            &[("orders.wasm", "hotfix"), ("orders.shadow.wasm", "new")],
+            &[("orders.wasm", "old"), ("orders.shadow.wasm", "another")],
         );
-        let end = |digest, at_work| {
-            let ended = files(folder).end(&digest, ShadowVerb::Promote, Some(&at_work));
-            ended.unwrap_err().to_string()
-        };
-        let told = end(digest("older"), digest("hotfix"));
+        let told = promote(folder, "new").unwrap_err().to_string();
         assert!(told.contains("by now"), "{told}");
-        let told = end(digest("new"), digest("old"));
-        assert!(told.contains("what was compared with was"), "{told}");
-        assert_eq!(read(folder, "orders.wasm").unwrap(), "hotfix");
+        assert_eq!(read(folder, "orders.wasm").unwrap(), "old");
+        assert_eq!(read(folder, "orders.shadow.wasm").unwrap(), "another");
+    }
+
+    #[test]
+    fn hosts_with_one_folder_promote_once_and_agree_also_at_the_same_moment() {
+        for _ in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            write(
+                folder.path(),
+                &[
+                    ("orders.wasm", "old"),
+                    ("orders.wasm.sig", "of old"),
+                    ("orders.shadow.wasm", "new"),
+                    ("orders.shadow.wasm.sig", "of new"),
+                ],
+            );
+            let done: Vec<DoneBy> = std::thread::scope(|scope| {
+                let hosts: Vec<_> = (0..4)
+                    .map(|_| scope.spawn(|| promote(folder.path(), "new").unwrap()))
+                    .collect();
+                hosts.into_iter().map(|host| host.join().unwrap()).collect()
+            });
+            let us = done.iter().filter(|done| **done == DoneBy::Us).count();
+            assert_eq!(us, 1, "{done:?}");
+            assert_eq!(read(folder.path(), "orders.wasm").unwrap(), "new");
+            assert_eq!(read(folder.path(), "orders.wasm.sig").unwrap(), "of new");
+        }
     }
 
     #[test]
@@ -415,29 +530,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let new = digest("new");
-        let end = |verb| files(folder).end(&new, verb, None);
+        let drop = || files(folder).end(&new, ShadowVerb::Drop);
         write(folder, &[("orders.wasm", "old")]);
         assert!(
-            end(ShadowVerb::Promote).is_err(),
+            promote(folder, "new").is_err(),
             "there is nothing to promote"
         );
         write(folder, &[("orders.shadow.wasm", "new")]);
-        for _ in 0..2 {
-            end(ShadowVerb::Promote).unwrap();
+        for expected in [DoneBy::Us, DoneBy::Another] {
+            assert_eq!(promote(folder, "new").unwrap(), expected);
             assert_eq!(read(folder, "orders.wasm").unwrap(), "new");
         }
-        let told = end(ShadowVerb::Drop).unwrap_err().to_string();
+        let told = drop().unwrap_err().to_string();
         assert!(told.contains("promoted meanwhile"), "{told}");
         write(
             folder,
             &[
-                ("orders.wasm", "old"),
                 ("orders.shadow.wasm", "new"),
                 ("orders.shadow.wasm.sig", "of new"),
             ],
         );
-        for _ in 0..2 {
-            end(ShadowVerb::Drop).unwrap();
+        for expected in [DoneBy::Us, DoneBy::Another] {
+            assert_eq!(
+                drop().unwrap(),
+                expected,
+                "also of a copy of the version at work"
+            );
             assert_eq!(read(folder, "orders.shadow.wasm"), None);
         }
         let aside = read(folder, "orders.shadow.wasm.dropped");

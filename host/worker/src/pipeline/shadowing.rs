@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use shardmill_core::plugin::{PluginDigest, ProcessorError};
+use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{
     HeldBack, InstanceContext, Processed, StartPosition, TickTime, Ticked,
 };
@@ -25,6 +25,7 @@ pub(super) use self::settings::ShadowSettings;
 
 use self::run::{Cut, GivenBatch, GivenTick, ShadowRun, Step};
 use super::history::Whose;
+use crate::shadow::Generation;
 
 /// Calls that wait for the shadow. Should it be slower for longer, it begins anew: what it would be
 /// given much later says little of now.
@@ -37,7 +38,7 @@ pub(super) struct Shadowing {
     begin_at: Option<Beginning>,
     /// The shadow that is fed.
     feed: Option<Feed>,
-    /// The last one, for as long as it runs: there is one at a time.
+    /// The last one, for as long as it runs: this live instance has one at a time.
     last: Weak<Cut>,
 }
 
@@ -48,7 +49,7 @@ struct Beginning {
 }
 
 struct Feed {
-    digest: PluginDigest,
+    generation: Generation,
     steps: mpsc::Sender<Step>,
     cut: Arc<Cut>,
 }
@@ -149,8 +150,9 @@ impl Shadowing {
         time: TickTime,
         result: &Result<Ticked, ProcessorError>,
     ) {
-        if self.is_wanted(whose)
-            && self.is_fed(whose.context, None)
+        if !self.is_wanted(whose) {
+            self.feed = None;
+        } else if self.is_fed(whose.context, None)
             && let Some(room) = self.room_for(result)
         {
             self.give(Step::Tick(GivenTick {
@@ -196,7 +198,7 @@ impl Shadowing {
         let shadow = &self.settings.shadow;
         if let Some(feed) = &self.feed
             && !feed.steps.is_closed()
-            && shadow.is_current(&feed.digest)
+            && shadow.goes_on(feed.generation)
         {
             return true;
         }
@@ -216,16 +218,20 @@ impl Shadowing {
         beginning: Beginning,
         next: Option<&Record>,
     ) -> Option<Feed> {
-        let (version, may_send_http) = self.settings.shadow.wanted_on(&context.shard)?;
-        let digest = version.digest().clone();
+        let wanted = self.settings.shadow.wanted_on(&context.shard)?;
         let (steps, given) = mpsc::channel(WAITING_MAX);
         let next = next.filter(|_| !beginning.is_fresh);
-        let context = shadow_context(context, next, may_send_http);
-        let run = ShadowRun::new(self.settings.clone(), version, context, beginning.state);
+        let context = shadow_context(context, next, wanted.may_send_http);
+        let generation = wanted.generation;
+        let run = ShadowRun::new(self.settings.clone(), wanted, context, beginning.state);
         let cut = Arc::new(Cut::default());
         self.last = Arc::downgrade(&cut);
         self.settings.shadow.spawn(run.run(given, Arc::clone(&cut)));
-        Some(Feed { digest, steps, cut })
+        Some(Feed {
+            generation,
+            steps,
+            cut,
+        })
     }
 
     /// The shadow misses something: what it was given and has not come to is not compared either.

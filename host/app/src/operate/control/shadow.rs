@@ -131,6 +131,7 @@ async fn end(
         application.record(&asked, done).await?;
         waited = awaited.wait(&args.change, &meant).await?;
         answers = awaited.answers().await?;
+        answers.retain(|host, _| meant.iter().any(|meant| meant.as_str() == host));
     }
     let report = report(args, &shadows, verb, &answers);
     let report = Report { waited, ..report };

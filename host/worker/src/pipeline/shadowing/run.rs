@@ -17,6 +17,7 @@ use shardmill_core::stream::{Batch, Emitted};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::settings::ShadowSettings;
+use crate::shadow::{Generation, WantedShadow};
 use crate::tap::Differing;
 use crate::timer::Stopwatch;
 
@@ -68,6 +69,7 @@ impl Cut {
 pub(super) struct ShadowRun {
     settings: ShadowSettings,
     version: Arc<dyn ProcessorFactory>,
+    generation: Generation,
     context: Arc<InstanceContext>,
     state: Option<Bytes>,
     matching: Matching,
@@ -98,13 +100,14 @@ struct Holding {
 impl ShadowRun {
     pub(super) fn new(
         settings: ShadowSettings,
-        version: Arc<dyn ProcessorFactory>,
+        wanted: WantedShadow,
         context: Arc<InstanceContext>,
         state: Option<Bytes>,
     ) -> Self {
         Self {
             settings,
-            version,
+            version: wanted.version,
+            generation: wanted.generation,
             context,
             state,
             matching: Matching::default(),
@@ -136,7 +139,7 @@ impl ShadowRun {
                 in the shadow does not start");
         }
         let shadow = &self.settings.shadow;
-        shadow.started(self.version.digest(), result);
+        shadow.started(self.generation, result);
         made.ok()
     }
 
@@ -199,12 +202,16 @@ impl ShadowRun {
             self.note_holding(holding, &mut found);
             self.compare(&at_work.emitted, &shadow.emitted, &mut found);
         }
-        self.settings.shadow.add(self.version.digest(), &found);
-        course
+        self.settings.shadow.add(self.generation, &found);
+        self.unless_full(course)
     }
 
     async fn tick(&mut self, shadow: &mut dyn RecordProcessor, given: GivenTick) -> Course {
-        let result = self.in_time(shadow.tick(given.time)).await;
+        let result = if self.version.ticks() {
+            self.in_time(shadow.tick(given.time)).await
+        } else {
+            Ok(Ticked::default())
+        };
         let nothing = Outcome::default();
         let agreement = compare(
             given.at_work.as_ref().map(|_| &nothing),
@@ -219,12 +226,12 @@ impl ShadowRun {
             }
             self.compare(&at_work.emitted, &shadow.emitted, &mut found);
         }
-        self.settings.shadow.add(self.version.digest(), &found);
-        course
+        self.settings.shadow.add(self.generation, &found);
+        self.unless_full(course)
     }
 
-    /// A call of the shadow, for at most its deadline: beyond that, it is the host's trouble, as it
-    /// is of the version at work. After an error the instance is not called again.
+    /// A call of the shadow, for at most its deadline: beyond that, the records count as not
+    /// compared, since a busy machine may be the reason. After an error the instance is not called again.
     async fn in_time<T>(
         &self,
         call: impl Future<Output = Result<T, ProcessorError>>,
@@ -246,7 +253,7 @@ impl ShadowRun {
         Ok(processed)
     }
 
-    /// Notes in what the two agree. `why` the shadow failed, if it did.
+    /// Notes whether the two agree. `why`: why the shadow failed, if it did.
     fn note(&self, agreement: Agreement, why: Option<String>, found: &mut Tally) -> Course {
         found.calls = 1;
         match agreement {
@@ -255,7 +262,7 @@ impl ShadowRun {
             Agreement::Unknown => {
                 *found = Tally {
                     missed: found.records,
-                    last_lack: why,
+                    last_lack: why.map(|why| format!("the shadow was not compared: {why}")),
                     ..Tally::default()
                 };
                 return Course::Ends;
@@ -286,24 +293,21 @@ impl ShadowRun {
         let compared = self.matching.call(at_work, shadow);
         found.same += compared.same;
         self.differ(&compared.differences, found);
-        let beyond = self.keep_in_room();
-        self.differ(&beyond, found);
     }
 
-    /// What waits for its like is part of what may wait for shadows: where there is no room, it does
-    /// not wait.
-    fn keep_in_room(&mut self) -> Vec<Difference> {
+    /// Ends the run if there is no room for what waits for its match, which is part of what may wait
+    /// for shadows.
+    fn unless_full(&mut self, course: Course) -> Course {
         let bytes = self.matching.bytes();
         // Given back first: the room for all of it is taken anew.
         self.room = None;
-        if bytes == 0 {
-            return Vec::new();
+        if bytes > 0 {
+            self.room = self.settings.shadow.room(bytes);
+            if self.room.is_none() {
+                return Course::Ends;
+            }
         }
-        self.room = self.settings.shadow.room(bytes);
-        if self.room.is_some() {
-            return Vec::new();
-        }
-        self.matching.reduce(0)
+        course
     }
 
     fn differ(&self, differences: &[Difference], found: &mut Tally) {
@@ -330,11 +334,11 @@ impl ShadowRun {
     fn show_waiting(&mut self) {
         let waiting = self.matching.waiting();
         let shadow = &self.settings.shadow;
-        shadow.waits(self.version.digest(), self.waiting, waiting);
+        shadow.waits(self.generation, self.waiting, waiting);
         self.waiting = waiting;
     }
 
-    /// Of what waits now nobody knows whether its like would have come.
+    /// Of what waits now nobody knows whether its match would have come.
     fn end(mut self) {
         let undecided = std::mem::take(&mut self.matching).end();
         self.show_waiting();
@@ -346,7 +350,7 @@ impl ShadowRun {
             undecided: undecided.iter().map(|one| one.times).sum(),
             ..Tally::default()
         };
-        self.settings.shadow.add(self.version.digest(), &found);
+        self.settings.shadow.add(self.generation, &found);
     }
 }
 
