@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use harness::flights::{self, Output};
 use harness::guests::guest;
+use harness::process::eventually;
 use harness::setting::Setting;
 use shardmill_aws::StreamAdmin;
 use shardmill_core::stream::StreamName;
@@ -99,8 +100,12 @@ async fn measure(misbehave: &str, shards: u32, measured_for: Duration) {
         "{misbehave} made the neighbour wait for {longest_beside:?}"
     );
     if misbehave == "control-emit" {
-        let written = std::fs::metadata(setting.path().join("crowd.ndjson")).unwrap();
-        assert!(written.len() > EMITTED_BYTES, "{written:?}");
+        let file = setting.path().join("crowd.ndjson");
+        let written = || std::fs::metadata(&file).map_or(0, |file| file.len());
+        eventually("the crowd's output is written", || {
+            written() > EMITTED_BYTES
+        })
+        .await;
     }
     let put = latency.stop().await;
     host.signal(rustix::process::Signal::TERM);

@@ -15,7 +15,7 @@ use aws_sdk_kinesis::primitives::Blob;
 use harness::corpus::{self, Call, Entry, Expected};
 use harness::flights::Output;
 use harness::guests::guest;
-use harness::process::Host;
+use harness::process::{Host, eventually};
 use harness::setting::{STREAM, Setting};
 use serde_json::Value;
 use shardmill_core::lease::Checkpoint;
@@ -332,6 +332,9 @@ async fn the_hostile_corpus_in_the_folder_costs_the_neighbour_no_record_and_the_
     tokio::time::sleep(Duration::from_secs(5)).await;
     let at_end = host.resident_kib();
     let put = latency.stop().await;
+    // The last one may have been put a moment ago.
+    let lines = || Output::read(&[&setting.output_of("a")]).lines;
+    eventually("all records are out", || lines() >= put as u64).await;
     assert!(
         host.terminate().await.success(),
         "the host outlived the corpus"
