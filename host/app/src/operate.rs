@@ -5,6 +5,7 @@ mod consumers;
 mod control;
 mod cost;
 mod debug;
+mod digest_prefix;
 mod doctor;
 mod explain;
 mod export;

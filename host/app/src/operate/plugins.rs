@@ -3,7 +3,6 @@
 
 mod fleets;
 mod pin;
-mod prefix;
 mod release;
 mod report;
 mod text;

@@ -129,7 +129,7 @@ impl Matching {
             data: Bytes::copy_from_slice(&output.data),
             ..output.clone()
         });
-        self.bytes += bytes_of(&own);
+        self.bytes += own.cost_bytes();
         self.count += 1;
         let since = VecDeque::from([self.calls]);
         self.waiting.insert(own, Surplus { side, since });
@@ -145,7 +145,7 @@ impl Matching {
 
     fn forget(&mut self, output: &Emitted) {
         if let Some((kept, _)) = self.waiting.remove_entry(output) {
-            self.bytes -= bytes_of(&kept);
+            self.bytes -= kept.cost_bytes();
         }
     }
 
@@ -188,10 +188,6 @@ impl Matching {
             }),
         }
     }
-}
-
-fn bytes_of(output: &Emitted) -> usize {
-    size_of::<Emitted>() + output.destination.len() + output.key.len() + output.data.len()
 }
 
 #[cfg(test)]

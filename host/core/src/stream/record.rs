@@ -76,6 +76,13 @@ pub struct Emitted {
     pub data: Bytes,
 }
 
+impl Emitted {
+    /// What it costs to keep, in bytes.
+    pub fn cost_bytes(&self) -> usize {
+        size_of::<Self>() + self.destination.len() + self.key.len() + self.data.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -266,8 +266,5 @@ fn shadow_context(
 }
 
 fn bytes(emitted: &[Emitted]) -> usize {
-    emitted
-        .iter()
-        .map(|one| size_of::<Emitted>() + one.destination.len() + one.key.len() + one.data.len())
-        .sum()
+    emitted.iter().map(Emitted::cost_bytes).sum()
 }

@@ -14,13 +14,11 @@ use super::answers::{Answers, Awaited, conclude};
 use super::application::{Application, Done, asked};
 use super::report::{Report, StepRow};
 use crate::cli::ShadowArgs;
+use crate::operate::digest_prefix::{PREFIX_MIN, is_prefix};
 use crate::output::{print, print_json, table};
 
 /// What hosts say they did, or did not.
 const DEEDS: [Deed; 2] = [Deed::EndedShadow, Deed::KeptShadow];
-/// Digits of a digest that name a version well enough to be typed.
-const PREFIX_MIN: usize = 8;
-
 /// What each host has in the shadow, by its name.
 type Shadows = BTreeMap<WorkerId, VersionRow>;
 
@@ -148,8 +146,10 @@ fn wanted(args: &ShadowArgs, shadows: &Shadows) -> anyhow::Result<PluginDigest> 
     digests.dedup();
     if let Some(prefix) = &args.version {
         let prefix = prefix.to_ascii_lowercase();
-        if prefix.len() < PREFIX_MIN {
-            bail!("give the first {PREFIX_MIN} digits of the version or more");
+        if !is_prefix(&prefix) {
+            bail!(
+                "{prefix:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more"
+            );
         }
         digests.retain(|digest| digest.as_str().starts_with(&prefix));
     }

@@ -11,8 +11,8 @@ use shardmill_serve::component::Found;
 use shardmill_serve::kept::{Kept, KeptVersion};
 use shardmill_wasm::folder::FolderOptions;
 
-use super::prefix::{PREFIX_MIN, is_prefix};
 use crate::cli::PluginsArgs;
+use crate::operate::digest_prefix::{PREFIX_MIN, is_prefix};
 use crate::output::{age, print};
 
 /// What `--pin` accepts instead of a digest.

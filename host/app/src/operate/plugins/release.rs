@@ -8,7 +8,7 @@ use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::Coordinator;
 
 use super::fleets::{Fleets, look};
-use super::prefix::{PREFIX_MIN, is_prefix};
+use crate::operate::digest_prefix::{PREFIX_MIN, is_prefix};
 use crate::output::print;
 
 pub(super) async fn release(
