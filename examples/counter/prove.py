@@ -64,9 +64,9 @@ def misconfigured(run, host, folder, name):
 
 def change(run, language, project):
     """Turns a project into the counter; returns the commands that build it."""
-    told = " ".join(DOCS.read_text().split())
+    said = " ".join(DOCS.read_text().split()).lower()
     for words in SAID[language.name]:
-        if words not in told:
+        if words.lower() not in said:
             raise Failed(f"docs/plugins.md does not say `{words}`")
     for file, old, new in EDITS.get(language.name, []):
         replace(project / file, old, new)

@@ -278,6 +278,24 @@ mod tests {
         assert_eq!(track.verdict(&busy, HELD), Verdict::Silent, "its last rate");
     }
 
+    /// Programs and the console compare with these words.
+    #[test]
+    fn each_verdict_keeps_its_word() {
+        let words = [
+            (Verdict::Stuck, "stuck"),
+            (Verdict::Unheld, "unheld"),
+            (Verdict::FallingBehind, "falling-behind"),
+            (Verdict::Paused, "paused"),
+            (Verdict::CatchingUp, "catching-up"),
+            (Verdict::Moving, "moving"),
+            (Verdict::Silent, "silent"),
+            (Verdict::Finished, "finished"),
+        ];
+        for (verdict, word) in words {
+            assert_eq!(verdict.code(), word);
+        }
+    }
+
     #[test]
     fn looks_count_for_two_minutes_and_a_bounded_number_is_kept() {
         let mut track = Track::default();

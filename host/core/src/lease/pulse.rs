@@ -172,6 +172,7 @@ mod tests {
                 "{silent_ms} ms after the first look"
             );
             assert_eq!(pulse(silent_ms, false).may_live(), silent_ms <= 9_000);
+            assert_eq!(pulse(silent_ms, true).is_late(), silent_ms > 4_230);
         }
         assert_eq!(
             pulse(5_000, true),
