@@ -78,6 +78,7 @@ impl<'a> Cbor<'a> {
         self.input.get(self.at).copied()
     }
 
+    #[inline]
     fn take(&mut self, length: u64) -> Read<&'a [u8]> {
         let rest = self.input.get(self.at..).unwrap_or_default();
         let taken = usize::try_from(length)
@@ -88,16 +89,26 @@ impl<'a> Cbor<'a> {
         Ok(taken)
     }
 
+    #[inline]
+    fn take_array<const LENGTH: usize>(&mut self) -> Read<[u8; LENGTH]> {
+        let rest = self.input.get(self.at..).unwrap_or_default();
+        let taken = rest.first_chunk();
+        let taken = *taken.ok_or_else(|| self.expected("more bytes"))?;
+        self.at += LENGTH;
+        Ok(taken)
+    }
+
+    #[inline]
     fn head(&mut self) -> Read<Head> {
         let first = self.peek().ok_or_else(|| self.expected("a value"))?;
         self.at += 1;
         let info = first & 0x1F;
         let argument = match info {
             0..=23 => Some(u64::from(info)),
-            24 => Some(self.big_endian(1)?),
-            25 => Some(self.big_endian(2)?),
-            26 => Some(self.big_endian(4)?),
-            27 => Some(self.big_endian(8)?),
+            24 => Some(u64::from(u8::from_be_bytes(self.take_array()?))),
+            25 => Some(u64::from(u16::from_be_bytes(self.take_array()?))),
+            26 => Some(u64::from(u32::from_be_bytes(self.take_array()?))),
+            27 => Some(u64::from_be_bytes(self.take_array()?)),
             31 => None,
             _ => return Err(self.expected("a length that the format knows")),
         };
@@ -106,13 +117,6 @@ impl<'a> Cbor<'a> {
             info,
             argument,
         })
-    }
-
-    fn big_endian(&mut self, bytes: u64) -> Read<u64> {
-        let taken = self.take(bytes)?;
-        Ok(taken
-            .iter()
-            .fold(0, |number, byte| (number << 8) | u64::from(*byte)))
     }
 
     fn takes_break(&mut self) -> bool {
@@ -150,6 +154,7 @@ impl<'a> Cbor<'a> {
     }
 
     /// The bytes of a string whose head was read, put together if it comes in pieces.
+    #[inline]
     fn string(&mut self, head: Head) -> Read<Cow<'a, [u8]>> {
         let Some(length) = head.argument else {
             return self.pieces(head.major).map(Cow::Owned);
@@ -169,6 +174,15 @@ impl<'a> Cbor<'a> {
         Ok(whole)
     }
 
+    fn require_utf8<'b>(&self, bytes: &'b [u8]) -> Read<&'b str> {
+        std::str::from_utf8(bytes).map_err(|_| self.no_utf8())
+    }
+
+    fn no_utf8(&self) -> Unreadable {
+        self.expected("text of UTF-8 before this place")
+    }
+
+    #[inline]
     fn typed(&mut self, major: u8, what: &'static str) -> Read<Head> {
         let before = self.at;
         let head = self.head()?;
@@ -214,10 +228,15 @@ impl<'a> Cbor<'a> {
 }
 
 impl<'a> Reader<'a> for Cbor<'a> {
-    fn object(&mut self, mut member: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
+    fn object(&mut self, mut member: impl FnMut(&mut Self, &[u8]) -> Read<()>) -> Read<()> {
         let head = self.typed(MAP, "a map")?;
         self.entries(head, |reader| {
-            let name = reader.text()?;
+            let head = reader.typed(TEXT, "text")?;
+            let name = reader.string(head)?;
+            // Nearly all names are, and this costs less than to look for UTF-8.
+            if !name.is_ascii() {
+                reader.require_utf8(&name)?;
+            }
             member(reader, &name)
         })
     }
@@ -235,14 +254,12 @@ impl<'a> Reader<'a> for Cbor<'a> {
 
     fn text(&mut self) -> Read<Cow<'a, str>> {
         let head = self.typed(TEXT, "text")?;
-        let wrong = |reader: &Self| reader.expected("text of UTF-8 before this place");
         match self.string(head)? {
-            Cow::Borrowed(bytes) => std::str::from_utf8(bytes)
-                .map(Cow::Borrowed)
-                .map_err(|_| wrong(self)),
-            Cow::Owned(bytes) => String::from_utf8(bytes)
-                .map(Cow::Owned)
-                .map_err(|_| wrong(self)),
+            Cow::Borrowed(bytes) => self.require_utf8(bytes).map(Cow::Borrowed),
+            Cow::Owned(bytes) => {
+                let text = String::from_utf8(bytes).map_err(|_| self.no_utf8())?;
+                Ok(Cow::Owned(text))
+            }
         }
     }
 
@@ -287,10 +304,7 @@ impl<'a> Reader<'a> for Cbor<'a> {
             BYTES => self.string(head).map(|_| ()),
             TEXT => {
                 let text = self.string(head)?;
-                let is_text = std::str::from_utf8(&text).is_ok();
-                is_text
-                    .then_some(())
-                    .ok_or_else(|| self.expected("text of UTF-8 before this place"))
+                self.require_utf8(&text).map(|_| ())
             }
             ARRAY => self.entries(head, Self::skip),
             MAP => self.entries(head, |reader| {

@@ -17,11 +17,11 @@ pub fn read_message(body: &[u8]) -> Result<Message, Unreadable> {
     let mut reader = Cbor::copying(body);
     let mut read = Message::default();
     reader.object(|reader, name| match name {
-        "__type" | "code" => {
+        b"__type" | b"code" => {
             read.code = reader.optional_text()?.map(|code| short(&code));
             Ok(())
         }
-        "message" | "Message" => {
+        b"message" | b"Message" => {
             read.message = reader.optional_text()?;
             Ok(())
         }

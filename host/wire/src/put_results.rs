@@ -31,7 +31,7 @@ pub fn read_put_results(body: &Bytes) -> Result<Vec<PutResult>, Unreadable> {
 fn read<'a, R: Reader<'a>>(mut reader: R) -> Read<Vec<PutResult>> {
     let mut results = None;
     reader.object(|reader, name| match name {
-        "Records" => {
+        b"Records" => {
             let mut read = Vec::new();
             reader.array(|reader| {
                 read.push(result(reader)?);
@@ -49,10 +49,10 @@ fn result<'a, R: Reader<'a>>(reader: &mut R) -> Read<PutResult> {
     let mut result = PutResult::default();
     reader.object(|reader, name| {
         let member = match name {
-            "ShardId" => &mut result.shard_id,
-            "SequenceNumber" => &mut result.sequence_number,
-            "ErrorCode" => &mut result.error_code,
-            "ErrorMessage" => &mut result.error_message,
+            b"ShardId" => &mut result.shard_id,
+            b"SequenceNumber" => &mut result.sequence_number,
+            b"ErrorCode" => &mut result.error_code,
+            b"ErrorMessage" => &mut result.error_message,
             _ => return reader.skip(),
         };
         match reader.optional_text()? {

@@ -19,8 +19,9 @@ pub(crate) type Read<T> = Result<T, Unreadable>;
 
 /// A place in a body; each call reads one value and moves on.
 pub(crate) trait Reader<'a>: Sized {
-    /// A map: calls `member` with each name, which reads the value.
-    fn object(&mut self, member: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()>;
+    /// A map: calls `member` with each name, which reads the value. A name is UTF-8, and given as
+    /// bytes since it is only compared.
+    fn object(&mut self, member: impl FnMut(&mut Self, &[u8]) -> Read<()>) -> Read<()>;
 
     /// A list: calls `element` for each element, which reads it.
     fn array(&mut self, element: impl FnMut(&mut Self) -> Read<()>) -> Read<()>;

@@ -66,19 +66,19 @@ fn read<'a, R: Reader<'a>>(mut reader: R) -> Read<Reply> {
     let (mut records, mut children) = (None, None);
     let mut reply = Reply::default();
     reader.object(|reader, name| match name {
-        "Records" => {
+        b"Records" => {
             let read = list(reader, REPLY_RECORDS_MAX as usize, record)?;
             reader.once(&mut records, read)
         }
-        "NextShardIterator" => {
+        b"NextShardIterator" => {
             let text = reader.optional_text()?;
             set(reader, &mut reply.next, text)
         }
-        "ContinuationSequenceNumber" => {
+        b"ContinuationSequenceNumber" => {
             let text = reader.optional_text()?;
             set(reader, &mut reply.continuation, text)
         }
-        "MillisBehindLatest" => {
+        b"MillisBehindLatest" => {
             let ms = if reader.null()? {
                 None
             } else {
@@ -86,8 +86,8 @@ fn read<'a, R: Reader<'a>>(mut reader: R) -> Read<Reply> {
             };
             set(reader, &mut reply.millis_behind_latest, ms)
         }
-        "ChildShards" if reader.null()? => Ok(()),
-        "ChildShards" => {
+        b"ChildShards" if reader.null()? => Ok(()),
+        b"ChildShards" => {
             let read = list(reader, 0, child)?;
             reader.once(&mut children, read)
         }
@@ -131,20 +131,20 @@ fn record<'a, R: Reader<'a>>(reader: &mut R) -> Read<Record> {
     let (mut sequence, mut data, mut key, mut arrived, mut encryption) =
         (None, None, None, None, None);
     reader.object(|reader, name| match name {
-        "SequenceNumber" => {
+        b"SequenceNumber" => {
             let number = SequenceNumber::parse(&reader.text()?)
                 .map_err(|_| reader.expected("a sequence number before this place"))?;
             reader.once(&mut sequence, number)
         }
-        "Data" => {
+        b"Data" => {
             let bytes = reader.blob()?;
             reader.once(&mut data, bytes)
         }
-        "PartitionKey" => {
+        b"PartitionKey" => {
             let text = reader.optional_text()?;
             set(reader, &mut key, text)
         }
-        "ApproximateArrivalTimestamp" => {
+        b"ApproximateArrivalTimestamp" => {
             let ms = if reader.null()? {
                 None
             } else {
@@ -153,8 +153,8 @@ fn record<'a, R: Reader<'a>>(reader: &mut R) -> Read<Record> {
             set(reader, &mut arrived, ms)
         }
         // Checked, since the SDK checks it, and of no use here.
-        "EncryptionType" if reader.null()? => Ok(()),
-        "EncryptionType" => {
+        b"EncryptionType" if reader.null()? => Ok(()),
+        b"EncryptionType" => {
             reader.text()?;
             reader.once(&mut encryption, ())
         }
@@ -176,15 +176,15 @@ fn record<'a, R: Reader<'a>>(reader: &mut R) -> Read<Record> {
 fn child<'a, R: Reader<'a>>(reader: &mut R) -> Read<Shard> {
     let (mut id, mut parents, mut range) = (None, None, None);
     reader.object(|reader, name| match name {
-        "ShardId" => {
+        b"ShardId" => {
             let text = reader.text()?.into_owned();
             reader.once(&mut id, text)
         }
-        "ParentShards" => {
+        b"ParentShards" => {
             let read = list(reader, 0, |reader| Ok(reader.text()?.into_owned()))?;
             reader.once(&mut parents, read)
         }
-        "HashKeyRange" => {
+        b"HashKeyRange" => {
             let read = hash_keys(reader)?;
             reader.once(&mut range, read)
         }
@@ -198,11 +198,11 @@ fn child<'a, R: Reader<'a>>(reader: &mut R) -> Read<Shard> {
 fn hash_keys<'a, R: Reader<'a>>(reader: &mut R) -> Read<HashKeyRange> {
     let (mut start, mut end) = (None, None);
     reader.object(|reader, name| match name {
-        "StartingHashKey" => {
+        b"StartingHashKey" => {
             let text = reader.text()?.into_owned();
             reader.once(&mut start, text)
         }
-        "EndingHashKey" => {
+        b"EndingHashKey" => {
             let text = reader.text()?.into_owned();
             reader.once(&mut end, text)
         }
