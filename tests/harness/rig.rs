@@ -133,6 +133,15 @@ impl Rig {
     /// If a put fails.
     pub async fn fill(&self, stream: &StreamName, records: u64, bytes: usize) -> f64 {
         let data = Bytes::from(vec![b'x'; bytes]);
+        self.fill_with(stream, records, data).await
+    }
+
+    /// The same with records of `data`.
+    ///
+    /// # Panics
+    ///
+    /// If a put fails.
+    pub async fn fill_with(&self, stream: &StreamName, records: u64, data: Bytes) -> f64 {
         let entry = |n: u64| PutEntry {
             partition_key: n.to_string(),
             explicit_hash_key: None,
