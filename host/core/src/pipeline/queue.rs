@@ -21,12 +21,24 @@ pub struct Queue {
 
 impl Queue {
     /// Adds new records, which cost `bytes`, behind all others.
-    pub fn push(&mut self, records: impl IntoIterator<Item = Record>, bytes: usize, now: Moment) {
+    pub fn push(&mut self, records: Vec<Record>, bytes: usize, now: Moment) {
         self.bytes += bytes;
-        self.records.extend(records);
+        if self.records.is_empty() {
+            // Takes the list as it is: nothing is moved.
+            self.records = records.into();
+        } else {
+            self.records.extend(records);
+        }
         if !self.records.is_empty() {
             self.waiting_since.get_or_insert(now);
         }
+    }
+
+    /// Adds a new record behind all others.
+    pub fn push_one(&mut self, record: Record, now: Moment) {
+        self.bytes += record.cost_bytes();
+        self.records.push_back(record);
+        self.waiting_since.get_or_insert(now);
     }
 
     /// Puts records back that were handed out.
@@ -100,6 +112,10 @@ impl Queue {
         }
         self.bytes -= bytes;
         self.waiting_since = (count < self.records.len()).then_some(now);
+        if count == self.records.len() {
+            // Gives the list as it is, where one chunk makes one batch.
+            return std::mem::take(&mut self.records).into();
+        }
         self.records.drain(..count).collect()
     }
 

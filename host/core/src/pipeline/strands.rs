@@ -138,8 +138,7 @@ impl Strand {
     pub fn add(&mut self, mut record: Record, now: Moment) {
         // Others of its reply may be settled long before it.
         record.detach();
-        let bytes = record.cost_bytes();
-        self.queue.push([record], bytes, now);
+        self.queue.push_one(record, now);
     }
 
     /// Puts records back that were delivered, or that waited behind such.

@@ -24,12 +24,14 @@ pub struct Record {
 
 impl Record {
     /// What it costs a byte budget: data and keys, and a little for the rest.
+    #[inline]
     pub fn cost_bytes(&self) -> usize {
         let hash_key = self.explicit_hash_key.as_ref().map_or(0, String::len);
         Self::cost_of(self.data.len(), self.partition_key.len(), hash_key)
     }
 
     /// The cost of a record whose data and keys have these lengths in bytes.
+    #[inline]
     pub(crate) fn cost_of(data: usize, partition_key: usize, explicit_hash_key: usize) -> usize {
         /// The struct itself and a small string, measured roughly; keeps empty records from being
         /// free.

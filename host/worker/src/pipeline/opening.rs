@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::vec;
 
-use shardmill_core::kpl::{Damage, Expansion, expand};
+use shardmill_core::kpl::{Damage, Expansion, expand, may_be_aggregate};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, Record};
 use shardmill_filter::Verdict;
@@ -89,6 +89,11 @@ impl Opener {
 
     /// Opens some of what is left of a reply: all of it, unless it grows too much.
     pub(super) async fn open_some(&mut self, closed: &mut vec::IntoIter<Record>) -> Opened {
+        if self.context.options().filter.is_none()
+            && !closed.as_slice().iter().any(may_be_aggregate)
+        {
+            return self.pass_on(closed).await;
+        }
         let mut opened = Opened {
             records: Vec::with_capacity(closed.len()),
             ..Opened::default()
@@ -125,6 +130,25 @@ impl Opener {
         }
         opened.detach_few();
         opened
+    }
+
+    /// Records that need no look at each: the list is handed on as it is, and none is moved.
+    async fn pass_on(&mut self, closed: &mut vec::IntoIter<Record>) -> Opened {
+        debug_assert!(
+            !closed
+                .as_slice()
+                .iter()
+                .any(|record| self.is_settled(&record.position)),
+            "the cursor drops what is settled, unless it may be an aggregate"
+        );
+        let bytes = closed.as_slice().iter().map(Record::cost_bytes).sum();
+        self.give_way_before(bytes).await;
+        Opened {
+            records: std::mem::take(closed).collect(),
+            closed_bytes: bytes,
+            bytes,
+            ..Opened::default()
+        }
     }
 
     async fn give_way_before(&mut self, bytes: usize) {
