@@ -2,9 +2,10 @@
 //! simulator pause one host among several in a process. In production it is absent and costs
 //! nothing.
 
-use std::pin::pin;
+use std::pin::Pin;
 
 use tokio::sync::watch;
+use tokio_util::either::Either;
 
 /// Guards the futures of one host. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -22,23 +23,32 @@ impl Freezer {
     }
 
     /// Runs `future`, but never polls it while frozen.
-    pub async fn guard<F: Future>(self, future: F) -> F::Output {
-        let Some(mut is_frozen) = self.0 else {
-            return future.await;
-        };
-        let mut future = pin!(future);
-        loop {
-            while *is_frozen.borrow_and_update() {
-                // The sender is gone: the host stays frozen, as a stopped process would.
-                if is_frozen.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
+    ///
+    /// Not an `async fn`: that would keep room for `future` twice, and a host has several of some
+    /// 10 KiB for each shard.
+    pub fn guard<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        match self.0 {
+            None => Either::Left(future),
+            Some(is_frozen) => Either::Right(unless_frozen(is_frozen, Box::pin(future))),
+        }
+    }
+}
+
+async fn unless_frozen<F: Future>(
+    mut is_frozen: watch::Receiver<bool>,
+    mut future: Pin<Box<F>>,
+) -> F::Output {
+    loop {
+        while *is_frozen.borrow_and_update() {
+            // The sender is gone: the host stays frozen, as a stopped process would.
+            if is_frozen.changed().await.is_err() {
+                std::future::pending::<()>().await;
             }
-            tokio::select! {
-                biased;
-                Ok(()) = is_frozen.changed() => {}
-                output = &mut future => return output,
-            }
+        }
+        tokio::select! {
+            biased;
+            Ok(()) = is_frozen.changed() => {}
+            output = &mut future => return output,
         }
     }
 }
