@@ -18,7 +18,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STORED = Path(__file__).with_name("instructions.json")
-WORK = ["json", "cbor", "frame", "lists", "failing"]
+WORK = ["json", "cbor", "frame", "lists", "failing", "lanes"]
 # As in instructions.rs.
 RECORDS = 1_000
 # Code is chosen by these while a program runs.

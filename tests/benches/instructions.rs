@@ -9,11 +9,12 @@ use bytes::Bytes;
 use harness::guests::guest;
 use harness::instance::instance_context;
 use serde_json::json;
-use shardmill_core::pipeline::Ledger;
+use shardmill_core::pipeline::{BatchLimits, Beyond, Ledger, Parallelism, Spread, Strand};
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{ProcessorFactory, RecordProcessor};
 use shardmill_core::recording::{RunUp, detached};
 use shardmill_core::stream::{Batch, Position, Record, SequenceNumber};
+use shardmill_core::time::Moment;
 use shardmill_wasm::{Runtime, RuntimeOptions};
 use shardmill_wire::{CborWriter, read_reply};
 
@@ -30,6 +31,7 @@ fn main() {
         "json" => decode(&in_json().into(), rounds),
         "cbor" => decode(&in_cbor().into(), rounds),
         "failing" => settle(&[100, 500, 900], rounds),
+        "lanes" => spread(rounds),
         "frame" => call("noop", rounds),
         "lists" => call("noop_lists", rounds),
         "run-up" => keep(|batch| batch, rounds),
@@ -96,6 +98,24 @@ fn settle(failed: &[usize], rounds: usize) {
         }
         ledger.report(&records, failed, None);
         black_box(ledger.settled());
+    }
+}
+
+/// With parallel keys: which instance each record of a batch goes to, and each one's next call.
+fn spread(rounds: usize) {
+    let (records, limits) = (batch().records, BatchLimits::default());
+    let parallelism = Parallelism::new(4).expect("few enough");
+    let now = Moment::default();
+    let mut spread = Spread::new(parallelism);
+    let mut strands: Vec<Strand> = (0..parallelism.get()).map(|_| Strand::default()).collect();
+    for _ in 0..rounds {
+        for record in records.iter() {
+            let strand = spread.strand_of(record);
+            strands[strand].add(record.clone(), now);
+        }
+        for strand in &mut strands {
+            black_box(strand.next_batch(Beyond::Nothing, &limits, now));
+        }
     }
 }
 

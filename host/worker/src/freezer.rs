@@ -52,3 +52,23 @@ async fn unless_frozen<F: Future>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guarded_task_takes_as_much_room_as_the_task_and_no_copy_of_it() {
+        let task = async {
+            let kept = [7_u8; 10_000];
+            tokio::task::yield_now().await;
+            kept.len()
+        };
+        let alone = size_of_val(&task);
+        let guarded = size_of_val(&Freezer::never().guard(task));
+        assert!(
+            alone >= 10_000 && guarded < alone + 100,
+            "{alone}, {guarded}"
+        );
+    }
+}

@@ -142,3 +142,64 @@ impl Queue {
         std::mem::take(&mut self.bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::stream::{Position, SequenceNumber};
+
+    fn chunk(from: u64, count: u64) -> Vec<Record> {
+        let record = |n: u64| Record {
+            data: Bytes::new(),
+            partition_key: String::new(),
+            explicit_hash_key: None,
+            position: Position::plain(SequenceNumber::parse(&n.to_string()).unwrap()),
+            arrival_ms: 0,
+        };
+        (from..from + count).map(record).collect()
+    }
+
+    fn bytes_of(records: &[Record]) -> usize {
+        records.iter().map(Record::cost_bytes).sum()
+    }
+
+    #[test]
+    fn a_chunk_that_makes_one_batch_is_handed_on_without_moving_a_record() {
+        let (mut queue, limits) = (Queue::default(), BatchLimits::default());
+        let records = chunk(1, 3);
+        let place = records.as_ptr();
+        let bytes = bytes_of(&records);
+        queue.push(records, bytes, Moment::default());
+        let batch = queue.take_batch(&limits, Moment::default());
+        assert_eq!((batch.len(), batch.as_ptr()), (3, place));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn chunks_are_put_together_and_cut_at_the_limit_in_order() {
+        let limits = BatchLimits {
+            records: 4,
+            ..BatchLimits::default()
+        };
+        let mut queue = Queue::default();
+        for from in [1, 4] {
+            let records = chunk(from, 3);
+            let bytes = bytes_of(&records);
+            queue.push(records, bytes, Moment::default());
+        }
+        queue.push_one(chunk(7, 1).remove(0), Moment::default());
+        let mut handed_out = Vec::new();
+        while !queue.is_empty() {
+            let batch = queue.take_batch(&limits, Moment::default());
+            assert!(batch.len() <= 4);
+            handed_out.extend(batch);
+        }
+        assert_eq!(handed_out, chunk(1, 7));
+        assert_eq!(
+            (queue.new_bytes(), queue.due_in(&limits, Moment::default())),
+            (0, None)
+        );
+    }
+}

@@ -182,6 +182,25 @@ proptest! {
     }
 }
 
+/// Those of the fuzz target; `documented.json` is the example of the API's reference.
+#[test]
+fn each_stored_reply_in_json_says_what_the_sdk_reads_in_it() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/corpus/wire");
+    let mut compared = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            let agreed = agrees_with_sdk(std::fs::read(&path).unwrap());
+            agreed.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            compared += 1;
+        }
+    }
+    assert!(compared >= 10, "{compared}");
+}
+
 #[tokio::test]
 async fn a_reply_says_the_same_in_cbor_as_in_json() {
     let wire = Wire::default();
