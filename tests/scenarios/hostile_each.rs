@@ -26,6 +26,16 @@ struct Cost {
     resident_kib: u64,
 }
 
+impl Cost {
+    fn show(&self) {
+        let mib = self.resident_kib >> 10;
+        eprintln!(
+            "  {}: slow for {:?}, longest record {:?}, {mib} MiB resident",
+            self.name, self.slow_for, self.longest
+        );
+    }
+}
+
 /// The longest time for which each second had fewer records than half of the pace. Windows of a
 /// second begin ten times in it.
 fn slow_for(took: &[Took], from: Instant, until: Instant) -> Duration {
@@ -64,7 +74,7 @@ async fn each_attack_alone_leaves_the_neighbour_its_pace_and_the_host_its_memory
         let resident_kib = until_judged(&host, std::slice::from_ref(&entry)).await;
         tokio::time::sleep(GOES_ON).await;
         let (took, until) = (latency.take_each(), Instant::now());
-        costs.push(Cost {
+        let cost = Cost {
             name: entry.name,
             slow_for: slow_for(&took, from, until),
             longest: took
@@ -73,7 +83,10 @@ async fn each_attack_alone_leaves_the_neighbour_its_pace_and_the_host_its_memory
                 .max()
                 .unwrap_or_default(),
             resident_kib: resident_kib.max(host.resident_kib()),
-        });
+        };
+        // At once: a quarter of an hour is lost otherwise if a later one goes wrong.
+        cost.show();
+        costs.push(cost);
         for ending in ["wasm", "toml"] {
             let name = format!("{}.{ending}", entry.name);
             std::fs::remove_file(setting.path().join("plugins").join(name)).unwrap();
@@ -82,17 +95,8 @@ async fn each_attack_alone_leaves_the_neighbour_its_pace_and_the_host_its_memory
     let put = latency.stop().await;
     assert!(host.terminate().await.success(), "the host outlived all");
     costs.sort_by_key(|cost| std::cmp::Reverse((cost.slow_for, cost.longest)));
-    eprintln!(
-        "{} attacks; slow for, longest record, resident:",
-        costs.len()
-    );
-    for cost in &costs {
-        let mib = cost.resident_kib >> 10;
-        eprintln!(
-            "  {}: {:?}, {:?}, {mib} MiB",
-            cost.name, cost.slow_for, cost.longest
-        );
-    }
+    eprintln!("{} attacks, the slowest first:", costs.len());
+    costs.iter().for_each(Cost::show);
     let output = Output::read(&[&setting.output_of("a")]);
     assert_eq!((output.lines, output.repeats), (put as u64, 0));
     for cost in costs {
