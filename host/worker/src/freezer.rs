@@ -24,7 +24,7 @@ impl Freezer {
 
     /// Runs `future`, but never polls it while frozen.
     ///
-    /// Not an `async fn`: that would keep room for `future` twice, and a host has several of some
+    /// Not an `async fn`: that kept room for `future` three times, and a host has several of some
     /// 10 KiB for each shard.
     pub fn guard<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         match self.0 {
