@@ -9,17 +9,24 @@ mod table_names;
 use std::sync::Arc;
 
 use harness::contract::fan_out::FanOutStream;
+use harness::contract::lease_store::fresh;
+use harness::contract::standalone_hosts::StandaloneControl;
 use harness::embedded::Embedded;
 use harness::fake_coordinator::FakeCoordinator;
 use harness::fake_fan_out::FakeFanOut;
 use harness::fake_lease_store::FakeLeaseStore;
+use harness::fake_standalone_hosts::FakeStandaloneHosts;
 use harness::fake_stream::FakeStream;
 use harness::shared_stream::SharedControl;
+use harness::standalone_scene::StandaloneScene;
 use harness::{
     coordinator_contract, directives_contract, fan_out_contract, lease_store_contract,
-    stream_contract,
+    standalone_hosts_contract, stream_contract,
 };
-use shardmill_aws::{CoordinatorTable, KinesisFanOut, KinesisReader, Wire, WireSetting};
+use shardmill_aws::{
+    CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, Wire, WireSetting,
+};
+use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::{Coordinator, LeaseStore};
 use shardmill_core::stream::StreamName;
 use shardmill_local::LocalOptions;
@@ -59,6 +66,89 @@ mod dynamodb {
         table.ensure_table().await.expect("a table");
         (table, embedded)
     });
+}
+
+/// The tables of standalone hosts, beside another host that has the same shards.
+mod dynamodb_of_a_standalone_host {
+    use super::*;
+    lease_store_contract!(beside_another_host());
+    directives_contract!(beside_another_host());
+
+    async fn beside_another_host() -> (LeaseTable, Embedded) {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let table = embedded.lease_table("leases@pod-1");
+        table.ensure_table().await.expect("a table");
+        let other = embedded.lease_table("leases@pod-2");
+        for index in 0..3 {
+            other.create(&fresh(index)).await.expect("a row");
+        }
+        (table, embedded)
+    }
+}
+
+/// The leases of one stream, in a table that has those of others too.
+mod dynamodb_of_one_stream {
+    use super::*;
+    lease_store_contract!(beside_another_stream());
+    directives_contract!(beside_another_stream());
+
+    async fn beside_another_stream() -> (LeaseTable, Embedded) {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let mut tables = Vec::new();
+        for name in ["clicks", "orders"] {
+            embedded.stream(name, 1).await;
+            let stream = StreamName::new(name).expect("valid");
+            let table = embedded.lease_table(&format!("leases:{name}"));
+            let table = table.of_stream(embedded.clients.kinesis.clone(), &(&stream).into());
+            table.ensure_table().await.expect("a table");
+            tables.push(table);
+        }
+        let (orders, clicks) = (tables.remove(1), tables.remove(0));
+        for index in 0..3 {
+            clicks.create(&fresh(index)).await.expect("a row");
+        }
+        (orders, embedded)
+    }
+}
+
+mod coordinator_table_of_one_stream {
+    use super::*;
+    coordinator_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let table = CoordinatorTable::new(embedded.clients.dynamodb.clone(), "orders:clicks");
+        table.ensure_table().await.expect("a table");
+        let other = CoordinatorTable::new(embedded.clients.dynamodb.clone(), "orders:returns");
+        other.ensure_table().await.expect("the same table");
+        other.announce().await.expect("a row");
+        (table, embedded)
+    });
+}
+
+mod coordinator_table_of_a_standalone_host {
+    use super::*;
+    coordinator_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let hosts = StandaloneScene::of(embedded.clients.dynamodb.clone(), "orders").await;
+        hosts
+            .serve(&WorkerId::new("pod-2").expect("not empty"))
+            .await;
+        let table = CoordinatorTable::new(embedded.clients.dynamodb.clone(), "orders@pod-1");
+        (table, embedded)
+    });
+}
+
+mod standalone_tables {
+    use super::*;
+    standalone_hosts_contract!(async {
+        let embedded = Embedded::start(LocalOptions::in_memory()).await;
+        let scene = StandaloneScene::of(embedded.clients.dynamodb.clone(), "orders").await;
+        (scene, embedded)
+    });
+}
+
+mod fake_standalone_hosts {
+    use super::*;
+    standalone_hosts_contract!(async { (FakeStandaloneHosts::default(), ()) });
 }
 
 mod fake_stream {

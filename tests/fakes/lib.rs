@@ -9,6 +9,7 @@ pub mod fake_coordinator;
 pub mod fake_dead_letters;
 pub mod fake_fan_out;
 pub mod fake_lease_store;
+pub mod fake_standalone_hosts;
 pub mod fake_stream;
 pub mod faults;
 pub mod lease_rows;

@@ -5,6 +5,7 @@ pub mod coordinator;
 pub mod directives;
 pub mod fan_out;
 pub mod lease_store;
+pub mod standalone_hosts;
 pub mod stream;
 
 /// Makes a test of every promise of a lease store. `$make` is an async block that gives an empty
@@ -77,6 +78,21 @@ macro_rules! directives_contract {
             a_shard_does_not_end_over_what_its_holder_has_not_read,
             a_state_goes_with_the_place_or_is_removed_with_it,
             a_state_that_was_left_for_a_holder_is_taken_over_once,
+        }
+    };
+}
+
+/// Makes a test of every promise of the list of standalone hosts. `$make` is an async block that
+/// gives an empty one and whatever must live as long.
+#[macro_export]
+macro_rules! standalone_hosts_contract {
+    ($make:expr) => {
+        $crate::promises! { standalone_hosts, $make;
+            of_two_writes_on_the_same_sight_one_counts,
+            an_entry_is_removed_only_as_it_was_seen,
+            all_entries_are_listed,
+            what_a_host_left_is_removed_and_nothing_of_others,
+            what_is_not_there_is_removed_already,
         }
     };
 }

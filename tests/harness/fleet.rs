@@ -355,6 +355,7 @@ impl TestFleet {
                 Some(shared) => Arc::new(shared.reader()),
                 None => Arc::clone(&self.stream) as Arc<dyn StreamReader>,
             },
+            standalone: None,
             subscriptions: Some(Arc::clone(&self.fan_out) as Arc<dyn Subscriptions>),
             store: tables.store as Arc<dyn LeaseStore>,
             coordinator: tables.coordinator as Arc<dyn Coordinator>,

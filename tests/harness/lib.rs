@@ -4,7 +4,8 @@
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
 pub use shardmill_fakes::{
-    fake_coordinator, fake_dead_letters, fake_fan_out, fake_lease_store, fake_stream, faults, units,
+    fake_coordinator, fake_dead_letters, fake_fan_out, fake_lease_store, fake_standalone_hosts,
+    fake_stream, faults, units,
 };
 
 pub mod aggregates;
@@ -26,4 +27,5 @@ pub mod provisioned;
 pub mod rig;
 pub mod setting;
 pub mod shared_stream;
+pub mod standalone_scene;
 pub mod throttle;

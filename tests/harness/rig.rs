@@ -244,6 +244,7 @@ impl Rig {
         let (_versions, offered) = watch::channel(plugin);
         Ports {
             reader: Arc::new(KinesisReader::new(kinesis.clone(), options.stream.clone())),
+            standalone: None,
             subscriptions: Some(Arc::new(KinesisFanOut::new(
                 kinesis.clone(),
                 options.stream.clone(),

@@ -409,6 +409,7 @@ fn ports(
     let letters = Arc::clone(&sink) as Arc<dyn DeadLetters>;
     Ports {
         reader,
+        standalone: None,
         subscriptions,
         store: Arc::new(store),
         coordinator: Arc::new(coordinator),

@@ -36,6 +36,7 @@ mod rollout;
 mod shadow;
 mod shared_read;
 mod signs;
+mod standalone;
 mod start_position;
 mod state;
 mod stopping;

@@ -24,8 +24,9 @@ mod transport_tests;
 
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
 pub use dynamodb::{
-    CoordinatorTable, HistoryPart, LeaseTable, LibraryTables, RowMove, RowWritten, TableInspector,
-    applications_of_streams, delete_table, existing_tables, served_applications,
+    CoordinatorTable, HistoryPart, LeaseTable, LibraryTables, RowMove, RowWritten,
+    StandaloneTables, TableInspector, applications_of_streams, delete_table, existing_tables,
+    served_applications,
 };
 pub use kinesis::{
     AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome,

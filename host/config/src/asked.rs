@@ -29,6 +29,14 @@ impl Asked<'_> {
                 would vouch for; set it in the host's [integrity] or its section of the plugin";
             return Err(Problem::new("integrity", message));
         }
+        if manifest.standalone.is_some() && section.standalone.is_none() {
+            let message = format!(
+                "is for the host to set, since each host more reads all records once more: set it \
+                    under [plugin.{}.standalone] in the host's configuration",
+                self.plugin
+            );
+            return Err(Problem::new("standalone", message));
+        }
         if section.retrieval.is_none() {
             self.refuse_to_spend(general)?;
         }

@@ -33,6 +33,8 @@ pub struct Config {
     pub plugins: PathBuf,
     /// This host's id. Unless the file sets it, it is the host's name and a random part.
     pub worker_id: WorkerId,
+    /// Whether the configuration names that id, so that a restart keeps it.
+    pub(crate) has_worker_id: bool,
     /// Where shards without a checkpoint start.
     pub initial_position: InitialPosition,
     /// The section `[aws]`: region and endpoints of the one AWS account that this host uses.

@@ -107,6 +107,7 @@ impl ConfigFile {
 
     /// One line for each section: it knows its own keys, and names the one that is wrong.
     fn check_general(self, folder: &Path) -> Result<Config, Problem> {
+        let has_worker_id = self.worker_id.is_some();
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
         let plugins = self.plugins.unwrap_or_else(|| DEFAULT_PLUGINS.into());
         let sinks = check_sinks(self.sinks, folder)?;
@@ -116,6 +117,7 @@ impl ConfigFile {
             stream: self.stream.as_deref().map(streams::stream).transpose()?,
             plugins: folder.join(plugins),
             worker_id: usable_worker_id(&worker_id).at("worker-id")?,
+            has_worker_id,
             initial_position: streams::initial_position(self.initial_position.as_deref())?,
             aws: self.aws.check()?,
             leases: self.leases.check()?,

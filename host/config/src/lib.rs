@@ -50,6 +50,7 @@ mod settings;
 mod shadow;
 mod sinks;
 mod size;
+mod standalone;
 mod streams;
 mod tick;
 mod units;

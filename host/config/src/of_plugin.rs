@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use shardmill_core::plugin::{GuestLimits, HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract};
+use shardmill_core::plugin::{
+    GuestLimits, HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract, of_standalone_host,
+};
 use shardmill_sinks::SinkOptions;
 use shardmill_worker::BatchLimits;
 
@@ -153,7 +155,20 @@ impl Config {
         name: &PluginName,
         file: PluginFile,
     ) -> Result<PluginConfig, Problem> {
-        let streams = self.check_streams(name, &file)?;
+        let mut streams = self.check_streams(name, &file)?;
+        if file.multi_stream_table == Some(true) {
+            self.check_multi_stream(file.standalone.is_some())?;
+        }
+        let standalone = file
+            .standalone
+            .map(|file| file.check(&self.leases, self.has_worker_id, &streams));
+        let standalone = standalone.transpose()?;
+        if standalone.is_some() {
+            for stream in &mut streams {
+                let host = self.worker_id.as_str();
+                stream.application = of_standalone_host(&stream.application, host);
+            }
+        }
         // A policy is one thought: a plugin's own replaces the general one, and is not laid over
         // it.
         let failure = match file.failure {
@@ -181,8 +196,22 @@ impl Config {
             limits: self.check_limits(&file.limits).under("limits")?,
             rollout: file.rollout.check(self.rollout)?,
             shadow: file.shadow.check()?,
+            standalone,
             config: file.config,
         })
+    }
+
+    /// What a table of several streams goes together with.
+    fn check_multi_stream(&self, is_standalone: bool) -> Result<(), Problem> {
+        let message = if self.leases.shared_with_kcl {
+            "hosts use such a table once the KCL has stopped, not beside it: remove \
+                leases.shared-with-kcl"
+        } else if is_standalone {
+            "standalone hosts have tables of another kind: remove one of the two"
+        } else {
+            return Ok(());
+        };
+        Err(Problem::new("multi-stream-table", message))
     }
 
     fn check_streams(

@@ -20,6 +20,7 @@ use super::retrieval::{OwnRetrieval, RetrievalMode};
 use super::rollout::RolloutFile;
 use super::section;
 use super::shadow::ShadowFile;
+use super::standalone::StandaloneFile;
 use super::streams::{OwnStreams, StreamFile};
 use super::tick::TickFile;
 
@@ -30,6 +31,7 @@ pub(super) struct PluginFile {
     pub(super) stream: Option<String>,
     pub(super) streams: Option<Vec<StreamFile>>,
     pub(super) application: Option<String>,
+    pub(super) multi_stream_table: Option<bool>,
     initial_position: Option<String>,
     pub(super) retrieval: Option<RetrievalMode>,
     pub(super) consumer: Option<String>,
@@ -56,6 +58,8 @@ pub(super) struct PluginFile {
     #[serde(deserialize_with = "section::one")]
     pub(super) shadow: ShadowFile,
     #[serde(deserialize_with = "section::optional")]
+    pub(super) standalone: Option<StandaloneFile>,
+    #[serde(deserialize_with = "section::optional")]
     pub(super) integrity: Option<IntegrityFile>,
     pub(super) config: BTreeMap<String, String>,
 }
@@ -78,6 +82,7 @@ impl PluginFile {
             stream,
             streams,
             application: self.application.or(under.application),
+            multi_stream_table: self.multi_stream_table.or(under.multi_stream_table),
             initial_position: self.initial_position.or(under.initial_position),
             retrieval: self.retrieval.or(under.retrieval),
             consumer: self.consumer.or(under.consumer),
@@ -97,6 +102,7 @@ impl PluginFile {
             grants: self.grants.laid_over(under.grants),
             rollout: self.rollout.laid_over(under.rollout),
             shadow: self.shadow.laid_over(under.shadow),
+            standalone: self.standalone.or(under.standalone),
             integrity: self.integrity.or(under.integrity),
             config,
         }
@@ -117,6 +123,7 @@ impl PluginFile {
             stream: self.stream.as_deref(),
             streams: self.streams.as_deref().unwrap_or_default(),
             initial_position: self.initial_position.as_deref(),
+            are_in_one_table: self.multi_stream_table.unwrap_or(false),
             retrieval: OwnRetrieval {
                 mode: self.retrieval,
                 consumer: self.consumer.as_deref(),

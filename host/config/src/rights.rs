@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use shardmill_aws::PutTarget;
 use shardmill_aws::operations::{Operation, dynamodb, kinesis};
 use shardmill_core::pipeline::GiveUp;
-use shardmill_core::plugin::{coordinator_table, state_table};
+use shardmill_core::plugin::{Part, coordinator_table, lease_table, split_part, state_table};
 use shardmill_core::stream::{FanOutConsumer, StreamRef};
 use shardmill_sinks::SinkOptions;
 
@@ -99,6 +99,32 @@ const LEASES: [Need; 6] = [
         "to remove the leases of finished shards",
     ),
 ];
+/// In the place of [`LEASES`] where hosts are standalone.
+const OWN_LEASES: [Need; 6] = [
+    need(
+        dynamodb::DESCRIBE_TABLE,
+        "whether the lease table is there, and has the right key",
+    ),
+    need(dynamodb::QUERY, "to watch this host's own leases"),
+    need(
+        dynamodb::GET_ITEM,
+        "to read a lease before it is taken, and after a write without an answer",
+    ),
+    need(dynamodb::PUT_ITEM, "to create the leases of new shards"),
+    need(
+        dynamodb::UPDATE_ITEM,
+        "to take, checkpoint and release leases",
+    ),
+    need(
+        dynamodb::DELETE_ITEM,
+        "to remove the leases of finished shards, and of hosts that are gone",
+    ),
+];
+/// Beside [`STATE`], where hosts are standalone.
+const OTHERS_STATE: [Need; 1] = [need(
+    dynamodb::QUERY,
+    "to remove the state of hosts that are gone",
+)];
 const COORDINATION: [Need; 6] = [
     need(
         dynamodb::DESCRIBE_TABLE,
@@ -247,13 +273,17 @@ impl Collected {
 
     fn leases(&mut self, application: &str) {
         let coordinator = coordinator_table(application);
-        self.add("Leases", &LEASES, Resource::Table(application.to_owned()));
+        let leases = Resource::Table(lease_table(application).to_owned());
+        match split_part(application).1 {
+            Part::Whole | Part::Stream(_) => self.add("Leases", &LEASES, leases),
+            Part::Host(_) => self.add("OwnLeases", &OWN_LEASES, leases),
+        }
         self.add(
             "Coordination",
             &COORDINATION,
             Resource::Table(coordinator.clone()),
         );
-        for table in [application.to_owned(), coordinator] {
+        for table in [lease_table(application).to_owned(), coordinator] {
             self.add("CreateTables", &CREATE_TABLES, Resource::Table(table));
         }
     }
@@ -262,6 +292,9 @@ impl Collected {
         for stream in &plugin.streams {
             let table = Resource::Table(state_table(&stream.application));
             self.add("State", &STATE, table.clone());
+            if plugin.standalone.is_some() {
+                self.add("OthersState", &OTHERS_STATE, table.clone());
+            }
             self.add("CreateTables", &CREATE_TABLES, table);
         }
     }

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
-use shardmill_core::plugin::{PluginName, check_ending, tables_of};
+use shardmill_core::plugin::{Part, PluginName, check_ending, of_stream, split_part, tables_of};
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::Retrieval;
 
@@ -45,6 +45,8 @@ pub(super) struct OwnStreams<'a> {
     pub(super) streams: &'a [StreamFile],
     /// Where to start on all entries that do not say so themselves.
     pub(super) initial_position: Option<&'a str>,
+    /// The value of `multi-stream-table`.
+    pub(super) are_in_one_table: bool,
     pub(super) retrieval: OwnRetrieval<'a>,
 }
 
@@ -68,6 +70,8 @@ struct Common<'a> {
     general: RetrievalDefaults,
     /// Whether the plugin reads only one stream.
     is_only: bool,
+    /// Whether the leases of all its streams are in one table.
+    are_in_one_table: bool,
 }
 
 // === impl OwnStreams ===
@@ -95,6 +99,7 @@ impl OwnStreams<'_> {
             own: self.retrieval,
             general: general.retrieval,
             is_only: self.streams.len() + usize::from(single.is_some()) == 1,
+            are_in_one_table: self.are_in_one_table,
         };
         let mut streams = Vec::new();
         if let Some(stream) = single {
@@ -122,9 +127,14 @@ impl OwnStreams<'_> {
 impl Common<'_> {
     /// The stream under `stream`. It has the application's own table, as it always had.
     fn single(&self, stream: StreamRef) -> Result<StreamConfig, Problem> {
+        let application = if self.are_in_one_table {
+            of_stream(self.application, &suffix_of(&stream))
+        } else {
+            self.application.to_owned()
+        };
         Ok(StreamConfig {
             stream,
-            application: self.application.to_owned(),
+            application,
             label: self.plugin.clone(),
             initial_position: self.initial_position,
             retrieval: self.retrieval(self.application)?,
@@ -136,13 +146,20 @@ impl Common<'_> {
     fn listed(&self, entry: &StreamFile) -> Result<StreamConfig, Problem> {
         let stream = StreamRef::parse(&entry.stream).at("streams")?;
         let suffix = suffix_of(&stream);
-        let application = format!("{}.{suffix}", self.application);
-        check_application("streams", &application)?;
+        let (application, consumer) = if self.are_in_one_table {
+            // The KCL registers one name on all streams.
+            let application = of_stream(self.application, &suffix);
+            (application, self.application.to_owned())
+        } else {
+            let application = format!("{}.{suffix}", self.application);
+            check_application("streams", &application)?;
+            (application.clone(), application)
+        };
         Ok(StreamConfig {
             stream,
             label: self.plugin.on_stream(&suffix),
             initial_position: entry.position()?.unwrap_or(self.initial_position),
-            retrieval: self.retrieval(&application)?,
+            retrieval: self.retrieval(&consumer)?,
             application,
         })
     }
@@ -185,9 +202,11 @@ fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
     }
     let mut tables = BTreeSet::new();
     let is_taken = |one: &&StreamConfig| {
-        tables_of(&one.application)
-            .into_iter()
-            .any(|table| !tables.insert(table))
+        let tables_of_one = match split_part(&one.application).1 {
+            Part::Stream(_) => vec![one.application.clone()],
+            Part::Whole | Part::Host(_) => tables_of(&one.application).to_vec(),
+        };
+        tables_of_one.into_iter().any(|table| !tables.insert(table))
     };
     match streams.iter().find(is_taken) {
         Some(one) => {

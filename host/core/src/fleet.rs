@@ -4,6 +4,7 @@ mod errand;
 mod leader;
 pub mod pace;
 mod service;
+mod standalone;
 mod start_row;
 mod stream_row;
 mod worker_row;
@@ -11,6 +12,7 @@ mod worker_row;
 pub use errand::{Errand, Mail, Mailbox, OwnerSeen, Task, Why};
 pub use leader::{LeaderRow, LeaderStep, Leadership};
 pub use service::{DEPUTIES, Role, Service, is_spare};
+pub use standalone::{Beginning, Restart, StandaloneHost, StandalonePolicy};
 pub use start_row::ApplicationStart;
 pub use stream_row::{StreamIdentity, StreamRow, StreamVerdict};
 pub use worker_row::{Incarnation, WorkerRow};
@@ -37,6 +39,10 @@ pub struct FleetRows {
     pub quarantined: Vec<Quarantined>,
     /// What operators want of all hosts.
     pub control: Control,
+    /// The hosts that read by themselves: an application has either these or workers.
+    pub standalone: Vec<StandaloneHost>,
+    /// The streams whose leases are in one table, each of which has workers of its own.
+    pub streams: Vec<String>,
 }
 
 impl FleetRows {

@@ -9,6 +9,7 @@ mod lease_store;
 mod processor;
 mod recorder;
 mod sink;
+mod standalone_hosts;
 mod stream_reader;
 mod subscriptions;
 
@@ -28,6 +29,7 @@ pub use processor::{
 };
 pub use recorder::Recorder;
 pub use sink::{Origin, Sink, SinkError};
+pub use standalone_hosts::StandaloneHosts;
 pub use stream_reader::{
     Fetched, PacedBy, REPLY_BYTES_MAX, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,
 };

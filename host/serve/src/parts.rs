@@ -2,10 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::bail;
-use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable};
+use shardmill_aws::{
+    AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, StandaloneTables,
+};
+use shardmill_core::fleet::StandalonePolicy;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginName, plugin_of_label};
 use shardmill_core::ports::{
@@ -14,7 +18,7 @@ use shardmill_core::ports::{
 use shardmill_core::stream::StreamRef;
 use shardmill_worker::{
     ByteBudget, ByteShare, Freezer, HostBell, Ports, Recordings, RingBudget, SharedRollout,
-    SharedStream, Tap, TickClock, WorkerOptions,
+    SharedStream, Standalone, Tap, TickClock, WorkerOptions,
 };
 use tokio::sync::watch;
 
@@ -45,6 +49,9 @@ pub(crate) struct Parts {
     pub(crate) tap: Tap,
     /// Rings when something is wanted of this process.
     pub(crate) bell: HostBell,
+    /// The applications that this process serves or served as a standalone host; whether it has
+    /// begun with each.
+    begun: HashMap<String, Arc<AtomicBool>>,
 }
 
 /// What the workers of one plugin share.
@@ -130,6 +137,7 @@ impl Parts {
             recordings: Recordings::off(),
             tap: Tap::default(),
             bell: HostBell::default(),
+            begun: HashMap::new(),
             destinations: outputs.names,
             sinks: outputs.sinks,
             dead_letters: outputs.dead_letters,
@@ -185,15 +193,27 @@ impl Parts {
     }
 
     /// The ports of the worker for one stream of a plugin.
-    pub(crate) fn ports(&mut self, stream: &StreamConfig, plugin: PluginParts) -> Ports {
+    pub(crate) fn ports(
+        &mut self,
+        settings: &PluginConfig,
+        stream: &StreamConfig,
+        plugin: PluginParts,
+    ) -> Ports {
         let application = stream.application.as_str();
+        let standalone = settings
+            .standalone
+            .map(|policy| self.standalone(application, policy, settings.permissions.state));
         let dynamodb = &self.clients.dynamodb;
         let fan_out = KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream)
             .speaking(self.clients.wire.clone());
         Ports {
             subscriptions: Some(Arc::new(fan_out)),
-            store: Arc::new(LeaseTable::new(dynamodb.clone(), application)),
+            store: Arc::new(
+                LeaseTable::new(dynamodb.clone(), application)
+                    .of_stream(self.clients.kinesis.clone(), &stream.stream),
+            ),
             coordinator: Arc::new(CoordinatorTable::new(dynamodb.clone(), application)),
+            standalone,
             reader: self.reader(&stream.stream),
             sink: self.sinks.for_worker(),
             dead_letters: Arc::clone(&self.dead_letters),
@@ -207,6 +227,18 @@ impl Parts {
             bell: self.bell.clone(),
             freezer: Freezer::never(),
         }
+    }
+
+    fn standalone(
+        &mut self,
+        application: &str,
+        policy: StandalonePolicy,
+        has_state: bool,
+    ) -> Standalone {
+        let hosts = StandaloneTables::new(self.clients.dynamodb.clone(), application);
+        let hosts = hosts.with_state(has_state);
+        let has_begun = self.begun.entry(application.to_owned()).or_default();
+        Standalone::new(Arc::new(hosts), policy, Arc::clone(has_begun))
     }
 
     fn recordings_of(&self, stream: &StreamConfig) -> Recordings {

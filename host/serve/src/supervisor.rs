@@ -341,7 +341,7 @@ impl Supervisor {
         shared: PluginParts,
         stop: &CancellationToken,
     ) -> Result<Served, String> {
-        let ports = self.parts.ports(stream, shared);
+        let ports = self.parts.ports(settings, stream, shared);
         let options = self.parts.options(settings, stream);
         Worker::check(&ports, &options).map_err(|error| error.to_string())?;
         Ok(Served {

@@ -50,4 +50,4 @@ pub use status::{
 };
 pub use tap::{SHOWN_BYTES_MAX, Sample, SampleKind, Tap, TooManyWatchers, Wanted, Watch};
 pub use tick_clock::TickClock;
-pub use worker::{Ports, Worker, WorkerError};
+pub use worker::{Ports, Standalone, Worker, WorkerError};

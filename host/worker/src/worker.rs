@@ -45,6 +45,8 @@ mod rows;
 mod run;
 mod serve;
 mod shard_list;
+mod signing;
+mod standalone;
 mod start;
 mod subscribing;
 mod survey;
@@ -67,6 +69,8 @@ use registration::Registration;
 use reports::Reports;
 use run::Run;
 use serve::Serving;
+use signing::Signing;
+pub use standalone::Standalone;
 use subscribing::{Subscribing, fan_out};
 use survey::SurveyEnd;
 use versions::FleetVersions;
@@ -87,6 +91,7 @@ pub struct Worker {
     reports: Reports,
     versions: FleetVersions,
     subscribing: Subscribing,
+    signing: Signing,
     /// Whether an operator drains this host.
     is_drained: bool,
     /// Writes the history, once the worker runs.
@@ -171,6 +176,7 @@ impl Worker {
             reports: Reports::new(Arc::clone(&run)),
             versions: FleetVersions::new(Arc::clone(&run)),
             subscribing: Subscribing::new(Arc::clone(&run), keeper),
+            signing: Signing::new(Arc::clone(&run)),
             is_drained: false,
             chronicler: Some(chronicler),
             _gauges: PluginGauges::of(run.plugin().clone()),

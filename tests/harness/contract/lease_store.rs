@@ -14,7 +14,8 @@ fn shard_id(index: usize) -> ShardId {
     ShardId::new(format!("shardId-{index:012}")).expect("a valid id")
 }
 
-pub(super) fn fresh(index: usize) -> Lease {
+/// A row that nobody held yet, of the shard with this number; all but the first are its children.
+pub fn fresh(index: usize) -> Lease {
     let parents = if index == 0 {
         Vec::new()
     } else {

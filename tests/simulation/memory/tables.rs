@@ -247,6 +247,8 @@ impl MemoryTables {
             control: version()
                 .map(|rows| rows.control.clone())
                 .unwrap_or_default(),
+            standalone: Vec::new(),
+            streams: Vec::new(),
         }
     }
 

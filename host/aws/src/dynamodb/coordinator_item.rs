@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::fleet::{
-    ApplicationStart, FleetRows, LeaderRow, Service, StreamIdentity, StreamRow, WorkerRow,
+    ApplicationStart, FleetRows, LeaderRow, Service, StandaloneHost, StreamIdentity, StreamRow,
+    WorkerRow,
 };
 use shardmill_core::lease::{Checkpoint, LEASE_DURATION_MAX, WorkerId};
 use shardmill_core::stream::{InitialPosition, StreamName};
@@ -24,6 +25,11 @@ pub(super) const STREAM: &str = "stream";
 pub(super) const START: &str = "start";
 /// Before a worker's id, so that no worker can be named like another row.
 pub(super) const WORKER_PREFIX: &str = "worker#";
+
+/// Before the name of a stream that has rows of its own in the tables of several.
+const STREAM_PREFIX: &str = "of-stream#";
+/// Before the id of a standalone host, in the list of them.
+const STANDALONE_PREFIX: &str = "standalone#";
 
 pub(super) const BEAT: &str = "beat";
 pub(super) const VERSION: &str = "version";
@@ -49,10 +55,35 @@ const DEPUTIES: &str = "deputies";
 const HOSTS: &str = "hosts";
 const LEASES: &str = "leases";
 const BESIDE_KCL: &str = "besideKcl";
+const SEEN: &str = "seenMillis";
+const GOING: &str = "going";
 
 /// The sort key of a worker's row.
 pub(super) fn worker_id(worker: &WorkerId) -> String {
     format!("{WORKER_PREFIX}{worker}")
+}
+
+/// Says that a stream has rows of its own here.
+pub(super) fn encode_own_stream(name: &str) -> Item {
+    let mut item = key(FLEET, &format!("{STREAM_PREFIX}{name}"));
+    item.insert(NAME.to_owned(), text(name));
+    item
+}
+
+/// The sort key of a standalone host's entry.
+pub(super) fn standalone_id(host: &WorkerId) -> String {
+    format!("{STANDALONE_PREFIX}{host}")
+}
+
+pub(super) fn encode_standalone(entry: &StandaloneHost) -> Item {
+    let mut item = key(FLEET, &standalone_id(&entry.id));
+    item.extend([
+        (WORKER.to_owned(), text(entry.id.as_str())),
+        (BEAT.to_owned(), number(entry.beat)),
+        (SEEN.to_owned(), number(entry.seen_ms)),
+        (GOING.to_owned(), AttributeValue::Bool(entry.is_going)),
+    ]);
+    item
 }
 
 pub(super) fn encode_worker(row: &WorkerRow) -> Item {
@@ -180,9 +211,20 @@ pub(super) fn collect(item: &Item, rows: &mut FleetRows) -> Result<(), String> {
             rows.quarantined
                 .push(version_item::decode_quarantined(item)?);
         }
+        id if id.starts_with(STREAM_PREFIX) => rows.streams.push(string(item, NAME)?.to_owned()),
+        id if id.starts_with(STANDALONE_PREFIX) => rows.standalone.push(decode_standalone(item)?),
         _ => {}
     }
     Ok(())
+}
+
+pub(super) fn decode_standalone(item: &Item) -> Result<StandaloneHost, String> {
+    Ok(StandaloneHost {
+        id: worker(item)?,
+        beat: unsigned(item, BEAT)?,
+        seen_ms: unsigned(item, SEEN)?,
+        is_going: boolean(item, GOING),
+    })
 }
 
 pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {

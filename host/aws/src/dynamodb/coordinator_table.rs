@@ -16,12 +16,14 @@ use shardmill_core::ports::{CachedShards, Coordinator, PortFuture, Raced, StoreE
 use shardmill_core::rollout::Quarantined;
 
 use super::attributes::{Item, number, text};
+use super::coordinator_condition::{AS_SEEN, BEAT_AS_SEEN, Condition, as_seen};
 use super::coordinator_item::{self, BULLETIN, NAME, WORKER_PREFIX, collect};
 use super::directive_item;
 use super::errors::{is_condition_failed, store_error};
 use super::history_item::{self, EXPIRES};
 use super::mail_item;
 use super::row::{self, FLEET, ID, KIND, key};
+use super::scope::Scope;
 use super::shard_cache::{self, SHARDS};
 use super::table::{self, Key};
 use super::unreadable::Unreadable;
@@ -37,23 +39,23 @@ const CHUNK_EVERY: Duration = Duration::from_millis(500);
 const WHOLE_KIND: &str = "#kind = :kind";
 const PART_OF_KIND: &str = "#kind = :kind AND id < :before";
 
-/// True while a worker's row is unchanged since it was read; its values are `as_seen`.
-const AS_SEEN: &str = "incarnation = :run AND beat = :beat";
-
 /// The coordinator table of one application.
 #[derive(Debug, Clone)]
 pub struct CoordinatorTable {
     client: Client,
     table: String,
+    scope: Scope,
     unreadable: Unreadable,
 }
 
 impl CoordinatorTable {
-    /// Accesses the coordinator table of `application`, which is `<application>-coordinator`.
+    /// Accesses the coordinator table of `application`, which is `<application>-coordinator`; only
+    /// what one standalone host has there with `APPLICATION@HOST`.
     pub fn new(client: Client, application: &str) -> Self {
         Self {
             client,
             table: coordinator_table(application),
+            scope: Scope::of(application),
             unreadable: Unreadable::default(),
         }
     }
@@ -68,14 +70,32 @@ impl CoordinatorTable {
         table::exists(&self.client, &self.table).await
     }
 
+    /// Makes sure that there is a table, and that it names the stream if only one stream's rows are
+    /// meant: commands could not know otherwise.
+    async fn ensure(&self) -> Result<(), StoreError> {
+        let key = [Key::Hash(KIND), Key::Range(ID)];
+        table::ensure(&self.client, &self.table, &key).await?;
+        let Some(stream) = self.scope.stream() else {
+            return Ok(());
+        };
+        let item = coordinator_item::encode_own_stream(stream.name());
+        let request = self.client.put_item().table_name(&self.table);
+        let reply = request.set_item(Some(item)).send().await;
+        reply.map(drop).map_err(|error| self.error(&error))
+    }
+
     /// The rows of a partition; only those before a sort key if one is given.
-    async fn query(&self, kind: &str, before: Option<&str>) -> Result<Vec<Item>, StoreError> {
+    pub(super) async fn query(
+        &self,
+        kind: &str,
+        before: Option<&str>,
+    ) -> Result<Vec<Item>, StoreError> {
         let mut request = self
             .client
             .query()
             .table_name(&self.table)
             .expression_attribute_names("#kind", KIND)
-            .expression_attribute_values(":kind", text(kind));
+            .expression_attribute_values(":kind", text(&self.scope.partition(kind)));
         request = match before {
             None => request.key_condition_expression(WHOLE_KIND),
             Some(before) => request
@@ -117,16 +137,21 @@ impl CoordinatorTable {
         Ok(rows)
     }
 
-    async fn read_worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
-        let row_key = key(FLEET, &coordinator_item::worker_id(id));
+    /// One row, strongly consistent.
+    pub(super) async fn row(&self, row_key: Item) -> Result<Option<Item>, StoreError> {
         let request = self
             .client
             .get_item()
             .table_name(&self.table)
-            .set_key(Some(row_key))
+            .set_key(Some(self.scope.own_of_coordinator(row_key)))
             .consistent_read(true);
         let reply = request.send().await.map_err(|error| self.error(&error))?;
-        let Some(item) = reply.item else {
+        Ok(reply.item)
+    }
+
+    async fn read_worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
+        let row_key = key(FLEET, &coordinator_item::worker_id(id));
+        let Some(item) = self.row(row_key).await? else {
             return Ok(None);
         };
         match coordinator_item::decode_worker(&item) {
@@ -180,7 +205,7 @@ impl CoordinatorTable {
             .client
             .delete_item()
             .table_name(&self.table)
-            .set_key(Some(row_key));
+            .set_key(Some(self.scope.own_of_coordinator(row_key)));
         let reply = request.send().await;
         reply.map(drop).map_err(|error| self.error(&error))
     }
@@ -211,17 +236,26 @@ impl CoordinatorTable {
         self.client
             .put_item()
             .table_name(&self.table)
-            .set_item(Some(item))
+            .set_item(Some(self.scope.own_of_coordinator(item)))
     }
 
     async fn delete(&self, row: &WorkerRow) -> Result<Raced, StoreError> {
+        let row_key = key(FLEET, &coordinator_item::worker_id(&row.worker));
+        let condition = Condition {
+            expression: AS_SEEN,
+            values: as_seen(row),
+        };
+        self.remove_if(condition, row_key).await
+    }
+
+    async fn remove_if(&self, condition: Condition, row_key: Item) -> Result<Raced, StoreError> {
         let request = self
             .client
             .delete_item()
             .table_name(&self.table)
-            .set_key(Some(key(FLEET, &coordinator_item::worker_id(&row.worker))))
-            .condition_expression(AS_SEEN)
-            .set_expression_attribute_values(Some(as_seen(row)));
+            .set_key(Some(self.scope.own_of_coordinator(row_key)))
+            .condition_expression(condition.expression)
+            .set_expression_attribute_values(Some(condition.values));
         match request.send().await {
             Ok(_) => Ok(Raced::Applied),
             Err(error) if is_condition_failed(&error) => Ok(Raced::Lost),
@@ -229,12 +263,34 @@ impl CoordinatorTable {
         }
     }
 
+    /// Writes an item if the table shows that beat of it, or no such item without one.
+    pub(super) async fn put_if_beat(
+        &self,
+        seen: Option<u64>,
+        item: Item,
+    ) -> Result<Raced, StoreError> {
+        let condition = seen.map_or_else(Condition::is_new, |beat| {
+            Condition::is_as_seen(BEAT_AS_SEEN, beat)
+        });
+        self.put_if(condition, item).await
+    }
+
+    /// Removes a row if the table shows that beat of it.
+    pub(super) async fn remove_if_beat(
+        &self,
+        seen: u64,
+        row_key: Item,
+    ) -> Result<Raced, StoreError> {
+        let condition = Condition::is_as_seen(BEAT_AS_SEEN, seen);
+        self.remove_if(condition, row_key).await
+    }
+
     async fn raise_bulletin(&self) -> Result<(), StoreError> {
         let request = self
             .client
             .update_item()
             .table_name(&self.table)
-            .set_key(Some(key(FLEET, BULLETIN)))
+            .set_key(Some(self.scope.own_of_coordinator(key(FLEET, BULLETIN))))
             .update_expression("ADD version :one")
             .expression_attribute_values(":one", number(1));
         let reply = request.send().await;
@@ -260,6 +316,10 @@ impl CoordinatorTable {
         &self.client
     }
 
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
     pub(super) fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError
     where
         E: aws_sdk_dynamodb::error::ProvideErrorMetadata + std::error::Error + 'static,
@@ -269,44 +329,9 @@ impl CoordinatorTable {
     }
 }
 
-/// The condition on a row under which a write is applied.
-struct Condition {
-    expression: &'static str,
-    values: Item,
-}
-
-impl Condition {
-    /// The row does not exist.
-    fn is_new() -> Self {
-        Self {
-            expression: "attribute_not_exists(id)",
-            values: Item::new(),
-        }
-    }
-
-    /// The expression holds with this number as `:seen`.
-    fn is_as_seen(expression: &'static str, seen: u64) -> Self {
-        Self {
-            expression,
-            values: Item::from([(":seen".to_owned(), number(seen))]),
-        }
-    }
-}
-
-fn as_seen(row: &WorkerRow) -> Item {
-    Item::from([
-        (":run".to_owned(), text(row.incarnation.as_str())),
-        (":beat".to_owned(), number(row.beat)),
-    ])
-}
-
 impl Coordinator for CoordinatorTable {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(table::ensure(
-            &self.client,
-            &self.table,
-            &[Key::Hash(KIND), Key::Range(ID)],
-        ))
+        Box::pin(self.ensure())
     }
 
     fn fleet(&self) -> PortFuture<'_, Result<FleetRows, StoreError>> {

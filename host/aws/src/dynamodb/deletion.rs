@@ -1,7 +1,7 @@
 //! Deletes the tables of an application. No host does this.
 
 use aws_sdk_dynamodb::Client;
-use shardmill_core::plugin::{coordinator_table, state_table};
+use shardmill_core::plugin::{coordinator_table, lease_table, state_table};
 use shardmill_core::ports::StoreError;
 
 use super::table;
@@ -14,7 +14,7 @@ pub async fn existing_tables(
 ) -> Result<Vec<String>, StoreError> {
     let tables = [
         state_table(application),
-        application.to_owned(),
+        lease_table(application).to_owned(),
         coordinator_table(application),
     ];
     let mut existing = Vec::new();

@@ -37,7 +37,7 @@ impl CoordinatorTable {
             .query()
             .table_name(self.name())
             .expression_attribute_names("#kind", KIND)
-            .expression_attribute_values(":kind", text(HISTORY))
+            .expression_attribute_values(":kind", text(&self.scope().partition(HISTORY)))
             .expression_attribute_values(":since", text(&history_item::since(since_ms)))
             .key_condition_expression("#kind = :kind AND id >= :since")
             .scan_index_forward(false)

@@ -7,13 +7,15 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::TableDescription;
 use shardmill_core::doctor::{Companions, LeaseFacts, LeaseTableFacts, SecondLook, TableFacts};
 use shardmill_core::fleet::FleetRows;
+use shardmill_core::plugin::lease_table;
 use shardmill_core::ports::{Coordinator, LeaseStore, StoreError};
 use shardmill_core::text::one_line;
 
 use super::attributes::Item;
-use super::lease_item::{self, ENTITY_TYPE, LEASE_KEY, Row};
+use super::lease_item::{ENTITY_TYPE, LEASE_KEY, Row};
 use super::scan::{self, Pages};
-use super::table::{self, Key};
+use super::scope::Scope;
+use super::table;
 use super::{CoordinatorTable, LeaseTable};
 
 /// The index that KCL 3.x adds.
@@ -64,10 +66,10 @@ impl TableInspector {
         companions: Companions,
         watch_for: Duration,
     ) -> Result<TableFacts, StoreError> {
-        let Some(found) = table::describe(&self.client, &self.application).await? else {
+        let Some(found) = table::describe(&self.client, self.lease_table()).await? else {
             return Ok(TableFacts::Missing);
         };
-        match table::check_key(&self.application, &found, &[Key::Hash(LEASE_KEY)]) {
+        match table::check_key(self.lease_table(), &found, self.scope().keys()) {
             Ok(()) => {}
             Err(StoreError::WrongTable { problem, .. }) => {
                 return Ok(TableFacts::OtherKey { problem });
@@ -92,8 +94,11 @@ impl TableInspector {
         facts: &mut LeaseTableFacts,
     ) -> Result<(), StoreError> {
         let pages = Pages::default();
-        scan::each_item(&self.client, &self.application, pages, |item| {
-            note(&item, facts);
+        let leases = LeaseTable::new(self.client.clone(), self.application.as_str());
+        leases.learn_stream().await?;
+        let (table, scope) = (self.lease_table(), leases.scope());
+        scan::each_in_scope(&self.client, table, scope, pages, |item| {
+            note(scope, &item, facts);
         })
         .await?;
         if companions.coordinator_state {
@@ -141,7 +146,15 @@ impl TableInspector {
     }
 
     fn companion(&self, name: &str) -> String {
-        format!("{}-{name}", self.application)
+        format!("{}-{name}", self.lease_table())
+    }
+
+    fn lease_table(&self) -> &str {
+        lease_table(&self.application)
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::of(&self.application)
     }
 
     /// KCL 3.0 to 3.4 keep their states in a separate table. What the lease table says wins: it is
@@ -178,15 +191,16 @@ fn described(found: &TableDescription) -> LeaseTableFacts {
 }
 
 /// Adds what one row of the lease table says.
-fn note(item: &Item, facts: &mut LeaseTableFacts) {
-    match lease_item::classify(item) {
-        Row::Lease(lease) => facts.leases.push(LeaseFacts {
+fn note(scope: &Scope, item: &Item, facts: &mut LeaseTableFacts) {
+    match scope.classify(item) {
+        Some(Row::Lease(lease)) => facts.leases.push(LeaseFacts {
             lease: *lease,
             has_pending_checkpoint: item.contains_key("pendingCheckpoint"),
             has_entity_type: item.contains_key(ENTITY_TYPE),
         }),
-        Row::Bad(row) => facts.bad_rows.push(row),
-        Row::Foreign => {
+        Some(Row::Bad(row)) => facts.bad_rows.push(row),
+        None => {}
+        Some(Row::Foreign) => {
             let kind = text(item, ENTITY_TYPE).unwrap_or_default();
             *facts.other_rows.entry(kind).or_default() += 1;
             let version = MIGRATION.read(item, LEASE_KEY);

@@ -12,35 +12,44 @@ use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use shardmill_core::control::Directives;
 use shardmill_core::lease::{Checkpoint, Lease, LeaseToken, WorkerId};
+use shardmill_core::plugin::lease_table;
 use shardmill_core::ports::{
     CheckpointWrite, Created, Deleted, Directing, LeaseListing, LeaseStore, ObeyWrite, PortFuture,
     Progress, SavedState, ShardEndWrite, StoreError, Took, WriteResult, Written,
 };
 use shardmill_core::stream::LeaseKey;
 
-use super::attributes::{Item, text};
+use super::attributes::Item;
 use super::conditions::{self, ConditionalUpdate, IS_NEW};
 use super::errors::{is_condition_failed, store_error};
-use super::lease_item::{self, LEASE_KEY, Row};
+use super::lease_item::{self, Row};
 use super::row_size;
 use super::scan::{self, Pages};
+use super::scope::Scope;
 use super::state_change::StateChange;
-use super::table::{self, Key};
+use super::stream_asked::StreamAsked;
+use super::table;
 
 /// The lease store of one application in DynamoDB.
 #[derive(Debug, Clone)]
 pub struct LeaseTable {
     client: Client,
     table: String,
+    scope: Scope,
+    asked: Option<StreamAsked>,
     page_rows: Option<i32>,
 }
 
 impl LeaseTable {
-    /// Accesses the leases in `table` through `client`.
-    pub fn new(client: Client, table: impl Into<String>) -> Self {
+    /// Accesses the leases of an application through `client`; only those of one standalone host
+    /// with `APPLICATION@HOST`, or of one stream with `APPLICATION:STREAM`.
+    pub fn new(client: Client, application: impl AsRef<str>) -> Self {
+        let application = application.as_ref();
         Self {
             client,
-            table: table.into(),
+            table: lease_table(application).to_owned(),
+            scope: Scope::of(application),
+            asked: None,
             page_rows: None,
         }
     }
@@ -54,7 +63,7 @@ impl LeaseTable {
         }
     }
 
-    /// The name of the DynamoDB table: the application's.
+    /// The name of the DynamoDB table: the application's, without a host.
     pub fn name(&self) -> &str {
         &self.table
     }
@@ -72,6 +81,7 @@ impl LeaseTable {
     /// Moves the checkpoint of a lease that was never held, if the row is still as seen. Not part
     /// of the port: only an import does this, before the application has hosts.
     pub async fn move_checkpoint(&self, seen: &Lease, to: &Lease) -> Result<RowMove, StoreError> {
+        self.learn_stream().await?;
         let update = conditions::move_checkpoint(seen, to);
         let request = self.update_request(&seen.key, update);
         match request.send().await {
@@ -84,6 +94,7 @@ impl LeaseTable {
     /// Opens the row of a finished shard again, at `to`, if the row is still as seen. Not part of the
     /// port: a host never does this.
     pub async fn reopen(&self, seen: &Lease, to: &Checkpoint) -> Result<RowMove, StoreError> {
+        self.learn_stream().await?;
         let update = conditions::reopen(seen, to);
         let request = self.update_request(&seen.key, update);
         match request.send().await {
@@ -97,37 +108,62 @@ impl LeaseTable {
         &self.client
     }
 
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(super) fn asking(self, asked: StreamAsked) -> Self {
+        let asked = Some(asked);
+        Self { asked, ..self }
+    }
+
+    pub(super) fn asked(&self) -> Option<&StreamAsked> {
+        self.asked.as_ref()
+    }
+
     async fn scan(&self, are_consistent: bool) -> Result<LeaseListing, StoreError> {
         let mut listing = LeaseListing::default();
         let pages = Pages {
             rows_max: self.page_rows,
             are_consistent,
         };
-        scan::each_item(&self.client, &self.table, pages, |item| {
+        self.learn_stream().await?;
+        let mut is_of_standalone = false;
+        scan::each_in_scope(&self.client, &self.table, &self.scope, pages, |item| {
+            is_of_standalone |= self.scope.is_anothers(&item);
             listing.bytes += row_size::of_item(&item);
-            match lease_item::classify(&item) {
-                Row::Lease(lease) => listing.leases.push(*lease),
-                Row::Bad(row) => listing.bad_rows.push(row),
-                Row::Foreign => listing.foreign_rows += 1,
+            match self.scope.classify(&item) {
+                Some(Row::Lease(lease)) => listing.leases.push(*lease),
+                Some(Row::Bad(row)) => listing.bad_rows.push(row),
+                Some(Row::Foreign) => listing.foreign_rows += 1,
+                None => {}
             }
         })
         .await?;
+        if is_of_standalone {
+            return Err(StoreError::WrongTable {
+                table: self.table.clone(),
+                problem: table::OF_STANDALONE.to_owned(),
+            });
+        }
         Ok(listing)
     }
 
     async fn get_row(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        self.learn_stream().await?;
         let request = self
             .client
             .get_item()
             .table_name(&self.table)
-            .key(LEASE_KEY, text(key.as_str()))
+            .set_key(Some(self.scope.key_of(key)))
             .consistent_read(true);
         let reply = request.send().await.map_err(|error| self.error(&error))?;
         reply.item.map(|item| self.decode(key, &item)).transpose()
     }
 
     async fn put_new(&self, lease: &Lease) -> Result<Created, StoreError> {
-        let item = lease_item::encode(lease);
+        self.learn_stream().await?;
+        let item = self.scope.own(lease_item::encode(lease));
         let request = self
             .client
             .put_item()
@@ -145,7 +181,7 @@ impl LeaseTable {
         self.client
             .update_item()
             .table_name(&self.table)
-            .key(LEASE_KEY, text(key.as_str()))
+            .set_key(Some(self.scope.key_of(key)))
             .condition_expression(update.condition)
             .update_expression(update.update)
             .set_expression_attribute_values(Some(update.values))
@@ -158,6 +194,7 @@ impl LeaseTable {
         by: &WorkerId,
         wall_ms: u64,
     ) -> Result<Took, StoreError> {
+        self.learn_stream().await?;
         let request = self
             .update_request(&seen.key, conditions::take(seen, by, wall_ms))
             .return_values(ReturnValue::AllNew);
@@ -174,6 +211,7 @@ impl LeaseTable {
     }
 
     async fn direct_row(&self, seen: &Lease, next: &Directives) -> Result<Directing, StoreError> {
+        self.learn_stream().await?;
         let request = self
             .update_request(&seen.key, conditions::direct(seen, next))
             .return_values(ReturnValue::AllNew);
@@ -206,6 +244,7 @@ impl LeaseTable {
 
     /// Sends `update`; `then` is what the writer holds if it is applied.
     pub(super) async fn write(&self, update: ConditionalUpdate, then: LeaseToken) -> WriteResult {
+        self.learn_stream().await?;
         let request = self.update_request(&then.key, update);
         let Err(error) = request.send().await else {
             return Ok(Written::Applied(then));
@@ -219,12 +258,13 @@ impl LeaseTable {
     }
 
     async fn delete_row(&self, seen: &Lease) -> Result<Deleted, StoreError> {
+        self.learn_stream().await?;
         let (condition, values) = conditions::delete(seen);
         let request = self
             .client
             .delete_item()
             .table_name(&self.table)
-            .key(LEASE_KEY, text(seen.key.as_str()))
+            .set_key(Some(self.scope.key_of(&seen.key)))
             .condition_expression(condition)
             .set_expression_attribute_values(Some(values))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
@@ -250,9 +290,11 @@ impl LeaseTable {
     }
 
     fn decode(&self, key: &LeaseKey, row: &Item) -> Result<Lease, StoreError> {
-        lease_item::decode(row).map_err(|problem| StoreError::Refused {
-            message: format!("table {}: row {key} cannot be read: {problem}", self.table),
-        })
+        self.scope
+            .decode(row)
+            .map_err(|problem| StoreError::Refused {
+                message: format!("table {}: row {key} cannot be read: {problem}", self.table),
+            })
     }
 
     fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError
@@ -275,11 +317,7 @@ pub enum RowMove {
 
 impl LeaseStore for LeaseTable {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(table::ensure(
-            &self.client,
-            &self.table,
-            &[Key::Hash(LEASE_KEY)],
-        ))
+        Box::pin(table::ensure(&self.client, &self.table, self.scope.keys()))
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
@@ -388,7 +426,7 @@ impl LeaseStore for LeaseTable {
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            table::ensure(&self.client, &self.state_table(), &[Key::Hash(LEASE_KEY)]).await
+            table::ensure(&self.client, &self.state_table(), self.scope.keys()).await
         })
     }
 

@@ -1,10 +1,12 @@
-//! `Scan`, whole or not at all: a partial listing would make leases look deleted.
+//! `Scan`, or `Query` of one standalone host's rows; whole or not at all: a partial listing would
+//! make leases look deleted.
 
 use aws_sdk_dynamodb::Client;
 use shardmill_core::ports::StoreError;
 
-use super::attributes::Item;
+use super::attributes::{Item, text};
 use super::errors::store_error;
+use super::scope::{HOST, Scope};
 
 /// A page is up to 1 MiB, about 2,000 rows: this bounds a scan at far more rows than any stream has
 /// shards.
@@ -38,15 +40,69 @@ pub(super) async fn each_item(
             .send()
             .await
             .map_err(|error| store_error(table, &error))?;
-        for item in page.items.unwrap_or_default() {
-            visit(item);
-        }
+        page.items
+            .unwrap_or_default()
+            .into_iter()
+            .for_each(&mut visit);
         match page.last_evaluated_key.filter(|key| !key.is_empty()) {
             Some(next) => start = Some(next),
             None => return Ok(()),
         }
     }
-    Err(StoreError::Refused {
+    Err(too_long(table))
+}
+
+/// Calls `visit` with every item of `table`, a table of leases or state, that is in `scope`.
+pub(super) async fn each_in_scope(
+    client: &Client,
+    table: &str,
+    scope: &Scope,
+    pages: Pages,
+    visit: impl FnMut(Item),
+) -> Result<(), StoreError> {
+    match scope.host() {
+        // Rows of several streams are told apart by their keys, after they are read.
+        None => each_item(client, table, pages, visit).await,
+        Some(host) => each_item_of_host(client, table, host, pages, visit).await,
+    }
+}
+
+async fn each_item_of_host(
+    client: &Client,
+    table: &str,
+    host: &str,
+    pages: Pages,
+    mut visit: impl FnMut(Item),
+) -> Result<(), StoreError> {
+    let mut start = None;
+    for _ in 0..PAGES_MAX {
+        let request = client
+            .query()
+            .table_name(table)
+            .key_condition_expression("#host = :host")
+            .expression_attribute_names("#host", HOST)
+            .expression_attribute_values(":host", text(host))
+            .set_limit(pages.rows_max)
+            .consistent_read(pages.are_consistent)
+            .set_exclusive_start_key(start);
+        let page = request
+            .send()
+            .await
+            .map_err(|error| store_error(table, &error))?;
+        page.items
+            .unwrap_or_default()
+            .into_iter()
+            .for_each(&mut visit);
+        match page.last_evaluated_key.filter(|key| !key.is_empty()) {
+            Some(next) => start = Some(next),
+            None => return Ok(()),
+        }
+    }
+    Err(too_long(table))
+}
+
+fn too_long(table: &str) -> StoreError {
+    StoreError::Refused {
         message: format!("table {table} has more than {PAGES_MAX} pages"),
-    })
+    }
 }

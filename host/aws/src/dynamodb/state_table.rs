@@ -13,11 +13,10 @@ use shardmill_core::plugin::{PluginDigest, state_table};
 use shardmill_core::ports::{SavedState, StoreError, WriteResult, Written};
 use shardmill_core::stream::LeaseKey;
 
-use super::attributes::{Item, text};
+use super::attributes::Item;
 use super::checkpoint_item::checkpoint;
 use super::conditions::{ConditionalUpdate, IS_NEW};
 use super::errors::store_error;
-use super::lease_item::LEASE_KEY;
 use super::lease_table::LeaseTable;
 use super::state_change::{self, PLUGIN_DIGEST, STATE, StateChange};
 
@@ -35,6 +34,7 @@ impl LeaseTable {
         change: StateChange,
         then: LeaseToken,
     ) -> WriteResult {
+        self.learn_stream().await?;
         let lease = self
             .lease_part(&then.key, update)
             .map_err(|error| refused(&error))?;
@@ -63,7 +63,7 @@ impl LeaseTable {
     ) -> Result<TransactWriteItem, BuildError> {
         let update = Update::builder()
             .table_name(self.name())
-            .key(LEASE_KEY, text(key.as_str()))
+            .set_key(Some(self.scope().key_of(key)))
             .condition_expression(update.condition)
             .update_expression(update.update)
             .set_expression_attribute_values(Some(update.values))
@@ -88,25 +88,26 @@ impl LeaseTable {
 
     fn put_part(&self, item: Item) -> Result<TransactWriteItem, BuildError> {
         let put = Put::builder().table_name(self.state_table());
-        let put = put.set_item(Some(item)).build()?;
+        let put = put.set_item(Some(self.scope().own(item))).build()?;
         Ok(TransactWriteItem::builder().put(put).build())
     }
 
     fn delete_part(&self, key: &LeaseKey) -> Result<TransactWriteItem, BuildError> {
         let delete = Delete::builder().table_name(self.state_table());
-        let delete = delete.key(LEASE_KEY, text(key.as_str())).build()?;
+        let delete = delete.set_key(Some(self.scope().key_of(key))).build()?;
         Ok(TransactWriteItem::builder().delete(delete).build())
     }
 
     /// Leaves a state in a row of its own, for a holder that is told to take it over. Not part of the
     /// port: a host never does this.
     pub async fn stage_state(&self, key: &LeaseKey, state: &SavedState) -> Result<(), StoreError> {
+        self.learn_stream().await?;
         let table = self.state_table();
         let request = self
             .client()
             .put_item()
             .table_name(&table)
-            .set_item(Some(state_change::encode(key, state)))
+            .set_item(Some(self.scope().own(state_change::encode(key, state))))
             .condition_expression(IS_NEW);
         let reply = request.send().await;
         reply.map(drop).map_err(|error| store_error(&table, &error))
@@ -114,12 +115,13 @@ impl LeaseTable {
 
     /// Removes a state that no holder is told to take over any more.
     pub async fn unstage_state(&self, key: &LeaseKey) -> Result<(), StoreError> {
+        self.learn_stream().await?;
         let table = self.state_table();
         let request = self
             .client()
             .delete_item()
             .table_name(&table)
-            .key(LEASE_KEY, text(key.as_str()));
+            .set_key(Some(self.scope().key_of(key)));
         let reply = request.send().await;
         reply.map(drop).map_err(|error| store_error(&table, &error))
     }
@@ -161,12 +163,13 @@ impl LeaseTable {
         &self,
         key: &LeaseKey,
     ) -> Result<Option<SavedState>, StoreError> {
+        self.learn_stream().await?;
         let table = self.state_table();
         let request = self
             .client()
             .get_item()
             .table_name(&table)
-            .key(LEASE_KEY, text(key.as_str()))
+            .set_key(Some(self.scope().key_of(key)))
             .consistent_read(true);
         let reply = request.send().await;
         let reply = reply.map_err(|error| store_error(&table, &error))?;

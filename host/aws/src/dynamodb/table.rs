@@ -26,6 +26,13 @@ const POLL_FIRST: Duration = Duration::from_millis(20);
 /// DescribeTable allows ten calls a second and more (AWS limit).
 const POLL_MAX: Duration = Duration::from_secs(2);
 
+/// Why commands and hosts that mean no single standalone host cannot use a table of such hosts.
+pub(super) const OF_STANDALONE: &str = "it belongs to standalone hosts, each of which reads all \
+    shards by itself: name one as APPLICATION@HOST (`shardmill plugins` lists them); for hosts that \
+    share the shards, name another application";
+/// Its key, as [`key_of`] has it.
+const STANDALONE_KEY: [&str; 2] = ["HASH host S", "RANGE leaseKey S"];
+
 /// One part of a table's key; all are strings.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Key {
@@ -169,6 +176,9 @@ pub(super) fn check_key(
 fn wrong_key(key: &[String], expected: &[String]) -> String {
     let library = Library::of_key(key);
     let (found, expected) = (key.join(", "), expected.join(", "));
+    if key == STANDALONE_KEY {
+        return OF_STANDALONE.to_owned();
+    }
     match library {
         Some(library) => format!(
             "it holds checkpoints of {library} (its key is [{found}], a lease table's is \
@@ -247,7 +257,20 @@ impl fmt::Display for Key {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scope::Scope;
     use super::*;
+
+    #[test]
+    fn a_table_of_standalone_hosts_says_how_to_name_one() {
+        let keys = Scope::of("prices@pod-1").keys().iter();
+        let key: Vec<String> = keys.map(ToString::to_string).collect();
+        assert_eq!(
+            wrong_key(&key, &["HASH leaseKey S".to_owned()]),
+            OF_STANDALONE
+        );
+        let shared = wrong_key(&["HASH leaseKey S".to_owned()], &key);
+        assert!(shared.contains("name another application"), "{shared}");
+    }
 
     #[test]
     fn a_table_of_another_library_is_recognised_and_nobody_is_told_to_delete_any() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use shardmill_core::backoff::Backoff;
+use shardmill_core::fleet::StandalonePolicy;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism, TickInterval};
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, WantedContract, tables_of};
 use shardmill_core::rollout::RolloutPolicy;
@@ -37,6 +38,8 @@ pub struct PluginConfig {
     pub rollout: RolloutPolicy,
     /// How a version runs in its shadow.
     pub shadow: ShadowPolicy,
+    /// How it is read if each host reads all shards by itself; `None` if hosts share them.
+    pub standalone: Option<StandalonePolicy>,
     /// Values the plugin reads through `wasi:config/store`.
     pub config: BTreeMap<String, String>,
     /// The sinks that it may emit to; `None` is all of them.
@@ -52,7 +55,8 @@ pub struct PluginConfig {
 pub struct StreamConfig {
     /// The stream, by name or ARN.
     pub stream: StreamRef,
-    /// The name of the lease table, which holds its leases and checkpoints.
+    /// The name of the lease table, which holds its leases and checkpoints; with `@` and this
+    /// host's id if the host is standalone and only has rows of its own there.
     pub application: String,
     /// The plugin's name in metrics and on the status page for this stream.
     pub label: PluginName,

@@ -292,6 +292,22 @@ require-signature = true
 level = "info"
 "#;
 
+/// Keys that contradict some of the others, with what they need.
+const OTHER_KEYS: &str = r#"
+worker-id = "host-1"
+
+[plugin.prices]
+stream = "prices"
+
+[plugin.prices.standalone]
+restart = "resume"
+forget-after = "24h"
+
+[plugin.totals]
+streams = ["orders", "returns"]
+multi-stream-table = true
+"#;
+
 /// A value of each kind.
 const EVERY_KIND: &str = r#"
 empty = ""
@@ -346,9 +362,9 @@ fn section<'t>(table: &'t mut Table, names: &[String]) -> Option<&'t mut Table> 
     Some(section)
 }
 
-/// The configuration with `value` in place of what is at `path`, and what is wrong with it.
-fn problems_with(path: &[String], value: Value) -> Vec<String> {
-    let mut table = table(EVERY_KEY);
+/// `text` with `value` in place of what is at `path`, and what is wrong with it.
+fn problems_with(text: &str, path: &[String], value: Value) -> Vec<String> {
+    let mut table = table(text);
     let (last, sections) = path.split_last().unwrap();
     let section = section(&mut table, sections).unwrap();
     section.insert(last.clone(), value);
@@ -369,20 +385,26 @@ fn is_of_rust(word: &str) -> bool {
 
 #[test]
 fn a_value_of_another_kind_is_refused_in_words_of_the_file_with_its_line() {
-    Config::parse(EVERY_KEY, Path::new(".")).unwrap();
     let mut faults = BTreeSet::new();
-    for path in paths(&table(EVERY_KEY)) {
-        for (_, value) in table(EVERY_KIND) {
-            for told in problems_with(&path, value.clone()) {
-                let words = told.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
-                let of_rust: Vec<_> = words.filter(|word| is_of_rust(word)).collect();
-                if !of_rust.is_empty() || !told.starts_with("line ") {
-                    faults.insert(format!("{} = {value}: {told} {of_rust:?}", path.join(".")));
-                }
+    for text in [EVERY_KEY, OTHER_KEYS] {
+        Config::parse(text, Path::new(".")).unwrap();
+        for path in paths(&table(text)) {
+            for (_, value) in table(EVERY_KIND) {
+                let problems = problems_with(text, &path, value.clone());
+                let faulty = problems.iter().filter_map(|told| fault_of(told));
+                faults.extend(faulty.map(|fault| format!("{} = {value}: {fault}", path.join("."))));
             }
         }
     }
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// What is wrong with an error, if anything is.
+fn fault_of(told: &str) -> Option<String> {
+    let words = told.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
+    let of_rust: Vec<_> = words.filter(|word| is_of_rust(word)).collect();
+    let is_faulty = !of_rust.is_empty() || !told.starts_with("line ");
+    is_faulty.then(|| format!("{told} {of_rust:?}"))
 }
 
 #[test]
@@ -398,7 +420,7 @@ fn a_section_is_no_list_of_values_in_the_order_of_its_keys() {
                 "{key}: invalid type: list, expected a section; a section begins with the line \
                     [{name}], and its keys follow"
             );
-            let told = problems_with(&path, Value::Array(Vec::new()));
+            let told = problems_with(EVERY_KEY, &path, Value::Array(Vec::new()));
             assert!(
                 told.iter().any(|one| one.ends_with(&help)),
                 "{key}: {told:?}"
@@ -437,7 +459,7 @@ fn every_key_that_a_section_may_have_is_tried() {
     let mut known = 0;
     for above in sections {
         let path = [above.clone(), vec!["xyzzy".to_owned()]].concat();
-        for told in problems_with(&path, Value::Boolean(true)) {
+        for told in problems_with(EVERY_KEY, &path, Value::Boolean(true)) {
             let Some((_, keys)) = told.split_once("unknown field `xyzzy`, expected") else {
                 continue;
             };
@@ -462,7 +484,7 @@ fn refusing(is_one: impl Fn(&str) -> bool, values: [&str; 3], refusal: &str) -> 
         let sample = sample.and_then(Value::as_str).unwrap_or_default();
         if is_one(sample) {
             for value in values {
-                let told = problems_with(&path, Value::from(value)).join(" ");
+                let told = problems_with(EVERY_KEY, &path, Value::from(value)).join(" ");
                 assert!(told.contains(refusal), "{path:?} = {value}: {told}");
             }
             refusing += 1;
@@ -510,7 +532,7 @@ const MAY_BE_SHORT: [&str; 8] = [
 
 /// What is wrong with the configuration once the duration at `path` is this short.
 fn expected_message(path: &[String], short: &str) -> String {
-    problems_with(path, Value::from(short)).join(" ")
+    problems_with(EVERY_KEY, path, Value::from(short)).join(" ")
 }
 
 #[test]

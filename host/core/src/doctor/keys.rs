@@ -6,8 +6,8 @@ use super::finding::{Findings, some_of};
 use super::{LeaseTableFacts, Severity, Topic};
 use crate::stream::{LeaseKey, ShardId};
 
-/// The KCL's multi-stream mode keeps all streams of an application in one table. shardmill reads
-/// one stream and identifies rows by shard id, so it does not start on such a table.
+/// The KCL's multi-stream mode keeps all streams of an application in one table. Unless a
+/// plugin is told to, shardmill identifies rows by shard id, so it does not start on such a table.
 pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
     let keys = || table.leases.iter().map(|facts| &facts.lease.key);
     let streams: BTreeSet<&str> = keys().filter_map(LeaseKey::stream_prefix).collect();
@@ -20,8 +20,9 @@ pub(super) fn judge(table: &LeaseTableFacts, findings: &mut Findings) {
                     have the same ids",
                 some_of("stream", streams)
             ),
-            "use one application for each stream: `shardmill import` copies a stream's rows into \
-                the application's own table, once the KCL has stopped",
+            "once the KCL has stopped, a plugin with these `streams` and multi-stream-table = true \
+                uses the table in place; or `shardmill import` copies a stream's rows into a table of \
+                its own",
         );
     }
     let mut by_shard: BTreeMap<ShardId, usize> = BTreeMap::new();

@@ -14,20 +14,69 @@ pub struct TakenName {
     owner: String,
 }
 
+/// Between an application and one of its standalone hosts. No application's name contains it, and a
+/// worker's id may.
+const OF_HOST: char = '@';
+/// Between an application and one of its streams, whose leases are all in one table, as the KCL keeps
+/// them in multi-stream mode. No application's name contains it.
+const OF_STREAM: char = ':';
+
+/// Which rows of an application's tables are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// All of them.
+    Whole,
+    /// Those of one standalone host, by its id: `APPLICATION@HOST`.
+    Host(&'a str),
+    /// Those of one stream, by `STREAM` or `ACCOUNT.STREAM`: `APPLICATION:STREAM`.
+    Stream(&'a str),
+}
+
+/// What a standalone host has in the tables of `application`, as hosts and commands name it:
+/// `APPLICATION@HOST`. It is an application of its own, in rows of its own.
+pub fn of_standalone_host(application: &str, host: &str) -> String {
+    format!("{application}{OF_HOST}{host}")
+}
+
+/// What an application has in a table that holds the leases of all its streams, as hosts and commands
+/// name it: `APPLICATION:STREAM`.
+pub fn of_stream(application: &str, stream: &str) -> String {
+    format!("{application}{OF_STREAM}{stream}")
+}
+
+/// The application whose tables are used, and which of their rows are meant.
+pub fn split_part(application: &str) -> (&str, Part<'_>) {
+    let Some(at) = application.find([OF_HOST, OF_STREAM]) else {
+        return (application, Part::Whole);
+    };
+    // Both signs are one byte long.
+    let (base, part) = (&application[..at], &application[at + 1..]);
+    if application[at..].starts_with(OF_HOST) {
+        (base, Part::Host(part))
+    } else {
+        (base, Part::Stream(part))
+    }
+}
+
+/// The table of the application's leases.
+pub fn lease_table(application: &str) -> &str {
+    split_part(application).0
+}
+
 /// The table in which the hosts of an application meet.
 pub fn coordinator_table(application: &str) -> String {
-    format!("{application}{COORDINATOR}")
+    format!("{}{COORDINATOR}", lease_table(application))
 }
 
 /// The table of what the application's plugin saves.
 pub fn state_table(application: &str) -> String {
-    format!("{application}{STATE}")
+    format!("{}{STATE}", lease_table(application))
 }
 
 /// Every table that the application has, or may have.
 pub fn tables_of(application: &str) -> [String; 3] {
     [
-        application.to_owned(),
+        lease_table(application).to_owned(),
         coordinator_table(application),
         state_table(application),
     ]
@@ -40,7 +89,7 @@ pub fn tables_of(application: &str) -> [String; 3] {
 /// The name ends as such a table's does.
 pub fn check_ending(application: &str) -> Result<(), TakenName> {
     for ending in [COORDINATOR, STATE] {
-        if let Some(owner) = application.strip_suffix(ending) {
+        if let Some(owner) = lease_table(application).strip_suffix(ending) {
             return Err(TakenName {
                 ending,
                 owner: owner.to_owned(),
@@ -53,6 +102,21 @@ pub fn check_ending(application: &str) -> Result<(), TakenName> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_standalone_hosts_of_an_application_have_its_tables() {
+        let own = of_standalone_host("totals", "pod-1@zone-a");
+        assert_eq!(split_part(&own), ("totals", Part::Host("pod-1@zone-a")));
+        let odd = of_standalone_host("totals", "10.0.0.1:80");
+        assert_eq!(split_part(&odd), ("totals", Part::Host("10.0.0.1:80")));
+        let stream = of_stream("totals", "123456789012.orders");
+        let part = Part::Stream("123456789012.orders");
+        assert_eq!(split_part(&stream), ("totals", part));
+        assert_eq!(split_part("totals.orders"), ("totals.orders", Part::Whole));
+        assert_eq!(tables_of(&own), tables_of("totals"));
+        assert!(check_ending("totals-state@pod-1").is_err());
+        assert_eq!(check_ending("totals@my-state"), Ok(()), "a host's name");
+    }
 
     #[test]
     fn no_two_applications_of_allowed_names_have_a_table_in_common() {

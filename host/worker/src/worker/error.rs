@@ -44,9 +44,8 @@ pub enum WorkerError {
     /// The table is that of a KCL in multi-stream mode.
     #[error(
         "table {application} has the lease {key}, of a KCL in multi-stream mode: shards of two \
-            streams have the same ids, and would be confused; `shardmill import {application} \
-            --stream STREAM --to {application}.STREAM` copies the rows of a stream into the table \
-            that a plugin with this stream under `streams` uses"
+            streams have the same ids, and would be confused; with multi-stream-table = true a \
+            plugin uses the table in place, once the KCL has stopped"
     )]
     MultiStream {
         /// The application.

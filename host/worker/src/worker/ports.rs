@@ -15,6 +15,7 @@ use crate::recordings::Recordings;
 use crate::rollout::SharedRollout;
 use crate::tap::Tap;
 use crate::tick_clock::TickClock;
+use crate::worker::Standalone;
 
 /// What a worker needs of the world.
 #[derive(Clone)]
@@ -27,6 +28,8 @@ pub struct Ports {
     pub store: Arc<dyn LeaseStore>,
     /// The application's coordinator table.
     pub coordinator: Arc<dyn Coordinator>,
+    /// The list of standalone hosts, if this is one: then both tables show only its own rows.
+    pub standalone: Option<Standalone>,
     /// The sinks that the plugin's output goes to.
     pub sink: Arc<dyn Sink>,
     /// Where records go that the failure policy gives up.

@@ -32,6 +32,7 @@ impl Worker {
             }
         }
         self.subscribing.begin();
+        self.signing.keep();
         self.reports.pass_went_well(self.duties.cannot_list());
         Ok(true)
     }
@@ -44,6 +45,7 @@ impl Worker {
         if run.options.keeps_state {
             run.ports.store.ensure_state_table().await?;
         }
+        self.signing.begin().await?;
         status.wait_on("asking kinesis for the stream");
         self.origin.identify().await?;
         status.wait_on("agreeing with other hosts in the coordinator table");

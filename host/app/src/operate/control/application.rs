@@ -9,6 +9,7 @@ use shardmill_core::control::{Asked, Control, Deed, Directives, HistoryEntry};
 use shardmill_core::explain::shard_named;
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::{Lease, WorkerId};
+use shardmill_core::plugin::{of_standalone_host, of_stream};
 use shardmill_core::ports::{Clock, Coordinator, Directing, LeaseStore, Raced};
 use shardmill_core::stream::{LeaseKey, ShardId};
 use shardmill_serve::BootClock;
@@ -49,6 +50,24 @@ pub(super) struct Answer {
     pub(super) is_done: bool,
 }
 
+/// Refuses an application in whose tables each standalone host, or each stream, has rows of its own:
+/// nobody would read what is wanted of all.
+pub(super) fn refuse_several_parts(application: &str, fleet: &FleetRows) -> anyhow::Result<()> {
+    let hosts = fleet.standalone.iter();
+    let hosts = hosts.map(|host| of_standalone_host(application, host.id.as_str()));
+    let streams = fleet.streams.iter();
+    let streams = streams.map(|stream| of_stream(application, stream));
+    let parts: Vec<String> = hosts.chain(streams).collect();
+    let Some(first) = parts.first() else {
+        return Ok(());
+    };
+    bail!(
+        "application {application} has {} part(s) with leases of their own: name one, such as \
+            {first}; `shardmill plugins {application}` lists them",
+        parts.len()
+    );
+}
+
 impl Application {
     pub(super) async fn open(name: &str, clients: &AwsClients) -> anyhow::Result<Self> {
         let leases = LeaseTable::new(clients.dynamodb.clone(), name);
@@ -66,6 +85,7 @@ impl Application {
                 coordinator.name()
             );
         }
+        refuse_several_parts(name, &coordinator.board().await?)?;
         Ok(Self {
             name: name.to_owned(),
             leases,

@@ -4,15 +4,16 @@ mod found;
 mod report;
 
 use anyhow::bail;
-use shardmill_aws::{AwsClients, CoordinatorTable, delete_table};
+use shardmill_aws::{AwsClients, CoordinatorTable, StandaloneTables, delete_table};
 use shardmill_core::control::{Deed, HistoryEntry};
 use shardmill_core::fleet::FleetRows;
-use shardmill_core::plugin::check_ending;
-use shardmill_core::ports::Coordinator;
+use shardmill_core::lease::WorkerId;
+use shardmill_core::plugin::{Part, check_ending, split_part};
+use shardmill_core::ports::{Coordinator, Raced, StandaloneHosts};
 
 use self::found::Found;
 use self::report::Report;
-use super::application::asked_by;
+use super::application::{asked_by, refuse_several_parts};
 use crate::cli::DeleteArgs;
 
 pub(crate) async fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
@@ -28,7 +29,7 @@ pub(crate) async fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
     let refusals = found.refusals(args);
     let mut report = Report::of(name, &found, &refusals);
     if args.apply && refusals.is_empty() {
-        delete_tables(&found, args, &clients).await?;
+        delete_found(&found, args, &clients).await?;
         report.is_applied = true;
     }
     report.show(args.output)?;
@@ -38,6 +39,44 @@ pub(crate) async fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
     bail!("the tables of {name} are kept")
 }
 
+async fn delete_found(
+    found: &Found,
+    args: &DeleteArgs,
+    clients: &AwsClients,
+) -> anyhow::Result<()> {
+    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
+    let fleet = coordinator.fleet().await?;
+    refuse_newcomers(&found.last.fleet, &fleet)?;
+    match split_part(&args.application) {
+        (application, Part::Host(host)) => delete_rows(application, host, clients).await,
+        (application, Part::Stream(_)) => bail!(
+            "the tables of {application} hold the leases of other streams too: no command deletes \
+                those of one; `shardmill reset` begins again"
+        ),
+        (_, Part::Whole) => {
+            refuse_several_parts(&args.application, &fleet)?;
+            delete_tables(found, args, clients).await
+        }
+    }
+}
+
+/// The rows of one standalone host. Its entry of the list goes last, and with it the way to go on.
+async fn delete_rows(application: &str, host: &str, clients: &AwsClients) -> anyhow::Result<()> {
+    let Some(host) = WorkerId::new(host) else {
+        bail!("{application}@ names no host");
+    };
+    let hosts = StandaloneTables::new(clients.dynamodb.clone(), application).with_state(true);
+    let entry = hosts.entry(&host).await?;
+    hosts.clear(&host).await?;
+    if let Some(entry) = entry
+        && hosts.remove(&entry).await? == Raced::Lost
+    {
+        bail!("host {host} has started meanwhile: it begins as a new host");
+    }
+    tracing::info!(application, %host, "the rows of the standalone host are deleted");
+    Ok(())
+}
+
 /// If it is interrupted, the coordinator table is left, and with it the way to go on.
 async fn delete_tables(
     found: &Found,
@@ -45,7 +84,6 @@ async fn delete_tables(
     clients: &AwsClients,
 ) -> anyhow::Result<()> {
     let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), &args.application);
-    refuse_newcomers(&found.last.fleet, &coordinator.fleet().await?)?;
     let asked = asked_by(args.by.as_deref(), args.why.as_deref());
     let entry = HistoryEntry {
         at_ms: asked.at_ms,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 use shardmill_core::doctor::DeletionRefusal;
 use shardmill_core::lease::Lease;
-use shardmill_core::plugin::{coordinator_table, state_table};
+use shardmill_core::plugin::{Part, coordinator_table, split_part, state_table};
 
 use super::found::Found;
 use crate::cli::OutputArgs;
@@ -110,7 +110,14 @@ impl Report {
         }
         let name = &self.application;
         text + &match (self.is_applied, self.refused.is_empty()) {
+            (true, _) if split_part(name).1 != Part::Whole => {
+                "\nthe rows of this host are deleted; the tables are kept\n".to_owned()
+            }
             (true, _) => "\nthese tables are deleted\n".to_owned(),
+            (false, true) if split_part(name).1 != Part::Whole => format!(
+                "\nnothing was changed: --confirm {name} --apply deletes the rows of this host, and \
+                    keeps the tables\n"
+            ),
             (false, true) => {
                 format!("\nnothing was changed: --confirm {name} --apply deletes them\n")
             }

@@ -1,0 +1,72 @@
+//! A table that holds the leases of several streams, as the KCL keeps them in multi-stream mode: what
+//! the keys of a stream's rows begin with.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_kinesis::Client;
+use shardmill_core::ports::StoreError;
+use shardmill_core::stream::{LeaseKey, StreamRef};
+
+use super::lease_item::LEASE_KEY;
+use super::lease_table::LeaseTable;
+use super::scan::{self, Pages};
+use super::scope::OneStream;
+use super::stream_asked::StreamAsked;
+
+impl LeaseTable {
+    /// The same for a host, which asks Kinesis what the keys of its stream's rows begin with, since
+    /// there may be none yet. Others, which only look, find it in the rows. Of no effect unless the
+    /// application is `APPLICATION:STREAM`.
+    #[must_use]
+    pub fn of_stream(self, kinesis: Client, stream: &StreamRef) -> Self {
+        let stream = stream.clone();
+        self.asking(StreamAsked::new(kinesis, stream))
+    }
+
+    /// Finds out what the keys of the stream's rows begin with, if only these are meant and it is not
+    /// known.
+    pub(super) async fn learn_stream(&self) -> Result<(), StoreError> {
+        let Some(stream) = self.scope().stream() else {
+            return Ok(());
+        };
+        if stream.prefix().is_some() {
+            return Ok(());
+        }
+        let prefix = match self.asked() {
+            Some(asked) => asked.prefix().await?,
+            None => self.prefix_of_rows(stream).await?,
+        };
+        stream.learn(prefix);
+        Ok(())
+    }
+
+    /// Of a stream that was created again there are rows of the old one too: the latest is meant.
+    async fn prefix_of_rows(&self, stream: &OneStream) -> Result<String, StoreError> {
+        let mut found = BTreeSet::new();
+        scan::each_item(self.client(), self.name(), Pages::default(), |item| {
+            let key = item.get(LEASE_KEY).and_then(|key| key.as_s().ok());
+            let key = key.and_then(|key| LeaseKey::new(key).ok());
+            let prefix = key.as_ref().and_then(LeaseKey::stream_prefix);
+            if let Some(prefix) = prefix.filter(|prefix| stream.may_have(prefix)) {
+                found.insert((created(prefix), prefix.to_owned()));
+            }
+        })
+        .await?;
+        let Some((_, prefix)) = found.pop_last() else {
+            return Err(StoreError::Refused {
+                message: format!(
+                    "table {} has no lease of stream {}: no host has served it there yet",
+                    self.name(),
+                    stream.name()
+                ),
+            });
+        };
+        Ok(prefix)
+    }
+}
+
+/// When the stream was created, in seconds since the Unix epoch.
+fn created(prefix: &str) -> u64 {
+    let created = prefix.rsplit(':').next();
+    created.and_then(|text| text.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,150 @@
+//! A host that reads all shards by itself: its entry in the list of such hosts, and the removal of
+//! what hosts left that are gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use shardmill_core::fleet::{Beginning, StandaloneHost, StandalonePolicy, WorkerRow};
+use shardmill_core::lease::WorkerId;
+use shardmill_core::ports::{Clock, Raced, StandaloneHosts, StoreError};
+
+/// Another host may remove this one's rows while it starts, and then its entry: that needs one try
+/// more, or two.
+const TRIES_MAX: usize = 5;
+/// Hosts that one round removes: it deletes row by row, and the next round is soon.
+const REMOVED_MAX: usize = 16;
+/// A heartbeat is written several times within a lease's duration, so a host that wrote none for two
+/// of them has stopped.
+const QUIET_LEASES: u32 = 2;
+/// For how long a host is watched that is not registered as a worker: it may be about to.
+const UNREGISTERED_WATCH: Duration = Duration::from_secs(20);
+
+/// How this host reads by itself, and the list of the others that do.
+#[derive(Clone)]
+pub struct Standalone {
+    hosts: Arc<dyn StandaloneHosts>,
+    policy: StandalonePolicy,
+    /// Whether this process served the plugin before: then it goes on, whatever a restart does.
+    has_begun: Arc<AtomicBool>,
+}
+
+impl Standalone {
+    /// `has_begun` is shared by all workers that serve the same application in this process.
+    pub fn new(
+        hosts: Arc<dyn StandaloneHosts>,
+        policy: StandalonePolicy,
+        has_begun: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            hosts,
+            policy,
+            has_begun,
+        }
+    }
+
+    /// Signs the list; removes what an earlier run left if this one is to start over. To be called
+    /// before anything is read that is this host's.
+    ///
+    /// # Errors
+    /// The table does not answer, or another process writes the same entry all the time.
+    pub async fn begin(&self, me: &WorkerId, clock: &dyn Clock) -> Result<(), StoreError> {
+        for _ in 0..TRIES_MAX {
+            let entry = self.hosts.entry(me).await?;
+            let is_first = !self.has_begun.load(Ordering::Relaxed);
+            let wall_ms = clock.wall_ms();
+            match self.policy.begin(me, entry.as_ref(), is_first, wall_ms) {
+                Beginning::Sign(next) => {
+                    if self.hosts.write(entry.as_ref(), &next).await? == Raced::Applied {
+                        self.has_begun.store(true, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                }
+                Beginning::StartOver(marked) => self.start_over(entry, marked).await?,
+            }
+        }
+        Err(StoreError::Unknown {
+            message: format!(
+                "the entry of standalone host {me} changes all the time: does another process \
+                    run under this worker-id?"
+            ),
+        })
+    }
+
+    async fn start_over(
+        &self,
+        entry: Option<StandaloneHost>,
+        marked: Option<StandaloneHost>,
+    ) -> Result<(), StoreError> {
+        let Some(going) = marked.clone().or_else(|| entry.clone()) else {
+            return Ok(());
+        };
+        if let Some(marked) = &marked
+            && self.hosts.write(entry.as_ref(), marked).await? == Raced::Lost
+        {
+            return Ok(());
+        }
+        tracing::info!(host = %going.id, "starting over: removing what an earlier run left");
+        self.hosts.clear(&going.id).await?;
+        self.hosts.remove(&going).await.map(drop)
+    }
+
+    /// Signs, and removes what others left, until it is dropped.
+    pub async fn keep(self, me: WorkerId, clock: Arc<dyn Clock>) {
+        loop {
+            // Hosts that were started together need not look together.
+            let wait = self
+                .policy
+                .sign_every()
+                .mul_f64(0.75 + fastrand::f64() / 4.0);
+            tokio::time::sleep(wait).await;
+            if let Err(error) = self.round(&me, clock.as_ref()).await {
+                tracing::info!(%error, "could not sign the list of standalone hosts, or remove \
+                    what others left; the next round tries again");
+            }
+        }
+    }
+
+    async fn round(&self, me: &WorkerId, clock: &dyn Clock) -> Result<(), StoreError> {
+        if let Some(entry) = self.hosts.entry(me).await? {
+            let next = entry.signed(clock.wall_ms());
+            self.hosts.write(Some(&entry), &next).await?;
+        }
+        let entries = self.hosts.list().await?;
+        let overdue = self.policy.overdue(me, &entries, clock.wall_ms());
+        for entry in overdue.into_iter().take(REMOVED_MAX) {
+            if self.is_quiet(&entry.id).await? {
+                self.forget(entry, clock).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a host writes no heartbeat. By this host's own watch: what clocks say may be wrong.
+    async fn is_quiet(&self, id: &WorkerId) -> Result<bool, StoreError> {
+        let before = self.hosts.worker(id).await?;
+        let watch = before.as_ref().map_or(UNREGISTERED_WATCH, |row| {
+            row.lease_duration.saturating_mul(QUIET_LEASES)
+        });
+        tokio::time::sleep(watch).await;
+        let after = self.hosts.worker(id).await?;
+        let shown = |row: &Option<WorkerRow>| {
+            let row = row.as_ref();
+            row.map(|row| (row.incarnation.clone(), row.beat))
+        };
+        Ok(shown(&before) == shown(&after))
+    }
+
+    async fn forget(&self, entry: &StandaloneHost, clock: &dyn Clock) -> Result<(), StoreError> {
+        let going = entry.going(clock.wall_ms());
+        if self.hosts.write(Some(entry), &going).await? == Raced::Lost {
+            return Ok(());
+        }
+        self.hosts.clear(&entry.id).await?;
+        if self.hosts.remove(&going).await? == Raced::Applied {
+            tracing::info!(host = %entry.id, last_seen_ms = entry.seen_ms,
+                "removed what a standalone host left that is gone");
+        }
+        Ok(())
+    }
+}

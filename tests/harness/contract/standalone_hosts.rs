@@ -1,0 +1,112 @@
+//! The promises of the list of standalone hosts.
+
+use shardmill_core::fleet::StandaloneHost;
+use shardmill_core::lease::WorkerId;
+use shardmill_core::ports::{PortFuture, Raced, StandaloneHosts};
+
+use crate::fake_standalone_hosts::FakeStandaloneHosts;
+
+/// The list, and hosts that have rows.
+pub trait StandaloneControl: Send + Sync {
+    /// The list.
+    fn hosts(&self) -> &dyn StandaloneHosts;
+
+    /// The host writes rows of each kind that hosts write.
+    fn serve<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, ()>;
+
+    /// How many rows the host has, without its entry of the list.
+    fn rows<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, usize>;
+}
+
+impl StandaloneControl for FakeStandaloneHosts {
+    fn hosts(&self) -> &dyn StandaloneHosts {
+        self
+    }
+
+    fn serve<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, ()> {
+        self.start(id, 7);
+        Box::pin(std::future::ready(()))
+    }
+
+    fn rows<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, usize> {
+        let rows = FakeStandaloneHosts::rows(self).get(id).copied();
+        Box::pin(std::future::ready(rows.unwrap_or(0)))
+    }
+}
+
+fn host(name: &str) -> WorkerId {
+    WorkerId::new(name).expect("not empty")
+}
+
+fn entry(name: &str) -> StandaloneHost {
+    StandaloneHost {
+        id: host(name),
+        beat: 1,
+        seen_ms: 1_700_000_000_000,
+        is_going: false,
+    }
+}
+
+/// Two processes under one id, or a host that comes back while it is removed: one of them learns of
+/// the other.
+pub async fn of_two_writes_on_the_same_sight_one_counts(control: &dyn StandaloneControl) {
+    let (hosts, first) = (control.hosts(), entry("pod-1@zone"));
+    assert_eq!(hosts.entry(&first.id).await, Ok(None));
+    assert_eq!(hosts.write(None, &first).await, Ok(Raced::Applied));
+    assert_eq!(hosts.write(None, &first).await, Ok(Raced::Lost));
+    let (signed, going) = (first.signed(5), first.going(6));
+    assert_eq!(hosts.write(Some(&first), &going).await, Ok(Raced::Applied));
+    assert_eq!(hosts.write(Some(&first), &signed).await, Ok(Raced::Lost));
+    assert_eq!(hosts.entry(&first.id).await, Ok(Some(going)));
+}
+
+/// A host that has signed since is in the list for good reason.
+pub async fn an_entry_is_removed_only_as_it_was_seen(control: &dyn StandaloneControl) {
+    let (hosts, first) = (control.hosts(), entry("a"));
+    let signed = first.signed(5);
+    assert_eq!(hosts.write(None, &first).await, Ok(Raced::Applied));
+    assert_eq!(hosts.write(Some(&first), &signed).await, Ok(Raced::Applied));
+    assert_eq!(hosts.remove(&first).await, Ok(Raced::Lost));
+    assert_eq!(hosts.remove(&signed).await, Ok(Raced::Applied));
+    assert_eq!(hosts.entry(&first.id).await, Ok(None));
+}
+
+/// In any order.
+pub async fn all_entries_are_listed(control: &dyn StandaloneControl) {
+    let (hosts, mut all) = (control.hosts(), Vec::new());
+    for name in ["a", "b", "a-longer-name"] {
+        all.push(entry(name));
+        hosts.write(None, &entry(name)).await.expect("written");
+    }
+    let mut listed = hosts.list().await.expect("listed");
+    let by_id = |a: &StandaloneHost, b: &StandaloneHost| a.id.cmp(&b.id);
+    listed.sort_by(by_id);
+    all.sort_by(by_id);
+    assert_eq!(listed, all);
+}
+
+/// The rows of others have the same shards, and names that begin alike.
+pub async fn what_a_host_left_is_removed_and_nothing_of_others(control: &dyn StandaloneControl) {
+    let (gone, other) = (host("pod-1"), host("pod-10"));
+    for id in [&gone, &other] {
+        control.serve(id).await;
+    }
+    let before = control.rows(&other).await;
+    assert!(before > 0 && control.rows(&gone).await == before);
+    assert!(control.hosts().worker(&gone).await.expect("read").is_some());
+    assert_eq!(control.hosts().clear(&gone).await, Ok(()));
+    assert_eq!(control.rows(&gone).await, 0);
+    assert_eq!(control.rows(&other).await, before);
+}
+
+/// A removal that was interrupted is done again.
+pub async fn what_is_not_there_is_removed_already(control: &dyn StandaloneControl) {
+    let gone = host("pod-1");
+    control.serve(&host("pod-2")).await;
+    assert_eq!(control.hosts().clear(&gone).await, Ok(()));
+    control.serve(&gone).await;
+    for _ in 0..2 {
+        assert_eq!(control.hosts().clear(&gone).await, Ok(()));
+        assert_eq!(control.rows(&gone).await, 0);
+    }
+}
