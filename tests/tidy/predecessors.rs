@@ -26,7 +26,7 @@ const KINSUMER: &str = "streamName applicationName clientName throttleDelay comm
     dynamoWriteCapacity dynamoWaiterDelay useListShardsForKinesisStreamReady";
 const LIFION: &str = "compression consumerGroup createStreamIfNeeded dynamoDb.tableName \
     dynamoDb.tags dynamoDb.provisionedThroughput encryption.type encryption.keyId \
-    leaseAcquisitionInterval leaseAcquisitionRecoveryInterval limit logger maxEnhancedConsumers \
+    initialPositionInStream leaseAcquisitionInterval leaseAcquisitionRecoveryInterval limit logger maxEnhancedConsumers \
     noRecordsPollDelay pollDelay s3.bucketName s3.largeItemThreshold s3.nonS3Keys s3.tags \
     shardCount shouldDeaggregate shouldParseJson statsInterval streamName \
     supressThroughputWarnings tags useAutoCheckpoints useAutoShardAssignment useEnhancedFanOut \

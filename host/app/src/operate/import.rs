@@ -79,6 +79,9 @@ async fn old_fleet<'a>(
     // The shards may have split while the fleet was waited for.
     let (identity, shards) = read_stream(reader, stream).await?;
     refuse_blocked(args, &fleet, identity, &shards)?;
+    fleet
+        .found
+        .forget_beginnings(&reader.first_sequences().await?);
     Ok((fleet, shards))
 }
 

@@ -49,6 +49,14 @@ pub(super) fn shard(shard: sdk::Shard) -> Result<Shard, ReadError> {
     })
 }
 
+/// The shard, and the sequence number that it begins with.
+pub(super) fn first_sequence(shard: sdk::Shard) -> Result<(ShardId, SequenceNumber), ReadError> {
+    let range = shard.sequence_number_range;
+    let range = range.ok_or_else(|| unreadable("a shard without a range of sequence numbers"))?;
+    let first = SequenceNumber::parse(&range.starting_sequence_number).map_err(unreadable)?;
+    Ok((shard_id(shard.shard_id)?, first))
+}
+
 pub(super) fn child_shards(
     children: Option<Vec<sdk::ChildShard>>,
 ) -> Result<Vec<Shard>, ReadError> {

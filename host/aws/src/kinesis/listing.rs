@@ -1,12 +1,14 @@
 //! `ListShards`, whole or not at all: a partial list would make shards look deleted.
 
+use std::collections::BTreeMap;
+
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_kinesis::operation::list_shards::ListShardsError;
 use aws_sdk_kinesis::primitives::DateTime;
-use aws_sdk_kinesis::types::{ShardFilter, ShardFilterType};
+use aws_sdk_kinesis::types::{self as sdk, ShardFilter, ShardFilterType};
 use shardmill_core::ports::ReadError;
-use shardmill_core::stream::{Shard, StreamRef, check_listing};
+use shardmill_core::stream::{SequenceNumber, Shard, ShardId, StreamRef, check_listing};
 
 use super::errors::read_error;
 use super::{convert, naming};
@@ -85,6 +87,23 @@ pub(super) async fn list_shards_since(
     }
 }
 
+/// The sequence number that each shard begins with. No record has it.
+pub(super) async fn first_sequences(
+    client: &Client,
+    stream: &StreamRef,
+) -> Result<BTreeMap<ShardId, SequenceNumber>, ReadError> {
+    let listed = Listed::All;
+    let first = convert::first_sequence;
+    let found = list_once(client, stream, PAGE_SHARDS_MAX, listed, first).await;
+    match found {
+        Ok(found) => Ok(found.into_iter().collect()),
+        Err(PageError::ExpiredToken) => Err(ReadError::Unavailable {
+            message: "the shard listing expired midway".to_owned(),
+        }),
+        Err(PageError::Failed(error)) => Err(error.into_read_error()),
+    }
+}
+
 async fn list(
     client: &Client,
     stream: &StreamRef,
@@ -92,7 +111,7 @@ async fn list(
     listed: Listed,
 ) -> Result<Vec<Shard>, ListingError> {
     for _ in 0..LISTINGS_MAX {
-        match list_once(client, stream, page_shards, listed).await {
+        match list_once(client, stream, page_shards, listed, convert::shard).await {
             Ok(shards) => {
                 return match check_listing(&shards) {
                     Ok(()) => Ok(shards),
@@ -109,12 +128,14 @@ async fn list(
     Err(ListingError::Other(ReadError::Unavailable { message }))
 }
 
-async fn list_once(
+/// What `wanted` of each shard is, in the order of the listing.
+async fn list_once<T>(
     client: &Client,
     stream: &StreamRef,
     page_shards: i32,
     listed: Listed,
-) -> Result<Vec<Shard>, PageError> {
+    wanted: impl Fn(sdk::Shard) -> Result<T, ReadError>,
+) -> Result<Vec<T>, PageError> {
     let request = client
         .list_shards()
         .max_results(page_shards)
@@ -129,7 +150,7 @@ async fn list_once(
         let page = page_request.send().await;
         let page = page.map_err(|error| page_error(&error))?;
         for shard in page.shards.unwrap_or_default() {
-            shards.push(convert::shard(shard)?);
+            shards.push(wanted(shard)?);
         }
         match page.next_token.filter(|token| !token.is_empty()) {
             Some(next) => page_request = request.clone().next_token(next),

@@ -1,5 +1,7 @@
 //! One stream through `ListShards`, `GetShardIterator` and `GetRecords`.
 
+use std::collections::BTreeMap;
+
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::operation::get_records::{GetRecordsError, GetRecordsOutput};
@@ -7,7 +9,7 @@ use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::ports::{
     Fetched, PortFuture, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,
 };
-use shardmill_core::stream::{ReadFrom, Shard, ShardId, StreamRef};
+use shardmill_core::stream::{ReadFrom, SequenceNumber, Shard, ShardId, StreamRef};
 use shardmill_wire::{Format, Reply};
 
 use super::errors::read_error;
@@ -157,6 +159,17 @@ fn decoded_by_sdk(output: GetRecordsOutput) -> Result<Reply, ReadError> {
         millis_behind_latest: output.millis_behind_latest,
         children: convert::child_shards(output.child_shards)?,
     })
+}
+
+impl KinesisReader {
+    /// The sequence number that each shard begins with, which no record has. Not part of the port:
+    /// no host asks for it.
+    ///
+    /// # Errors
+    /// Kinesis does not answer, or the reply cannot be read.
+    pub async fn first_sequences(&self) -> Result<BTreeMap<ShardId, SequenceNumber>, ReadError> {
+        listing::first_sequences(&self.client, &self.stream).await
+    }
 }
 
 impl StreamReader for KinesisReader {

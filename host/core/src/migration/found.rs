@@ -112,6 +112,19 @@ impl Found {
         })
     }
 
+    /// Takes a checkpoint at the sequence number that its shard begins with for none: no record has
+    /// it, so a host would look for it in vain and report a gap. lifion-kinesis gives it to the
+    /// children of a shard that has ended.
+    pub fn forget_beginnings(&mut self, first: &BTreeMap<ShardId, SequenceNumber>) {
+        for found in &mut self.shards {
+            if let Some(Checkpoint::At(position)) = &found.checkpoint
+                && first.get(&found.shard) == Some(&position.sequence)
+            {
+                found.checkpoint = Some(Checkpoint::TrimHorizon);
+            }
+        }
+    }
+
     /// Adds a shard, or the problem with its row. `sign` is what its owner keeps writing to it.
     pub(super) fn add(&mut self, key: &str, sign: &str, shard: Result<FoundShard, String>) {
         match shard {

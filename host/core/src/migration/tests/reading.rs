@@ -124,6 +124,30 @@ fn lifion_is_read_out_of_one_item() {
 }
 
 #[test]
+fn a_checkpoint_at_the_beginning_of_a_shard_names_no_record() {
+    let shards = row([
+        (P, lifion_shard(text("495"), false, Value::Null)),
+        (Q, lifion_shard(text("500"), false, Value::Null)),
+    ]);
+    let item = lifion_item(shards, Row::new());
+    let mut place = read(Library::Lifion, &checkpoints(vec![item])).remove(0);
+    let first = |shard: &str, sequence: &str| {
+        let sequence = SequenceNumber::parse(sequence).unwrap();
+        (ShardId::new(shard).unwrap(), sequence)
+    };
+    place.forget_beginnings(&[first(P, "495"), first(Q, "495")].into());
+    let checkpoints: Vec<_> = place
+        .shards
+        .iter()
+        .map(|one| one.checkpoint.clone())
+        .collect();
+    assert_eq!(
+        checkpoints,
+        [Some(Checkpoint::TrimHorizon), Some(at("500"))]
+    );
+}
+
+#[test]
 fn standalone_consumers_of_lifion_have_no_place_in_common() {
     let own = row([(P, lifion_shard(text("5"), false, text("c")))]);
     let consumer = row([("heartbeat", text("now")), ("shards", Value::Map(own))]);
