@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What compiling a plugin costs: at first, after a change, and unchanged. docs/benchmarks.md has a table of it.
 
-    tests/benches/compile.py target/debug/shardmill before.wasm after.wasm [ROUNDS]
+    tests/benches/compile.py target/debug/shardmill before.wasm after.wasm [ROUNDS [THREADS]]
 
 Runs the compiling process as a host does, in a new cache each round: the first version, the second, the first again.
 *Whole* compiles without the code of single functions, as hosts did before they kept it. The time is that of the
@@ -16,8 +16,9 @@ import tempfile
 import time
 
 LIMITS = ["--cpu-seconds", "120", "--memory-bytes", str(2 << 30), "--code-bytes", str(256 << 20)]
-# As many threads as a host on two cores gives its compiler.
-ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+# As many threads as a host on two cores gives its compiler, unless others are asked for.
+THREADS = sys.argv[5] if len(sys.argv) > 5 else "1"
+ENVIRONMENT = {"RAYON_NUM_THREADS": THREADS, "MALLOC_ARENA_MAX": "2"}
 
 
 def compiled(binary, cache, component, *more):

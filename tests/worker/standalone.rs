@@ -157,6 +157,17 @@ async fn a_host_resumes_within_the_time_and_is_a_new_one_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_was_forgotten_while_it_was_suspended_is_in_the_list_again() {
+    let mut fleet = Fleet::new(StandalonePolicy::default());
+    fleet.start("a").await;
+    let a = WorkerId::new("a").unwrap();
+    let entry = fleet.list.entry(&a).await.unwrap().unwrap();
+    assert_eq!(fleet.list.remove(&entry).await, Ok(Raced::Applied));
+    sleep(2 * HOUR).await;
+    assert!(fleet.list.is_listed(&a));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_that_starts_over_removes_what_it_left_before_it_signs() {
     let mut fleet = Fleet::new(StandalonePolicy {
         restart: Restart::StartOver,

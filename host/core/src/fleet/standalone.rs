@@ -83,12 +83,7 @@ impl StandalonePolicy {
         wall_ms: u64,
     ) -> Beginning {
         let Some(entry) = entry else {
-            return Beginning::Sign(StandaloneHost {
-                id: me.clone(),
-                beat: 1,
-                seen_ms: wall_ms,
-                is_going: false,
-            });
+            return Beginning::Sign(StandaloneHost::new(me.clone(), wall_ms));
         };
         if entry.is_going {
             return Beginning::StartOver(None);
@@ -132,6 +127,16 @@ impl Default for StandalonePolicy {
 // === impl StandaloneHost ===
 
 impl StandaloneHost {
+    /// The first entry of a host.
+    pub fn new(id: WorkerId, wall_ms: u64) -> Self {
+        Self {
+            id,
+            beat: 1,
+            seen_ms: wall_ms,
+            is_going: false,
+        }
+    }
+
     /// The entry as a living host writes it next.
     #[must_use]
     pub fn signed(&self, wall_ms: u64) -> Self {

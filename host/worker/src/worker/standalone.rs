@@ -106,10 +106,7 @@ impl Standalone {
     }
 
     async fn round(&self, me: &WorkerId, clock: &dyn Clock) -> Result<(), StoreError> {
-        if let Some(entry) = self.hosts.entry(me).await? {
-            let next = entry.signed(clock.wall_ms());
-            self.hosts.write(Some(&entry), &next).await?;
-        }
+        self.sign(me, clock).await?;
         let entries = self.hosts.list().await?;
         let overdue = self.policy.overdue(me, &entries, clock.wall_ms());
         for entry in overdue.into_iter().take(REMOVED_MAX) {
@@ -118,6 +115,16 @@ impl Standalone {
             }
         }
         Ok(())
+    }
+
+    /// Also a host that was taken for gone, such as one that was suspended, is in the list again.
+    async fn sign(&self, me: &WorkerId, clock: &dyn Clock) -> Result<(), StoreError> {
+        let entry = self.hosts.entry(me).await?;
+        let next = match &entry {
+            Some(entry) => entry.signed(clock.wall_ms()),
+            None => StandaloneHost::new(me.clone(), clock.wall_ms()),
+        };
+        self.hosts.write(entry.as_ref(), &next).await.map(drop)
     }
 
     /// Whether a host writes no heartbeat. By this host's own watch: what clocks say may be wrong.
