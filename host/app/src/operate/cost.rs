@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use shardmill_config::{Config, ConfigError, PluginConfig, StreamConfig};
 use shardmill_core::cost::{self, Load, Pace};
+use shardmill_core::plugin::{Part, split_part};
 
 use self::prices::Prices;
 use crate::cli::CostArgs;
@@ -29,6 +30,17 @@ struct Line {
     unit: &'static str,
     dollars: f64,
     why: String,
+}
+
+impl Line {
+    /// The same for so many fleets.
+    fn times(self, fleets: u32) -> Self {
+        Self {
+            amount: self.amount * f64::from(fleets),
+            dollars: self.dollars * f64::from(fleets),
+            ..self
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -80,8 +92,7 @@ fn lines<'a>(
     for plugin in plugins {
         for stream in &plugin.streams {
             let pace = pace(config, plugin);
-            lines.extend(of_tables(stream, load(args, plugin), pace, prices));
-            lines.extend(of_reading(stream, args, prices));
+            lines.extend(of_application(plugin, stream, args, pace, prices));
             if !streams.iter().any(|one| one.stream == stream.stream) {
                 streams.push(stream);
             }
@@ -89,6 +100,25 @@ fn lines<'a>(
     }
     lines.extend(streams.iter().map(|stream| of_stream(stream, args, prices)));
     lines
+}
+
+/// What its tables and reading cost. Each standalone host is a fleet of its own, and reads
+/// everything.
+fn of_application(
+    plugin: &PluginConfig,
+    stream: &StreamConfig,
+    args: &CostArgs,
+    pace: Pace,
+    prices: &Prices,
+) -> Vec<Line> {
+    let load = load(args, plugin);
+    let (load, fleets) = match plugin.standalone {
+        None => (load, 1),
+        Some(_) => (Load { hosts: 1, ..load }, args.hosts),
+    };
+    let lines = of_tables(stream, load, pace, prices).into_iter();
+    let lines = lines.chain(of_reading(stream, args, prices));
+    lines.map(|line| line.times(fleets)).collect()
 }
 
 fn pace(config: &Config, plugin: &PluginConfig) -> Pace {
@@ -129,7 +159,7 @@ fn of_share(stream: &StreamConfig, share: &cost::Share, prices: &Prices) -> Line
         ("million write units", prices.dynamodb_million_writes)
     };
     Line {
-        of: stream.application.clone(),
+        of: name_of(stream),
         what: share.what.to_owned(),
         amount: units,
         unit,
@@ -138,11 +168,19 @@ fn of_share(stream: &StreamConfig, share: &cost::Share, prices: &Prices) -> Line
     }
 }
 
+/// The application; a bill is not for this machine, whose id a standalone host's name has.
+fn name_of(stream: &StreamConfig) -> String {
+    match split_part(&stream.application) {
+        (application, Part::Host(_)) => application.to_owned(),
+        (_, Part::Whole | Part::Stream(_)) => stream.application.clone(),
+    }
+}
+
 /// What reading costs beyond the stream: nothing by polling provisioned shards.
 fn of_reading(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Vec<Line> {
     let gigabytes = args.records_per_second * f64::from(args.bytes) * SECONDS_A_MONTH / GIGABYTE;
     let of_bytes = |what: &str, price: f64, why: &str| Line {
-        of: stream.application.clone(),
+        of: name_of(stream),
         what: what.to_owned(),
         amount: gigabytes,
         unit: "GiB",
@@ -169,7 +207,7 @@ fn of_reading(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Vec<Li
 fn of_consumer(stream: &StreamConfig, args: &CostArgs, prices: &Prices) -> Line {
     let hours = f64::from(args.shards) * HOURS_A_MONTH;
     Line {
-        of: stream.application.clone(),
+        of: name_of(stream),
         what: "fan-out consumer".to_owned(),
         amount: hours,
         unit: "shard hours",
@@ -296,6 +334,20 @@ mod tests {
         let of_both = bill(&both, &[]);
         near(dollars(&of_both, "records pushed"), 2.0 * gigabytes * 0.013);
         near(dollars(&of_both, "stream"), 4.0 * 730.0 * 0.015);
+    }
+
+    #[test]
+    fn each_standalone_host_is_billed_as_a_fleet_that_reads_everything() {
+        let shared = bill(ALERTS, &["--on-demand"]);
+        let own = format!("worker-id = \"pod-1\"\n{ALERTS}[plugin.alerts.standalone]\n");
+        let own = bill(&own, &["--on-demand"]);
+        for twice in ["checkpoints", "records polled", "leading"] {
+            near(dollars(&own, twice), 2.0 * dollars(&shared, twice));
+        }
+        for once in ["heartbeats", "stream"] {
+            near(dollars(&own, once), dollars(&shared, once));
+        }
+        assert!(own.iter().all(|line| line.of != "alerts@pod-1"));
     }
 
     #[test]
