@@ -6,12 +6,12 @@
         ...                                                  # a library handles some of them, into library.ndjson
         print(stack.shardmill("import", "flights-app", "--stream", "flights", "--to", "flights", "--apply").stdout)
         host = Host(stack, folder / "host", stream="flights", plugin=wasm)
-        until("the rest is handled", lambda: len(host.handled()) >= 6_000)
+        until("the rest is handled", lambda: host.count() >= 6_000)
         host.stop()
         print(Balance(put, {"library": read_lines(folder / "library.ndjson"), "host": host.handled()}))
 
 A library's program writes one line of JSON for each record, after it handled it. Of that line only these fields count:
-`shard` and `sequence_number`, or `n`, the flight's number, if the library tells neither shard nor sequence number.
+`carrier`, `shard` and `sequence_number`; or `n`, the flight's number, if the library tells neither of the two.
 """
 
 import base64
@@ -99,7 +99,7 @@ class Stack:
         for line in lines:
             flights.append({"n": self.numbers, **json.loads(line)})
             self.numbers += 1
-        records = [{"PartitionKey": str(it["n"]), "Data": base64.b64encode(json.dumps(it).encode()).decode()} for it in flights]
+        records = [{"PartitionKey": str(it["n"]), "Data": encoded(it)} for it in flights]
         placed = []
         # Kinesis refuses single records of a call when a shard is over its limit.
         while records:
@@ -139,12 +139,12 @@ class Stack:
         """The same while it runs, as for `import --watch`."""
         command = [str(self.binary), *args, "--region", REGION]
         command += ["--kinesis-endpoint", self.kinesis_url, "--dynamodb-endpoint", self.dynamodb_url]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=os.environ | CREDENTIALS, stdout=pipe, stderr=pipe, text=True, cwd=self.folder)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=self.folder, env=os.environ | CREDENTIALS, **streams)
 
 
 class Host:
-    """`shardmill run` with one plugin, `flights`, whose output goes to a file. The application has the plugin's name."""
+    """`shardmill run` with one plugin, whose output goes to a file. The application has the plugin's name."""
 
     def __init__(self, stack, folder, stream, plugin, application="flights", settings=""):
         self.folder = Path(folder).resolve()
@@ -175,7 +175,14 @@ destination = "out"
 
     def handled(self):
         """What it handled so far."""
-        return [line for path in sorted((self.folder / "out").glob("lines.ndjson*")) for line in read_lines(path)]
+        return [line for path in self.outputs() for line in read_lines(path)]
+
+    def count(self):
+        return sum(count_lines(path) for path in self.outputs())
+
+    def outputs(self):
+        # A long output is in several files.
+        return sorted((self.folder / "out").glob("lines.ndjson*"))
 
     def stop(self):
         """Stops it as an operator would; its exit code."""
@@ -215,15 +222,13 @@ class Balance:
         """Each flight once: none is lost, and none came twice from one or from both."""
         return not self.lost and not self.repeated and len(self.times) == len(self.put)
 
-    def carriers(self, numbers=None):
-        """Flights by carrier: as they were put, or those that were handled, as often as they were."""
-        if numbers is None:
-            return Counter(it.carrier for it in self.put)
-        carrier_of = {it.number: it.carrier for it in self.put}
-        return Counter(carrier_of[number] for number in numbers)
+    def carriers(self):
+        """Flights by carrier, as they were put."""
+        return Counter(it.carrier for it in self.put)
 
     def carriers_handled(self):
-        return self.carriers([number for numbers in self.numbers.values() for number in numbers])
+        """The same as the outputs have it, in their own words."""
+        return Counter(line["carrier"] for lines in self.outputs.values() for line in lines)
 
     def after(self, checkpoints):
         """Flights after each shard's checkpoint. Checkpoints: the last sequence number that is done, by shard."""
@@ -232,6 +237,15 @@ class Balance:
     def __str__(self):
         by = ", ".join(f"{name} {len(numbers)}" for name, numbers in self.numbers.items())
         return f"{len(self.put)} put; {by}; {len(self.lost)} lost, {len(self.repeated)} repeated"
+
+
+def start(stack, command, folder, log, settings):
+    """Starts a program around a library: where the stack is and its settings are in variables."""
+    variables = {"KINESIS_ENDPOINT": stack.kinesis_url, "DYNAMODB_ENDPOINT": stack.dynamodb_url} | settings
+    variables = {name: str(value) for name, value in variables.items()}
+    out = open(log, "ab")
+    streams = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen(command, cwd=folder, env=os.environ | CREDENTIALS | variables, **streams)
 
 
 def flights(count, start=0, path=None):
@@ -248,6 +262,11 @@ def read_lines(path):
         return []
     lines = Path(path).read_bytes().split(b"\n")[:-1]
     return [json.loads(line) for line in lines if line]
+
+
+def count_lines(path):
+    """The same, only counted: while something waits for an output, it looks often."""
+    return Path(path).read_bytes().count(b"\n") if Path(path).exists() else 0
 
 
 def until(what, is_so, seconds=PATIENCE_SECONDS, alive=None):
@@ -280,6 +299,10 @@ def call(url, target, version, fields):
     request = urllib.request.Request(url, json.dumps(fields).encode(), headers)
     with urllib.request.urlopen(request, timeout=30) as reply:
         return json.loads(reply.read() or b"{}")
+
+
+def encoded(fields):
+    return base64.b64encode(json.dumps(fields).encode()).decode()
 
 
 def plain(value):
