@@ -31,8 +31,8 @@ import software.amazon.kinesis.retrieval.polling.PollingConfig;
 
 /**
  * The application of tests/kcl/consumer in multi-stream mode: the same arguments, but {@code streams} with the streams as
- * {@code ACCOUNT:NAME:CREATED}, comma between them. The records of the stream NAME go to {@code OUTPUT.NAME}, since shards of
- * two streams have the same ids.
+ * {@code ACCOUNT:NAME:CREATED}, a comma between them. The records of the stream NAME go to {@code OUTPUT.NAME}, since
+ * shards of two streams have the same ids.
  */
 public final class Many {
     private static final InitialPositionInStreamExtended START =

@@ -8,15 +8,15 @@ import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The application of tests/kcl/consumer, as the KCL 1.x has it: the same arguments, the same lines of output, the same end by
- * SIGTERM.
+ * The application of tests/kcl/consumer, for the KCL 1.x: the same arguments, the same lines of output, the same end by
+ * SIGTERM. Polling only.
  */
 public final class One {
     private One() {}
 
     public static void main(String[] args) throws Exception {
         Settings settings = new Settings(args);
-        // The SDK's own choice is CBOR; both it and Jackson's reader are read once.
+        // The SDK's own choice is CBOR.
         System.setProperty("com.amazonaws.sdk.disableCbor", "true");
         RecordLines out = new RecordLines(Path.of(settings.text("output")), settings.text("worker"));
         long checkpointBatches = settings.number("checkpoint-batches", 1);

@@ -27,8 +27,13 @@ final class RecordLines {
             record.getData().duplicate().get(data);
             // Nothing here needs an escape: ids, numbers and base64.
             lines.append(String.format(
-                    "{\"worker\":\"%s\",\"shard\":\"%s\",\"sequence_number\":\"%s\",\"sub_sequence_number\":%d,\"data\":\"%s\"}%n",
-                    worker, shard, record.getSequenceNumber(), subSequence(record), Base64.getEncoder().encodeToString(data)));
+                    "{\"worker\":\"%s\",\"shard\":\"%s\",\"sequence_number\":\"%s\",\"sub_sequence_number\":%d,"
+                            + "\"data\":\"%s\"}\n",
+                    worker,
+                    shard,
+                    record.getSequenceNumber(),
+                    subSequence(record),
+                    Base64.getEncoder().encodeToString(data)));
         }
         ByteBuffer bytes = ByteBuffer.wrap(lines.toString().getBytes(StandardCharsets.UTF_8));
         while (bytes.hasRemaining()) {
