@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from moves import Library
+from moves import FINISHED, Library
 
 HERE = Path(__file__).resolve().parent
 LIFION_TABLE = "lifion-kinesis-state"
@@ -46,7 +46,8 @@ def lifion_auto(folder):
 def lifion_checkpoints(stack, application):
     items = [row for row in stack.rows(LIFION_TABLE) if row["consumerGroup"] == application]
     shards = items[0]["shards"].items() if items else ()
-    return {shard: int(entry["checkpoint"]) for shard, entry in shards if entry["checkpoint"]}
+    done = {shard: int(entry["checkpoint"]) for shard, entry in shards if entry["checkpoint"]}
+    return done | {shard: FINISHED for shard, entry in shards if entry["depleted"]}
 
 
 LIBRARIES = {"lifion": lifion, "lifion-auto": lifion_auto}

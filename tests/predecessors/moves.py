@@ -1,5 +1,6 @@
 """Moves from a library to a host and back. A library is described to these by a `Library`; they know none of them."""
 
+import random
 import re
 import signal
 import time
@@ -13,6 +14,8 @@ SHARDS = 4
 FLIGHTS = 12_000
 # So many of them are put while nobody is at work.
 LATER = 1_000
+# After every sequence number: the checkpoint of a shard that was read to its end.
+FINISHED = 10**80
 # Slow enough to be stopped in the middle.
 SLOWLY = "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 5.0\nrecords-per-call = 100"
 
@@ -85,6 +88,20 @@ class Play:
     def feed(self, count):
         self.put += self.stack.put(self.stream, flights(count, start=len(self.put)))
 
+    def reshard(self):
+        """Splits the first shard and merges the last two."""
+        kinesis, shards = self.stack.kinesis, self.stack.kinesis("ListShards", StreamName=self.stream)["Shards"]
+        start, end = (int(shards[0]["HashKeyRange"][f"{side}HashKey"]) for side in ("Starting", "Ending"))
+        first, last, before = shards[0]["ShardId"], shards[-1]["ShardId"], shards[-2]["ShardId"]
+        middle = str((start + end) // 2)
+        kinesis("SplitShard", StreamName=self.stream, ShardToSplit=first, NewStartingHashKey=middle)
+        self.until_active()
+        kinesis("MergeShards", StreamName=self.stream, ShardToMerge=before, AdjacentShardToMerge=last)
+        self.until_active()
+
+    def until_active(self):
+        until("the stream is active", lambda: self.stack.summary(self.stream)["StreamStatus"] == "ACTIVE")
+
     def start_library(self):
         settings = {"STREAM": self.stream, "APPLICATION": self.old, "OUT": self.out} | self.library.settings
         return start(self.stack, self.library.command, self.folder, self.folder / "library.log", settings)
@@ -119,6 +136,9 @@ class Play:
         self.until_library(count, program)
         if waiting.poll() is not None or self.stack.rows(self.new):
             self.problems.append("the import did not wait for the library's end")
+        if how == signal.SIGKILL:
+            # Anywhere in what the library does, and not always just after it wrote.
+            time.sleep(random.random())
         code = stop(program, how)
         if code != (0 if how == signal.SIGTERM else -how):
             self.problems.append(f"the library's program ended with {code}")
@@ -167,10 +187,7 @@ def planned(play):
     program = play.start_library()
     seconds = play.end_library(program, FLIGHTS // 2, signal.SIGTERM)
     play.feed(LATER)
-    move = continued(play, "stopped as planned", seconds)
-    if play.library.stops_exactly and not move.balance.is_exact:
-        move.problems.append("a planned stop is not exact")
-    return move
+    return exactly(continued(play, "stopped as planned", seconds))
 
 
 def killed(play):
@@ -178,6 +195,24 @@ def killed(play):
     play.feed(FLIGHTS)
     program = play.start_library()
     return continued(play, "killed", play.end_library(program, FLIGHTS // 2, signal.SIGKILL))
+
+
+def resharded(play):
+    """As planned, on a stream with a split and a merge: some parents are read, some children are not begun."""
+    play.feed(FLIGHTS // 2)
+    play.reshard()
+    play.feed(FLIGHTS // 2 - LATER)
+    program = play.start_library()
+    seconds = play.end_library(program, FLIGHTS // 2, signal.SIGTERM)
+    play.feed(LATER)
+    return exactly(continued(play, "stopped after a split and a merge", seconds))
+
+
+def exactly(move):
+    """What a planned stop must be."""
+    if move.library.stops_exactly and not move.balance.is_exact:
+        move.problems.append("a planned stop is not exact")
+    return move
 
 
 def continued(play, what, seconds):
@@ -213,7 +248,7 @@ def there_and_back(play):
 HEAD = """| Library | It is | Put | By the library | By the host | Twice | Lost | Import, export |
 |---|---|---|---|---|---|---|---|
 """
-MOVES = {"planned": planned, "killed": killed, "back": there_and_back}
+MOVES = {"planned": planned, "killed": killed, "resharded": resharded, "back": there_and_back}
 
 
 def as_row(move):

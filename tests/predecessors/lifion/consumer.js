@@ -12,6 +12,7 @@ const { APPLICATION, CHECKPOINTS, DYNAMODB_ENDPOINT, KINESIS_ENDPOINT, OUT, STRE
 const HANDLE_MILLISECONDS = 300;
 // A careful program checkpoints now and then, since each checkpoint is a write to the one item of all shards.
 const BATCHES_PER_CHECKPOINT = 5;
+const LIMIT = 50;
 
 const out = fs.openSync(OUT, "a");
 const own = CHECKPOINTS === "own";
@@ -26,7 +27,7 @@ const kinesis = new Kinesis({
   consumerGroup: APPLICATION,
   createStreamIfNeeded: false,
   initialPositionInStream: "TRIM_HORIZON",
-  limit: 50,
+  limit: LIMIT,
   pollDelay: 100,
   useAutoCheckpoints: !own,
   usePausedPolling: own,
@@ -43,7 +44,9 @@ async function handle({ records, shardId, setCheckpoint, continuePolling }) {
   fs.writeSync(out, lines.join("\n") + "\n");
   if (own) {
     batches[shardId] = (batches[shardId] || 0) + 1;
-    if (stops || batches[shardId] % BATCHES_PER_CHECKPOINT === 0) {
+    // If the last records of a closed shard come without a next iterator, the library reads again from the checkpoint.
+    const isLast = records.length < LIMIT;
+    if (stops || isLast || batches[shardId] % BATCHES_PER_CHECKPOINT === 0) {
       await setCheckpoint(records[records.length - 1].sequenceNumber);
     }
   }
@@ -63,7 +66,12 @@ function fail(error) {
 
 process.on("SIGTERM", () => {
   stops = true;
-  kinesis.stopConsumer();
+  try {
+    kinesis.stopConsumer();
+  } catch (error) {
+    // It stops a consumer that is not there any more, once a shard has ended.
+    console.error(error);
+  }
   // The library does not tell when its last poll is over, and after that one it may go on polling.
   if (own) setInterval(() => busy === 0 && process.exit(0), 1000);
   else setTimeout(() => process.exit(0), 2000);
