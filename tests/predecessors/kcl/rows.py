@@ -31,7 +31,7 @@ class Rows:
 
     def __init__(self, stack):
         self.stack = stack
-        self.renewed = {}
+        self.renewed, self.reporting = {}, None
         self.began = time.monotonic()
         self.said = []
         self.is_over = threading.Event()
@@ -69,12 +69,30 @@ class Rows:
     def renew(self):
         """As the owner does: only while it is the owner."""
         while not self.is_over.wait(RENEW_EVERY_SECONDS):
+            self.report()
             leases = self.leases() if self.renewed else {}
             for key, owner in list(self.renewed.items()):
                 if leases.get(key, {}).get("leaseOwner") == owner:
                     self.update(key, "ADD leaseCounter :one", one={"N": "1"})
                 else:
                     self.renewed.pop(key, None)
+
+    def report(self):
+        """As a worker of the KCL 3.5 reports itself, one that measures nothing; it renews what it is given."""
+        if self.reporting is None:
+            return
+        now = {"N": str(int(time.time()))}
+        row = {"entityType": {"S": "WORKER_METRIC_STATS"}, "sts": {"M": {}}, "opr": {"M": {}}, "sup": {"N": "1"}}
+        self.put({"leaseKey": {"S": self.reporting}, "lut": now, "slu": now} | row)
+        for key, row in self.leases().items():
+            if row.get("leaseOwner") == self.reporting and "checkpointOwner" not in row:
+                self.renewed[key] = self.reporting
+
+    def put(self, row):
+        self.stack.dynamodb("PutItem", TableName=TABLE, Item=row)
+
+    def delete(self, key):
+        self.stack.dynamodb("DeleteItem", TableName=TABLE, Key={"leaseKey": {"S": key}})
 
     def watch(self):
         before = {}
@@ -170,14 +188,23 @@ def course(kcl, fleet, rows, book):
     book.chapter("a second worker of the KCL comes, while the host holds jfk", lambda: kcl.worker(fleet, "kcl-3", TABLE),
                  seconds=75, begins=lambda: is_at_work(fleet, "kcl-3"))
     book.chapter("the host releases jfk", lambda: [rows.release(key) for key in jfk])
-    book.chapter("a row without entityType that is no lease", lambda: put_row(fleet, {"note": {"S": "x"}}, "note"))
-    fleet.stack.dynamodb("DeleteItem", TableName=TABLE, Key={"leaseKey": {"S": "note"}})
+    if kcl.version.startswith("3."):
+        book.chapter("a host reports itself as a worker of the KCL 3.5 does", lambda: begin_to_report(rows, "host-4"), 75)
+        rows.reporting = None
+        book.chapter("it says nothing any more, and renews nothing", rows.renewed.clear)
+        rows.delete("host#1")
+    book.chapter("a row without entityType that is no lease", lambda: rows.put({"leaseKey": {"S": "note"}}), seconds=20)
+    rows.delete("note")
     book.chapter("lga/0 loses streamName and shardId", lambda: rows.update(
         lga[0], "REMOVE streamName, shardId ADD leaseCounter :one", one={"N": "1"}))
-    fleet.stack.dynamodb("DeleteItem", TableName=TABLE, Key={"leaseKey": {"S": lga[0]}})
+    rows.delete(lga[0])
     book.chapter("lga/0 is gone", seconds=20)
     book.chapter("a lease of one stream, under its shard's id alone",
-                 lambda: put_row(fleet, plain_lease(), "shardId-000000000000"))
+                 lambda: rows.put({"leaseKey": {"S": "shardId-000000000000"}} | plain_lease()), seconds=20)
+
+
+def begin_to_report(rows, worker):
+    rows.reporting = worker
 
 
 def is_at_work(fleet, name):
@@ -195,12 +222,10 @@ def beside_others(kcl, fleet, rows, ewr, jfk, lga):
         rows.give(key, "host-2", is_renewed=False)
     for key in lga:
         rows.release(key)
-    put_row(fleet, {"entityType": {"S": "SHARDMILL_HOST"}, "beat": {"N": "1"}}, "host#1")
+    if kcl.version.startswith("3."):
+        # A KCL 2.x does not even start beside a row that is no lease.
+        rows.put({"leaseKey": {"S": "host#1"}, "entityType": {"S": "SHARDMILL_HOST"}, "beat": {"N": "1"}})
     kcl.worker(fleet, "kcl-2", TABLE)
-
-
-def put_row(fleet, row, key):
-    fleet.stack.dynamodb("PutItem", TableName=TABLE, Item={"leaseKey": {"S": key}} | row)
 
 
 def plain_lease():
