@@ -122,9 +122,11 @@ class Fleet:
         self.workers.append(Worker(name, command, self.folder))
         return self.workers[-1]
 
-    def host(self, name):
-        """A host of the plugin `flights`, whose application has its name."""
+    def host(self, name, table_of_all=None):
+        """A host of the plugin `flights`, whose application has its name, or the KCL's table of several streams."""
         several = f"[plugin.flights]\nstreams = {json.dumps(self.streams)}" if len(self.streams) > 1 else ""
+        if table_of_all:
+            several += f'\napplication = "{table_of_all}"\nmulti-stream-table = true'
         text = HOST.format(
             streams="" if several else f'stream = "{self.streams[0]}"',
             of_plugin=several,

@@ -20,11 +20,13 @@ class Move:
 
     def __init__(self, version, mode, end):
         self.version, self.mode, self.end = version, mode, end
-        self.is_several = mode == "multi-stream"
+        self.is_several = mode.startswith("multi-stream")
+        # Positions are imported into tables of the hosts' own, and exported again.
+        self.is_copied = mode == "multi-stream"
         self.name = f"kcl-{version}-{mode}-{end}"
-        # Hosts use the table of one stream in place; those of several get the positions from the KCL's table.
+        # Otherwise hosts use the table in place.
         self.kcl_table = "kcl-flights" if self.is_several else "flights"
-        self.tables = [f"flights.{stream}" for stream in SEVERAL] if self.is_several else ["flights"]
+        self.tables = [f"flights.{stream}" for stream in SEVERAL] if self.is_copied else [self.kcl_table]
 
     def run(self, folder, binary, plugin, classes):
         streams, shards = (SEVERAL, 2) if self.is_several else (ONE, 4)
@@ -45,7 +47,7 @@ class Move:
         there = Step(fleet, [first], self.end, [self.kcl_table])
         self.ask_doctor(fleet)
         self.move_there(fleet)
-        host = fleet.host("host-1")
+        host = fleet.host("host-1", self.kcl_table if self.is_several and not self.is_copied else None)
         there.until_done(host)
 
         # The host ends in the middle of what is new, unless it is faster than this.
@@ -65,17 +67,17 @@ class Move:
         """As the page on moving says."""
         for stream in fleet.streams:
             done = fleet.stack.shardmill("doctor", self.kcl_table, "--stream", stream, "--failover-time", FAILOVER)
-            # Hosts cannot use a table of several streams in place.
+            # A table of several streams needs a decision: in place, or import.
             assert (done.returncode == 0) != self.is_several, done.stdout + done.stderr
 
     def move_there(self, fleet):
-        for stream, table in zip(SEVERAL, self.tables) if self.is_several else ():
+        for stream, table in zip(SEVERAL, self.tables) if self.is_copied else ():
             command = ["import", self.kcl_table, "--stream", stream, "--to", table, "--failover-time", FAILOVER]
             done = fleet.stack.shardmill(*command, "--apply")
             assert done.returncode == 0, done.stdout + done.stderr
 
     def move_back(self, fleet):
-        for stream, table in zip(SEVERAL, self.tables) if self.is_several else ():
+        for stream, table in zip(SEVERAL, self.tables) if self.is_copied else ():
             command = ["export", table, "--as", "kcl-multi-stream", "--to", self.kcl_table, "--stream", stream]
             done = fleet.stack.shardmill(*command, "--apply")
             assert done.returncode == 0, done.stdout + done.stderr
@@ -129,6 +131,7 @@ def all_moves(versions):
     """One stream with each version, several streams where the KCL can have them: since 2.3."""
     for version in versions:
         is_single = version.startswith(("1.", "2.2."))
-        for mode in ("one-stream",) if is_single else ("one-stream", "multi-stream"):
+        modes = ("one-stream",) if is_single else ("one-stream", "multi-stream", "multi-stream-in-place")
+        for mode in modes:
             for end in ("planned", "killed"):
                 yield Move(version, mode, end)
