@@ -115,12 +115,20 @@ mod coordinator_table_of_one_stream {
     use super::*;
     coordinator_contract!(async {
         let embedded = Embedded::start(LocalOptions::in_memory()).await;
-        let table = CoordinatorTable::new(embedded.clients.dynamodb.clone(), "orders:clicks");
-        table.ensure_table().await.expect("a table");
-        let other = CoordinatorTable::new(embedded.clients.dynamodb.clone(), "orders:returns");
-        other.ensure_table().await.expect("the same table");
-        other.announce().await.expect("a row");
-        (table, embedded)
+        let mut tables = Vec::new();
+        for name in ["returns", "clicks"] {
+            embedded.stream(name, 1).await;
+            let stream = StreamName::new(name).expect("valid");
+            let clients = &embedded.clients;
+            let application = format!("orders:{name}");
+            let table = CoordinatorTable::new(clients.dynamodb.clone(), &application);
+            let table = table.of_stream(clients.kinesis.clone(), &(&stream).into());
+            table.ensure_table().await.expect("a table");
+            tables.push(table);
+        }
+        let (clicks, returns) = (tables.remove(1), tables.remove(0));
+        returns.announce().await.expect("a row");
+        (clicks, embedded)
     });
 }
 

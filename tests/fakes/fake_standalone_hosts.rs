@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use shardmill_core::fleet::{Incarnation, StandaloneHost, WorkerRow};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::ports::{PortFuture, Raced, StandaloneHosts, StoreError};
+use shardmill_core::ports::{Extent, PortFuture, Raced, StandaloneHosts, StoreError};
+
+/// What operators want of a host, and its history.
+pub const WISHES: usize = 2;
 
 /// See the module's description.
 #[derive(Debug, Default)]
@@ -67,6 +70,19 @@ impl FakeStandaloneHosts {
         Raced::Applied
     }
 
+    fn clear_now(&self, mark: &StandaloneHost, extent: Extent) -> Raced {
+        let mut state = self.state();
+        if state.entries.get(&mark.id) != Some(mark) {
+            return Raced::Lost;
+        }
+        match extent {
+            Extent::All => state.rows.remove(&mark.id),
+            Extent::Places => state.rows.insert(mark.id.clone(), WISHES),
+        };
+        state.cleared.push(mark.id.clone());
+        Raced::Applied
+    }
+
     /// A look at a living host shows another heartbeat than the one before.
     fn look_at(&self, id: &WorkerId) -> Option<WorkerRow> {
         let mut state = self.state();
@@ -121,11 +137,12 @@ impl StandaloneHosts for FakeStandaloneHosts {
         Box::pin(std::future::ready(Ok(self.look_at(id))))
     }
 
-    fn clear<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<(), StoreError>> {
-        let mut state = self.state();
-        state.rows.remove(id);
-        state.cleared.push(id.clone());
-        drop(state);
-        Box::pin(std::future::ready(Ok(())))
+    fn clear<'a>(
+        &'a self,
+        mark: &'a StandaloneHost,
+        extent: Extent,
+    ) -> PortFuture<'a, Result<Raced, StoreError>> {
+        let raced = self.clear_now(mark, extent);
+        Box::pin(std::future::ready(Ok(raced)))
     }
 }

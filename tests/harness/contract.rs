@@ -92,6 +92,8 @@ macro_rules! standalone_hosts_contract {
             an_entry_is_removed_only_as_it_was_seen,
             all_entries_are_listed,
             what_a_host_left_is_removed_and_nothing_of_others,
+            what_operators_want_and_the_history_stay_when_only_places_go,
+            nothing_is_removed_once_the_mark_is_replaced,
             what_is_not_there_is_removed_already,
         }
     };

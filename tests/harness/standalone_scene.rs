@@ -92,6 +92,10 @@ impl StandaloneScene {
             why: String::new(),
         };
         table.record(&entry).await.expect("recorded");
+        // With the history, these are what operators want of a host.
+        let seen = table.board().await.expect("read").control;
+        let paused = seen.changed(|_| {});
+        table.write_control(&seen, &paused).await.expect("written");
     }
 
     fn own_name(&self, id: &WorkerId) -> String {

@@ -53,6 +53,14 @@ async fn prefix_of(setting: &Setting, stream: &str) -> String {
     format!("000000000000:{stream}:{}", found.created_at)
 }
 
+async fn prefix_now(setting: &Setting, stream: &str) -> Option<String> {
+    let name = StreamName::new(stream).unwrap();
+    let admin = StreamAdmin::new(setting.clients.kinesis.clone());
+    let found = admin.describe(&name).await.unwrap()?;
+    let is_there = found.status == "ACTIVE";
+    is_there.then(|| format!("000000000000:{stream}:{}", found.created_at))
+}
+
 /// `createLeaseIfNotExists` in multi-stream mode (KCL, `DynamoDBMultiStreamLeaseSerializer.java`).
 async fn put_row(setting: &Setting, stream: &str, shard: usize, checkpoint: &str) {
     let prefix = prefix_of(setting, stream).await;
@@ -249,6 +257,41 @@ async fn commands_name_one_stream_of_the_table_and_the_application_alone_says_so
         output(&setting).lines == before + all
     })
     .await;
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_created_again_begins_anew_beside_the_others() {
+    let setting = scene().await;
+    let host = start(&setting);
+    let last = setting.put_into(STREAMS[1], &flights::input()).await;
+    let own = format!("{APPLICATION}:{}", STREAMS[1]);
+    setting.until_checkpointed(&own, &last).await;
+    assert!(host.terminate().await.success());
+    let old = prefix_of(&setting, STREAMS[1]).await;
+    let kinesis = &setting.clients.kinesis;
+    let deleted = kinesis.delete_stream().stream_name(STREAMS[1]).send().await;
+    deleted.unwrap();
+    // Streams are told apart by the second of their creation.
+    while prefix_now(&setting, STREAMS[1])
+        .await
+        .is_none_or(|now| now == old)
+    {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let create = kinesis.create_stream().stream_name(STREAMS[1]);
+        let _ = create.shard_count(2).send().await;
+        let now = prefix_now(&setting, STREAMS[1]).await;
+        if now.is_some_and(|now| now == old) {
+            let deleted = kinesis.delete_stream().stream_name(STREAMS[1]).send().await;
+            deleted.unwrap();
+        }
+    }
+    let last = setting.put_into(STREAMS[1], &flights::input()).await;
+    let host = start(&setting);
+    setting.until_checkpointed(&own, &last).await;
+    let all: u64 = flights::expected().values().sum();
+    assert_eq!(output(&setting).lines, 2 * all);
     assert!(host.terminate().await.success());
     setting.stop().await;
 }

@@ -155,6 +155,19 @@ async fn commands_name_one_standalone_host_and_the_application_alone_says_so() {
     for host in hosts {
         assert!(host.terminate().await.success());
     }
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_one_standalone_host_are_deleted_and_the_tables_once_all_are() {
+    let setting = Setting::new(2).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let hosts = start(&setting, "resume");
+    let last = setting.put(&flights::input()).await;
+    until_all_checkpointed(&setting, &last).await;
+    for host in hosts {
+        assert!(host.terminate().await.success());
+    }
     let delete = [
         "delete",
         "flights@pod-b",
@@ -173,6 +186,19 @@ async fn commands_name_one_standalone_host_and_the_application_alone_says_so() {
         "{text}"
     );
     assert_eq!(setting.leases("flights@pod-a").await.len(), 2);
+    let unknown = [
+        "pause",
+        "flights@nobody",
+        "--local",
+        "--why",
+        "a test",
+        "--apply",
+    ];
+    let (is_done, text) = run(&setting, &unknown).await;
+    assert!(
+        !is_done && text.contains("no standalone host nobody"),
+        "{text}"
+    );
     let whole = [
         "delete",
         "flights",
@@ -184,7 +210,26 @@ async fn commands_name_one_standalone_host_and_the_application_alone_says_so() {
         "--apply",
     ];
     let (is_done, text) = run(&setting, &whole).await;
-    assert!(!is_done, "{text}");
+    assert!(!is_done, "two hosts have rows: {text}");
+    for id in ["flights@pod-a", "flights@pod-c"] {
+        let delete = [
+            "delete",
+            id,
+            "--local",
+            "--confirm",
+            id,
+            "--why",
+            "a",
+            "--apply",
+        ];
+        let (is_done, text) = run(&setting, &delete).await;
+        assert!(is_done, "{text}");
+    }
+    let (is_done, text) = run(&setting, &whole).await;
+    assert!(
+        is_done && text.contains("these tables are deleted"),
+        "{text}"
+    );
     setting.stop().await;
 }
 

@@ -6,6 +6,7 @@ mod checkpoint_item;
 mod conditions;
 mod coordinator_condition;
 mod coordinator_item;
+mod coordinator_stream;
 mod coordinator_table;
 mod deletion;
 mod directive_item;

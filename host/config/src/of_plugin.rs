@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use shardmill_core::fleet::StandalonePolicy;
 use shardmill_core::plugin::{
     GuestLimits, HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract, of_standalone_host,
 };
@@ -179,13 +180,14 @@ impl Config {
         let sinks = file.sinks.map(|names| check_sinks(names, &self.sinks));
         let world = file.world.as_deref().map(check_world);
         let permissions = file.grants.check(failure.order, &self.secrets, &self.sinks);
+        let permissions = permissions.under("grants")?;
         let filter = file.filter.map(FilterFile::check).transpose()?;
         let parallelism = parallelism::check(file.parallelism, &failure)?;
         Ok(PluginConfig {
             filter: filter.map(Arc::new),
             sinks: sinks.transpose()?,
             world: world.transpose()?,
-            permissions: permissions.under("grants")?,
+            permissions: permissions.clone(),
             streams,
             parallelism,
             batches: self.check_batches(file.batch)?,
@@ -196,7 +198,10 @@ impl Config {
             limits: self.check_limits(&file.limits).under("limits")?,
             rollout: file.rollout.check(self.rollout)?,
             shadow: file.shadow.check()?,
-            standalone,
+            standalone: standalone.map(|policy| StandalonePolicy {
+                keeps_state: permissions.state,
+                ..policy
+            }),
             config: file.config,
         })
     }

@@ -83,6 +83,7 @@ impl StandaloneFile {
                 RestartWord::StartOver => Restart::StartOver,
             },
             forget_after,
+            keeps_state: false,
         })
     }
 }
@@ -158,6 +159,19 @@ mod tests {
                 "{refused}"
             );
         }
+    }
+
+    #[test]
+    fn a_stream_by_name_and_by_arn_is_refused_where_both_would_have_the_same_rows() {
+        let of = |table: &str| {
+            of_prices(&format!(
+                "[plugin.prices]\n{table}streams = [\"orders\", \
+                 \"arn:aws:kinesis:eu-west-1:123456789012:stream/orders\"]\n"
+            ))
+        };
+        let refused = of("multi-stream-table = true\n").unwrap_err();
+        assert!(refused.contains("orders may be named twice"), "{refused}");
+        assert!(of("").is_ok(), "each has its own table");
     }
 
     #[test]

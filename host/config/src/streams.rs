@@ -1,6 +1,6 @@
 //! The streams of one plugin: `stream` and `streams`, and what their leases are kept under.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::UNIX_EPOCH;
 
@@ -200,6 +200,7 @@ fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
             format!("{} is named twice; name it once", twice.stream),
         ));
     }
+    refuse_one_by_two_names(streams)?;
     let mut tables = BTreeSet::new();
     let is_taken = |one: &&StreamConfig| {
         let tables_of_one = match split_part(&one.application).1 {
@@ -219,6 +220,26 @@ fn refuse_twins(streams: &[StreamConfig]) -> Result<(), Problem> {
         }
         None => Ok(()),
     }
+}
+
+/// In one table, a stream by name and the same by ARN would have the same rows. A name does not say
+/// whose stream it is.
+fn refuse_one_by_two_names(streams: &[StreamConfig]) -> Result<(), Problem> {
+    let is_in_one_table =
+        |one: &&StreamConfig| matches!(split_part(&one.application).1, Part::Stream(_));
+    let mut accounts = BTreeMap::new();
+    for one in streams.iter().filter(is_in_one_table) {
+        let account = one.stream.account();
+        let other = accounts.insert(one.stream.name(), account);
+        if other.is_some_and(|other| other.is_none() || account.is_none()) {
+            let message = format!(
+                "{} may be named twice, by name and by ARN: with multi-stream-table name both by ARN",
+                one.stream.name()
+            );
+            return Err(Problem::new("streams", message));
+        }
+    }
+    Ok(())
 }
 
 /// Distinguishes a stream's leases from those of the application's other streams. Depends only on

@@ -29,7 +29,7 @@ pub use processor::{
 };
 pub use recorder::Recorder;
 pub use sink::{Origin, Sink, SinkError};
-pub use standalone_hosts::StandaloneHosts;
+pub use standalone_hosts::{Extent, StandaloneHosts};
 pub use stream_reader::{
     Fetched, PacedBy, REPLY_BYTES_MAX, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,
 };

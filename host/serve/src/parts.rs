@@ -212,7 +212,10 @@ impl Parts {
                 LeaseTable::new(dynamodb.clone(), application)
                     .of_stream(self.clients.kinesis.clone(), &stream.stream),
             ),
-            coordinator: Arc::new(CoordinatorTable::new(dynamodb.clone(), application)),
+            coordinator: Arc::new(
+                CoordinatorTable::new(dynamodb.clone(), application)
+                    .of_stream(self.clients.kinesis.clone(), &stream.stream),
+            ),
             standalone,
             reader: self.reader(&stream.stream),
             sink: self.sinks.for_worker(),
@@ -312,7 +315,9 @@ impl Parts {
         let mut tables: Vec<Arc<dyn Coordinator>> = Vec::new();
         for stream in &settings.streams {
             let client = self.clients.dynamodb.clone();
-            tables.push(Arc::new(CoordinatorTable::new(client, &stream.application)));
+            let table = CoordinatorTable::new(client, &stream.application);
+            let kinesis = self.clients.kinesis.clone();
+            tables.push(Arc::new(table.of_stream(kinesis, &stream.stream)));
         }
         tables
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use shardmill_config::{floor, parse_duration};
 use shardmill_core::control::{NAME_CHARS_MAX, WHY_CHARS_MAX};
-use shardmill_core::plugin::check_ending;
+use shardmill_core::plugin::{Part, check_ending, split_part};
 use shardmill_core::stream::{SequenceNumber, check_region};
 use shardmill_core::text::steers;
 
@@ -55,6 +55,13 @@ pub(super) fn application(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err(
             "an application has a name: `shardmill plugins` lists those that are served".to_owned(),
+        );
+    }
+    let (base, part) = split_part(text);
+    if base.is_empty() || matches!(part, Part::Host("") | Part::Stream("")) {
+        return Err(
+            "write APPLICATION, APPLICATION@HOST or APPLICATION:STREAM, with a name on each side"
+                .to_owned(),
         );
     }
     if !text.contains('.') {

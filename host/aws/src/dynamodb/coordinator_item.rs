@@ -56,7 +56,11 @@ const HOSTS: &str = "hosts";
 const LEASES: &str = "leases";
 const BESIDE_KCL: &str = "besideKcl";
 const SEEN: &str = "seenMillis";
-const GOING: &str = "going";
+pub(super) const GOING: &str = "going";
+const KEEPS_STATE: &str = "keepsState";
+const FORGET_AFTER: &str = "forgetAfterMillis";
+/// What the keys of a stream's leases begin with.
+pub(super) const PREFIX: &str = "prefix";
 
 /// The sort key of a worker's row.
 pub(super) fn worker_id(worker: &WorkerId) -> String {
@@ -64,10 +68,15 @@ pub(super) fn worker_id(worker: &WorkerId) -> String {
 }
 
 /// Says that a stream has rows of its own here.
-pub(super) fn encode_own_stream(name: &str) -> Item {
-    let mut item = key(FLEET, &format!("{STREAM_PREFIX}{name}"));
+pub(super) fn encode_own_stream(name: &str, prefix: &str) -> Item {
+    let mut item = own_stream_key(name);
     item.insert(NAME.to_owned(), text(name));
+    item.insert(PREFIX.to_owned(), text(prefix));
     item
+}
+
+pub(super) fn own_stream_key(name: &str) -> Item {
+    key(FLEET, &format!("{STREAM_PREFIX}{name}"))
 }
 
 /// The sort key of a standalone host's entry.
@@ -76,12 +85,18 @@ pub(super) fn standalone_id(host: &WorkerId) -> String {
 }
 
 pub(super) fn encode_standalone(entry: &StandaloneHost) -> Item {
+    let forget_after = u64::try_from(entry.forget_after.as_millis()).unwrap_or(u64::MAX);
     let mut item = key(FLEET, &standalone_id(&entry.id));
     item.extend([
         (WORKER.to_owned(), text(entry.id.as_str())),
         (BEAT.to_owned(), number(entry.beat)),
         (SEEN.to_owned(), number(entry.seen_ms)),
         (GOING.to_owned(), AttributeValue::Bool(entry.is_going)),
+        (
+            KEEPS_STATE.to_owned(),
+            AttributeValue::Bool(entry.keeps_state),
+        ),
+        (FORGET_AFTER.to_owned(), number(forget_after)),
     ]);
     item
 }
@@ -224,6 +239,8 @@ pub(super) fn decode_standalone(item: &Item) -> Result<StandaloneHost, String> {
         beat: unsigned(item, BEAT)?,
         seen_ms: unsigned(item, SEEN)?,
         is_going: boolean(item, GOING),
+        forget_after: Duration::from_millis(unsigned(item, FORGET_AFTER)?),
+        keeps_state: boolean(item, KEEPS_STATE),
     })
 }
 

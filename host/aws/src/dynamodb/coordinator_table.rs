@@ -25,7 +25,8 @@ use super::mail_item;
 use super::row::{self, FLEET, ID, KIND, key};
 use super::scope::Scope;
 use super::shard_cache::{self, SHARDS};
-use super::table::{self, Key};
+use super::stream_asked::StreamAsked;
+use super::table;
 use super::unreadable::Unreadable;
 use super::version_item;
 
@@ -45,6 +46,7 @@ pub struct CoordinatorTable {
     client: Client,
     table: String,
     scope: Scope,
+    asked: Option<StreamAsked>,
     unreadable: Unreadable,
 }
 
@@ -56,6 +58,7 @@ impl CoordinatorTable {
             client,
             table: coordinator_table(application),
             scope: Scope::of(application),
+            asked: None,
             unreadable: Unreadable::default(),
         }
     }
@@ -70,26 +73,13 @@ impl CoordinatorTable {
         table::exists(&self.client, &self.table).await
     }
 
-    /// Makes sure that there is a table, and that it names the stream if only one stream's rows are
-    /// meant: commands could not know otherwise.
-    async fn ensure(&self) -> Result<(), StoreError> {
-        let key = [Key::Hash(KIND), Key::Range(ID)];
-        table::ensure(&self.client, &self.table, &key).await?;
-        let Some(stream) = self.scope.stream() else {
-            return Ok(());
-        };
-        let item = coordinator_item::encode_own_stream(stream.name());
-        let request = self.client.put_item().table_name(&self.table);
-        let reply = request.set_item(Some(item)).send().await;
-        reply.map(drop).map_err(|error| self.error(&error))
-    }
-
     /// The rows of a partition; only those before a sort key if one is given.
     pub(super) async fn query(
         &self,
         kind: &str,
         before: Option<&str>,
     ) -> Result<Vec<Item>, StoreError> {
+        self.learn_stream().await?;
         let mut request = self
             .client
             .query()
@@ -139,6 +129,7 @@ impl CoordinatorTable {
 
     /// One row, strongly consistent.
     pub(super) async fn row(&self, row_key: Item) -> Result<Option<Item>, StoreError> {
+        self.learn_stream().await?;
         let request = self
             .client
             .get_item()
@@ -201,6 +192,7 @@ impl CoordinatorTable {
     }
 
     async fn remove(&self, row_key: Item) -> Result<(), StoreError> {
+        self.learn_stream().await?;
         let request = self
             .client
             .delete_item()
@@ -211,11 +203,13 @@ impl CoordinatorTable {
     }
 
     async fn put(&self, item: Item) -> Result<(), StoreError> {
+        self.learn_stream().await?;
         let request = self.put_request(item).send().await;
         request.map(drop).map_err(|error| self.error(&error))
     }
 
     async fn put_if(&self, condition: Condition, item: Item) -> Result<Raced, StoreError> {
+        self.learn_stream().await?;
         let values = (!condition.values.is_empty()).then_some(condition.values);
         let mut request = self
             .put_request(item)
@@ -249,6 +243,7 @@ impl CoordinatorTable {
     }
 
     async fn remove_if(&self, condition: Condition, row_key: Item) -> Result<Raced, StoreError> {
+        self.learn_stream().await?;
         let request = self
             .client
             .delete_item()
@@ -286,6 +281,7 @@ impl CoordinatorTable {
     }
 
     async fn raise_bulletin(&self) -> Result<(), StoreError> {
+        self.learn_stream().await?;
         let request = self
             .client
             .update_item()
@@ -318,6 +314,15 @@ impl CoordinatorTable {
 
     pub(super) fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    pub(super) fn asking(self, asked: StreamAsked) -> Self {
+        let asked = Some(asked);
+        Self { asked, ..self }
+    }
+
+    pub(super) fn asked(&self) -> Option<&StreamAsked> {
+        self.asked.as_ref()
     }
 
     pub(super) fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError

@@ -32,6 +32,7 @@ impl CoordinatorTable {
         count_max: usize,
         is_meant: impl Fn(&HistoryEntry) -> bool,
     ) -> Result<HistoryPart, StoreError> {
+        self.learn_stream().await?;
         let request = self
             .client()
             .query()

@@ -71,6 +71,12 @@ impl TableInspector {
         };
         match table::check_key(self.lease_table(), &found, self.scope().keys()) {
             Ok(()) => {}
+            // The tables of standalone hosts that are all gone are nobody's.
+            Err(StoreError::WrongTable { problem, .. })
+                if problem == table::OF_STANDALONE && self.is_empty().await? =>
+            {
+                return Ok(TableFacts::Leases(Box::new(described(&found))));
+            }
             Err(StoreError::WrongTable { problem, .. }) => {
                 return Ok(TableFacts::OtherKey { problem });
             }
@@ -147,6 +153,16 @@ impl TableInspector {
 
     fn companion(&self, name: &str) -> String {
         format!("{}-{name}", self.lease_table())
+    }
+
+    async fn is_empty(&self) -> Result<bool, StoreError> {
+        let mut is_empty = true;
+        let pages = Pages::default();
+        scan::each_item(&self.client, self.lease_table(), pages, |_| {
+            is_empty = false;
+        })
+        .await?;
+        Ok(is_empty)
     }
 
     fn lease_table(&self) -> &str {

@@ -128,9 +128,10 @@ impl LeaseTable {
             are_consistent,
         };
         self.learn_stream().await?;
-        let mut is_of_standalone = false;
+        let (mut is_of_standalone, mut is_of_one_stream) = (false, false);
         scan::each_in_scope(&self.client, &self.table, &self.scope, pages, |item| {
             is_of_standalone |= self.scope.is_anothers(&item);
+            is_of_one_stream |= self.scope.is_of_one_stream(&item);
             listing.bytes += row_size::of_item(&item);
             match self.scope.classify(&item) {
                 Some(Row::Lease(lease)) => listing.leases.push(*lease),
@@ -144,6 +145,14 @@ impl LeaseTable {
             return Err(StoreError::WrongTable {
                 table: self.table.clone(),
                 problem: table::OF_STANDALONE.to_owned(),
+            });
+        }
+        if is_of_one_stream {
+            return Err(StoreError::WrongTable {
+                table: self.table.clone(),
+                problem: "it has leases under the ids of shards, which are one stream's: remove \
+                    multi-stream-table, or name another application"
+                    .to_owned(),
             });
         }
         Ok(listing)

@@ -134,13 +134,20 @@ impl Scope {
         self.host().is_none() && item.contains_key(HOST)
     }
 
+    /// Whether a row is a lease of a table of one stream, and one stream of several is meant.
+    pub(super) fn is_of_one_stream(&self, item: &Item) -> bool {
+        self.stream().is_some()
+            && matches!(lease_item::classify(item), Row::Lease(lease) if lease.key.stream_prefix().is_none())
+    }
+
     /// A partition of the coordinator table.
     pub(super) fn partition(&self, kind: &str) -> String {
         match self {
             Self::Whole => kind.to_owned(),
             // A host's name may contain anything, a kind does not.
             Self::Host(host) => format!("{kind}@{host}"),
-            Self::Stream(stream) => format!("{kind}:{}", stream.name),
+            // A stream that is created again is another one.
+            Self::Stream(stream) => format!("{kind}:{}", stream.prefix().unwrap_or_default()),
         }
     }
 
@@ -175,10 +182,10 @@ impl OneStream {
     pub(super) fn may_have(&self, prefix: &str) -> bool {
         let parts: Vec<&str> = prefix.split(':').collect();
         match parts[..] {
-            [account, stream, _created] => match self.name.split_once('.') {
-                Some((own_account, name)) if own_account == account => name == stream,
-                _ => self.name == stream,
-            },
+            [account, stream, _created] => {
+                let of_account = self.name.split_once('.') == Some((account, stream));
+                of_account || self.name == stream
+            }
             _ => false,
         }
     }

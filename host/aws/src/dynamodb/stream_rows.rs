@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 
 use aws_sdk_kinesis::Client;
+use shardmill_core::plugin::of_stream;
 use shardmill_core::ports::StoreError;
 use shardmill_core::stream::{LeaseKey, StreamRef};
 
+use super::coordinator_table::CoordinatorTable;
 use super::lease_item::LEASE_KEY;
 use super::lease_table::LeaseTable;
 use super::scan::{self, Pages};
@@ -34,10 +36,22 @@ impl LeaseTable {
         }
         let prefix = match self.asked() {
             Some(asked) => asked.prefix().await?,
-            None => self.prefix_of_rows(stream).await?,
+            None => self.prefix_written_down(stream).await?,
         };
         stream.learn(prefix);
         Ok(())
+    }
+
+    /// By a host, or by a KCL in the keys of its rows.
+    async fn prefix_written_down(&self, stream: &OneStream) -> Result<String, StoreError> {
+        let application = of_stream(self.name(), stream.name());
+        let coordinator = CoordinatorTable::new(self.client().clone(), &application);
+        if coordinator.exists().await?
+            && let Some(prefix) = coordinator.stored_prefix().await?
+        {
+            return Ok(prefix);
+        }
+        self.prefix_of_rows(stream).await
     }
 
     /// Of a stream that was created again there are rows of the old one too: the latest is meant.
@@ -52,6 +66,20 @@ impl LeaseTable {
             }
         })
         .await?;
+        let account = |prefix: &str| prefix.split(':').next().map(str::to_owned);
+        let accounts: BTreeSet<_> = found.iter().map(|(_, prefix)| account(prefix)).collect();
+        if accounts.len() > 1 {
+            return Err(StoreError::Refused {
+                message: format!(
+                    "table {} has leases of streams {} of several accounts: name one as \
+                        {}:ACCOUNT.{}",
+                    self.name(),
+                    stream.name(),
+                    self.name(),
+                    stream.name()
+                ),
+            });
+        }
         let Some((_, prefix)) = found.pop_last() else {
             return Err(StoreError::Refused {
                 message: format!(

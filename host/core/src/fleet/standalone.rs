@@ -26,6 +26,10 @@ pub struct StandaloneHost {
     pub seen_ms: u64,
     /// Whether what it has in the tables is being removed.
     pub is_going: bool,
+    /// For how long it must be gone until others remove it: its own setting.
+    pub forget_after: Duration,
+    /// Whether it may have rows of state, which only hosts remove that keep state too.
+    pub keeps_state: bool,
 }
 
 /// What a standalone host does when it starts and its id has been here before.
@@ -46,6 +50,8 @@ pub struct StandalonePolicy {
     /// For how long a host must be gone, in [`Self::FORGET_AFTER_MIN`] to [`Self::FORGET_AFTER_MAX`],
     /// until the others remove its rows.
     pub forget_after: Duration,
+    /// Whether the plugin keeps state here.
+    pub keeps_state: bool,
 }
 
 /// What a host does before it reads anything of its own.
@@ -53,9 +59,9 @@ pub struct StandalonePolicy {
 pub enum Beginning {
     /// It writes this entry, and goes on with what it has, if there is anything.
     Sign(StandaloneHost),
-    /// It removes what it has: first it writes this entry, if there is one, then it removes all
-    /// rows, then its entry.
-    StartOver(Option<StandaloneHost>),
+    /// It writes this mark, so that nobody else goes on with a removal; then it removes what it has,
+    /// then the mark, and begins again.
+    StartOver(StandaloneHost),
 }
 
 // === impl StandalonePolicy ===
@@ -82,16 +88,32 @@ impl StandalonePolicy {
         is_first: bool,
         wall_ms: u64,
     ) -> Beginning {
-        let Some(entry) = entry else {
-            return Beginning::Sign(StandaloneHost::new(me.clone(), wall_ms));
-        };
-        if entry.is_going {
-            return Beginning::StartOver(None);
+        let next = self.sign(me, entry, wall_ms);
+        // Rows without an entry may be there too.
+        let starts_over = is_first && self.restart == Restart::StartOver;
+        if starts_over || entry.is_some_and(|entry| entry.is_going) {
+            Beginning::StartOver(next.going(wall_ms))
+        } else {
+            Beginning::Sign(next)
         }
-        if is_first && self.restart == Restart::StartOver {
-            return Beginning::StartOver(Some(entry.going(wall_ms)));
+    }
+
+    /// The next entry of a living host.
+    pub fn sign(
+        &self,
+        me: &WorkerId,
+        entry: Option<&StandaloneHost>,
+        wall_ms: u64,
+    ) -> StandaloneHost {
+        StandaloneHost {
+            id: me.clone(),
+            beat: entry.map_or(0, |entry| entry.beat).saturating_add(1),
+            seen_ms: wall_ms,
+            is_going: false,
+            forget_after: self.forget_after,
+            // What was saved once is there until it is removed.
+            keeps_state: self.keeps_state || entry.is_some_and(|entry| entry.keeps_state),
         }
-        Beginning::Sign(entry.signed(wall_ms))
     }
 
     /// The entries of hosts that are gone by their own sign; whether they live is to be watched
@@ -107,9 +129,10 @@ impl StandalonePolicy {
             let limit = if entry.is_going {
                 ABANDONED_AFTER
             } else {
-                self.forget_after
+                entry.forget_after
             };
-            entry.id != *me && age > limit
+            let may_remove_all = self.keeps_state || !entry.keeps_state;
+            entry.id != *me && age > limit && may_remove_all
         };
         entries.iter().filter(is_overdue).collect()
     }
@@ -120,6 +143,7 @@ impl Default for StandalonePolicy {
         Self {
             restart: Restart::default(),
             forget_after: Self::FORGET_AFTER_DEFAULT,
+            keeps_state: false,
         }
     }
 }
@@ -127,33 +151,15 @@ impl Default for StandalonePolicy {
 // === impl StandaloneHost ===
 
 impl StandaloneHost {
-    /// The first entry of a host.
-    pub fn new(id: WorkerId, wall_ms: u64) -> Self {
-        Self {
-            id,
-            beat: 1,
-            seen_ms: wall_ms,
-            is_going: false,
-        }
-    }
-
-    /// The entry as a living host writes it next.
-    #[must_use]
-    pub fn signed(&self, wall_ms: u64) -> Self {
-        Self {
-            id: self.id.clone(),
-            beat: self.beat.saturating_add(1),
-            seen_ms: wall_ms,
-            is_going: false,
-        }
-    }
-
-    /// The entry while the host's rows are being removed.
+    /// The mark under which the host's rows are removed. It differs from any mark before, so that of
+    /// two removals only the later one goes on.
     #[must_use]
     pub fn going(&self, wall_ms: u64) -> Self {
         Self {
+            beat: self.beat.saturating_add(1),
+            seen_ms: wall_ms,
             is_going: true,
-            ..self.signed(wall_ms)
+            ..self.clone()
         }
     }
 }
@@ -174,47 +180,81 @@ mod tests {
             beat: 7,
             seen_ms,
             is_going: false,
+            forget_after: StandalonePolicy::FORGET_AFTER_DEFAULT,
+            keeps_state: false,
+        }
+    }
+
+    fn policy(restart: Restart) -> StandalonePolicy {
+        StandalonePolicy {
+            restart,
+            ..StandalonePolicy::default()
         }
     }
 
     fn begin(restart: Restart, entry: Option<&StandaloneHost>, is_first: bool) -> Beginning {
-        let policy = StandalonePolicy {
-            restart,
-            ..StandalonePolicy::default()
-        };
-        policy.begin(&host("a"), entry, is_first, 500)
+        policy(restart).begin(&host("a"), entry, is_first, 500)
     }
 
     #[test]
     fn a_host_goes_on_at_a_restart_or_starts_over_once_a_process() {
         let seen = entry("a", 100);
-        let signed = Beginning::Sign(seen.signed(500));
-        assert_eq!(begin(Restart::Resume, Some(&seen), true), signed);
+        let signed = policy(Restart::Resume).sign(&host("a"), Some(&seen), 500);
+        assert_eq!((signed.beat, signed.seen_ms), (8, 500));
+        let goes_on = Beginning::Sign(signed.clone());
+        assert_eq!(begin(Restart::Resume, Some(&seen), true), goes_on);
         assert_eq!(
             begin(Restart::StartOver, Some(&seen), true),
-            Beginning::StartOver(Some(seen.going(500)))
+            Beginning::StartOver(signed.going(500))
         );
         assert_eq!(
             begin(Restart::StartOver, Some(&seen), false),
-            signed,
+            goes_on,
             "a plugin that is put back is no restart of the host"
         );
     }
 
     #[test]
-    fn a_new_host_signs_and_one_that_was_being_forgotten_starts_over() {
-        for restart in [Restart::Resume, Restart::StartOver] {
-            let Beginning::Sign(new) = begin(restart, None, true) else {
-                panic!("it has nothing to remove");
+    fn rows_without_an_entry_are_removed_by_a_host_that_starts_over() {
+        let is_over = |beginning| matches!(beginning, Beginning::StartOver(mark) if mark.is_going);
+        assert!(is_over(begin(Restart::StartOver, None, true)));
+        for (restart, is_first) in [(Restart::Resume, true), (Restart::StartOver, false)] {
+            let Beginning::Sign(new) = begin(restart, None, is_first) else {
+                panic!("it goes on with what there is");
             };
-            assert_eq!((new.id.as_str(), new.is_going), ("a", false));
-            let going = entry("a", 100).going(200);
-            assert_eq!(
-                begin(restart, Some(&going), false),
-                Beginning::StartOver(None),
-                "some of its rows may be gone"
-            );
+            assert_eq!((new.id.as_str(), new.beat, new.is_going), ("a", 1, false));
         }
+    }
+
+    #[test]
+    fn a_host_that_is_being_forgotten_takes_the_removal_over_and_starts_over() {
+        let going = entry("a", 100).going(200);
+        for restart in [Restart::Resume, Restart::StartOver] {
+            let Beginning::StartOver(mark) = begin(restart, Some(&going), false) else {
+                panic!("some of its rows may be gone");
+            };
+            assert!(mark.beat > going.beat, "the other removal ends");
+        }
+    }
+
+    #[test]
+    fn hosts_are_forgotten_by_their_own_setting_and_those_with_state_by_hosts_with_state() {
+        let mut kept = entry("b", 0);
+        kept.forget_after = Duration::from_hours(365 * 24);
+        let mut stateful = entry("c", 0);
+        stateful.keeps_state = true;
+        let entries = [kept, stateful];
+        let overdue = |keeps_state: bool| -> usize {
+            let policy = StandalonePolicy {
+                keeps_state,
+                ..StandalonePolicy::default()
+            };
+            policy.overdue(&host("a"), &entries, 2 * DAY_MS).len()
+        };
+        assert_eq!((overdue(false), overdue(true)), (0, 1));
+        let plain = policy(Restart::Resume);
+        let signed = plain.sign(&host("c"), Some(&entries[1]), 5);
+        assert!(signed.keeps_state, "its rows of state are still there");
     }
 
     #[test]
@@ -256,8 +296,8 @@ mod tests {
     fn hosts_sign_often_enough_and_not_more_than_each_minute() {
         let every = |forget_after| {
             StandalonePolicy {
-                restart: Restart::Resume,
                 forget_after,
+                ..StandalonePolicy::default()
             }
             .sign_every()
         };

@@ -2,6 +2,15 @@ use super::{PortFuture, Raced, StoreError};
 use crate::fleet::{StandaloneHost, WorkerRow};
 use crate::lease::WorkerId;
 
+/// How much of a host's rows is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything.
+    All,
+    /// Places, state and registration; what operators want, bad versions and the history stay.
+    Places,
+}
+
 /// The list of an application's standalone hosts, and what each of them has in the tables.
 /// Implementations decide nothing.
 pub trait StandaloneHosts: Send + Sync {
@@ -30,8 +39,12 @@ pub trait StandaloneHosts: Send + Sync {
         id: &'a WorkerId,
     ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>>;
 
-    /// Removes all that a host has in the tables but its entry: leases, state, and what only it
-    /// reads. May be called again if it failed in between. A lease that changed since the rows were
-    /// listed stays.
-    fn clear<'a>(&'a self, id: &'a WorkerId) -> PortFuture<'a, Result<(), StoreError>>;
+    /// Removes what a host has in the tables but its entry: leases, state, and what only it reads; in
+    /// part or as a whole. May be called again if it failed in between. Nothing is removed once the
+    /// list does not show `mark` any more.
+    fn clear<'a>(
+        &'a self,
+        mark: &'a StandaloneHost,
+        extent: Extent,
+    ) -> PortFuture<'a, Result<Raced, StoreError>>;
 }

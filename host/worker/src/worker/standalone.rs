@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shardmill_core::fleet::{Beginning, StandaloneHost, StandalonePolicy, WorkerRow};
 use shardmill_core::lease::WorkerId;
-use shardmill_core::ports::{Clock, Raced, StandaloneHosts, StoreError};
+use shardmill_core::ports::{Clock, Extent, Raced, StandaloneHosts, StoreError};
 
 /// Another host may remove this one's rows while it starts, and then its entry: that needs one try
 /// more, or two.
@@ -49,9 +49,10 @@ impl Standalone {
     /// # Errors
     /// The table does not answer, or another process writes the same entry all the time.
     pub async fn begin(&self, me: &WorkerId, clock: &dyn Clock) -> Result<(), StoreError> {
+        let mut has_cleared = false;
         for _ in 0..TRIES_MAX {
             let entry = self.hosts.entry(me).await?;
-            let is_first = !self.has_begun.load(Ordering::Relaxed);
+            let is_first = !has_cleared && !self.has_begun.load(Ordering::Relaxed);
             let wall_ms = clock.wall_ms();
             match self.policy.begin(me, entry.as_ref(), is_first, wall_ms) {
                 Beginning::Sign(next) => {
@@ -60,7 +61,12 @@ impl Standalone {
                         return Ok(());
                     }
                 }
-                Beginning::StartOver(marked) => self.start_over(entry, marked).await?,
+                Beginning::StartOver(mark) => {
+                    tracing::info!(host = %me, "removing what an earlier run left, to start over");
+                    let extent = Extent::Places;
+                    let removed = self.remove(entry.as_ref(), &mark, extent).await?;
+                    has_cleared = removed == Raced::Applied;
+                }
             }
         }
         Err(StoreError::Unknown {
@@ -71,22 +77,19 @@ impl Standalone {
         })
     }
 
-    async fn start_over(
+    /// Removes what a host has, and then its entry. Of two that do so, the later one goes on.
+    async fn remove(
         &self,
-        entry: Option<StandaloneHost>,
-        marked: Option<StandaloneHost>,
-    ) -> Result<(), StoreError> {
-        let Some(going) = marked.clone().or_else(|| entry.clone()) else {
-            return Ok(());
-        };
-        if let Some(marked) = &marked
-            && self.hosts.write(entry.as_ref(), marked).await? == Raced::Lost
+        entry: Option<&StandaloneHost>,
+        mark: &StandaloneHost,
+        extent: Extent,
+    ) -> Result<Raced, StoreError> {
+        if self.hosts.write(entry, mark).await? == Raced::Lost
+            || self.hosts.clear(mark, extent).await? == Raced::Lost
         {
-            return Ok(());
+            return Ok(Raced::Lost);
         }
-        tracing::info!(host = %going.id, "starting over: removing what an earlier run left");
-        self.hosts.clear(&going.id).await?;
-        self.hosts.remove(&going).await.map(drop)
+        self.hosts.remove(mark).await
     }
 
     /// Signs, and removes what others left, until it is dropped.
@@ -110,20 +113,22 @@ impl Standalone {
         let entries = self.hosts.list().await?;
         let overdue = self.policy.overdue(me, &entries, clock.wall_ms());
         for entry in overdue.into_iter().take(REMOVED_MAX) {
-            if self.is_quiet(&entry.id).await? {
-                self.forget(entry, clock).await?;
+            if let Err(error) = self.forget(entry, clock).await {
+                tracing::info!(%error, host = %entry.id, "could not remove what a standalone host \
+                    left; the next round tries again");
             }
         }
         Ok(())
     }
 
-    /// Also a host that was taken for gone, such as one that was suspended, is in the list again.
+    /// Also a host that was taken for gone, such as one that was suspended, is in the list again once
+    /// its rows were removed.
     async fn sign(&self, me: &WorkerId, clock: &dyn Clock) -> Result<(), StoreError> {
         let entry = self.hosts.entry(me).await?;
-        let next = match &entry {
-            Some(entry) => entry.signed(clock.wall_ms()),
-            None => StandaloneHost::new(me.clone(), clock.wall_ms()),
-        };
+        if entry.as_ref().is_some_and(|entry| entry.is_going) {
+            return Ok(());
+        }
+        let next = self.policy.sign(me, entry.as_ref(), clock.wall_ms());
         self.hosts.write(entry.as_ref(), &next).await.map(drop)
     }
 
@@ -143,12 +148,11 @@ impl Standalone {
     }
 
     async fn forget(&self, entry: &StandaloneHost, clock: &dyn Clock) -> Result<(), StoreError> {
-        let going = entry.going(clock.wall_ms());
-        if self.hosts.write(Some(entry), &going).await? == Raced::Lost {
+        if !self.is_quiet(&entry.id).await? {
             return Ok(());
         }
-        self.hosts.clear(&entry.id).await?;
-        if self.hosts.remove(&going).await? == Raced::Applied {
+        let mark = entry.going(clock.wall_ms());
+        if self.remove(Some(entry), &mark, Extent::All).await? == Raced::Applied {
             tracing::info!(host = %entry.id, last_seen_ms = entry.seen_ms,
                 "removed what a standalone host left that is gone");
         }

@@ -9,7 +9,7 @@ use shardmill_core::control::{Asked, Control, Deed, Directives, HistoryEntry};
 use shardmill_core::explain::shard_named;
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::{Lease, WorkerId};
-use shardmill_core::plugin::{of_standalone_host, of_stream};
+use shardmill_core::plugin::{Part, of_standalone_host, of_stream, split_part};
 use shardmill_core::ports::{Clock, Coordinator, Directing, LeaseStore, Raced};
 use shardmill_core::stream::{LeaseKey, ShardId};
 use shardmill_serve::BootClock;
@@ -68,6 +68,23 @@ pub(super) fn refuse_several_parts(application: &str, fleet: &FleetRows) -> anyh
     );
 }
 
+/// Refuses a standalone host that is not in the list: what is wanted of it would wait for it, and
+/// nobody would remove it.
+async fn refuse_unknown_host(application: &str, clients: &AwsClients) -> anyhow::Result<()> {
+    let (base, Part::Host(host)) = split_part(application) else {
+        return Ok(());
+    };
+    let list = CoordinatorTable::new(clients.dynamodb.clone(), base);
+    let hosts = list.board().await?.standalone;
+    if hosts.iter().any(|entry| entry.id.as_str() == host) {
+        return Ok(());
+    }
+    bail!(
+        "application {base} has no standalone host {host}; `shardmill plugins {base}` lists those \
+            that it has"
+    );
+}
+
 impl Application {
     pub(super) async fn open(name: &str, clients: &AwsClients) -> anyhow::Result<Self> {
         let leases = LeaseTable::new(clients.dynamodb.clone(), name);
@@ -86,6 +103,7 @@ impl Application {
             );
         }
         refuse_several_parts(name, &coordinator.board().await?)?;
+        refuse_unknown_host(name, clients).await?;
         Ok(Self {
             name: name.to_owned(),
             leases,

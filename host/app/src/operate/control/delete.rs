@@ -9,7 +9,8 @@ use shardmill_core::control::{Deed, HistoryEntry};
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{Part, check_ending, split_part};
-use shardmill_core::ports::{Coordinator, Raced, StandaloneHosts};
+use shardmill_core::ports::{Clock, Coordinator, Extent, Raced, StandaloneHosts};
+use shardmill_serve::BootClock;
 
 use self::found::Found;
 use self::report::Report;
@@ -66,11 +67,14 @@ async fn delete_rows(application: &str, host: &str, clients: &AwsClients) -> any
         bail!("{application}@ names no host");
     };
     let hosts = StandaloneTables::new(clients.dynamodb.clone(), application).with_state(true);
-    let entry = hosts.entry(&host).await?;
-    hosts.clear(&host).await?;
-    if let Some(entry) = entry
-        && hosts.remove(&entry).await? == Raced::Lost
-    {
+    let Some(entry) = hosts.entry(&host).await? else {
+        bail!("application {application} has no standalone host {host}");
+    };
+    let mark = entry.going(BootClock.wall_ms());
+    let is_done = hosts.write(Some(&entry), &mark).await? == Raced::Applied
+        && hosts.clear(&mark, Extent::All).await? == Raced::Applied
+        && hosts.remove(&mark).await? == Raced::Applied;
+    if !is_done {
         bail!("host {host} has started meanwhile: it begins as a new host");
     }
     tracing::info!(application, %host, "the rows of the standalone host are deleted");

@@ -10,6 +10,7 @@ use shardmill_aws::{
     AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, PutTarget, StreamAdmin,
 };
 use shardmill_core::lease::Lease;
+use shardmill_core::plugin::{Part, split_part};
 use shardmill_core::ports::{ConsumerState, Coordinator, LeaseStore, StoreError, StreamReader};
 use shardmill_core::stream::{FanOutConsumer, LeaseKey, ReadFrom, StreamRef};
 
@@ -172,6 +173,11 @@ async fn read_tables(
     Application { name, keeps_state }: &Application,
     clients: &AwsClients,
 ) -> Result<(), StoreError> {
+    // The rights are the same for all streams of a table, and there may be no row of this one yet.
+    let name = match split_part(name) {
+        (base, Part::Stream(_)) => base,
+        (_, Part::Whole | Part::Host(_)) => name,
+    };
     let leases = LeaseTable::new(clients.dynamodb.clone(), name);
     let refused = |message: String| StoreError::Refused { message };
     let key = LeaseKey::new(NO_ROW).map_err(|error| refused(error.to_string()))?;
