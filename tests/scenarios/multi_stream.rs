@@ -241,6 +241,14 @@ async fn commands_name_one_stream_of_the_table_and_the_application_alone_says_so
             "under the shards' ids: {text}"
         );
     }
+    for command in [&["leases", APPLICATION][..], &["explain", APPLICATION, "0"]] {
+        let more = ["--local", "--watch-for", "0s"];
+        let (is_shown, text) = run(&[command, &more].concat()).await;
+        assert!(
+            !is_shown && text.contains("name one, such as kcl-app:"),
+            "{command:?}: {text}"
+        );
+    }
     let why = ["--local", "--why", "a test", "--apply"];
     let (is_done, text) = run(&[&["pause", APPLICATION][..], &why].concat()).await;
     assert!(

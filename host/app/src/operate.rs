@@ -14,6 +14,7 @@ mod import;
 mod leases;
 pub(crate) mod offered;
 mod old_fleet;
+mod parts;
 mod plan;
 mod plugins;
 mod reading;

@@ -25,6 +25,7 @@ use shardmill_worker::{LeaseOptions, WorkerError};
 use self::shards::{Beginning, Shards};
 use self::tables::Existing;
 pub(super) use self::tables::{Look, Tables};
+use super::parts::refuse_several_parts;
 use crate::cli::ReadingArgs;
 
 /// The longest watch by default: a row says how long its host's leases last, and anybody may have
@@ -136,6 +137,7 @@ impl Reading {
         watch_for: Option<Duration>,
     ) -> anyhow::Result<Look> {
         let first = tables.look().await?;
+        refuse_several_parts(tables.application(), &first.fleet)?;
         self.observe(&first);
         self.settle_duration(config, &first.fleet);
         self.earlier.clone_from(&first.listing.leases);

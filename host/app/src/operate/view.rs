@@ -9,6 +9,7 @@ use shardmill_core::lease::LeaseObserver;
 use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
 use shardmill_serve::{BootClock, Signals};
 
+use super::parts::refuse_several_parts;
 use crate::cli::ConnectionArgs;
 
 /// See the module's description.
@@ -61,7 +62,13 @@ impl View {
     /// one.
     pub(super) async fn listing(&self) -> anyhow::Result<LeaseListing> {
         let error = match self.leases.list().await {
-            Ok(listing) => return Ok(listing),
+            Ok(listing) => {
+                let mut keys = listing.leases.iter().map(|lease| &lease.key);
+                if keys.any(|key| key.stream_prefix().is_some()) {
+                    self.refuse_several_streams().await?;
+                }
+                return Ok(listing);
+            }
             Err(error) => error,
         };
         if !matches!(error, StoreError::Refused { .. }) || self.leases.exists().await? {
@@ -79,6 +86,14 @@ impl View {
             "there is no lease table {application}, but its streams have their own leases: {}",
             others.join(", ")
         )
+    }
+
+    /// A KCL's own table of several streams is shown as it is.
+    async fn refuse_several_streams(&self) -> anyhow::Result<()> {
+        match self.coordinator.board().await {
+            Ok(fleet) => refuse_several_parts(&self.application, &fleet),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Those of its further streams.

@@ -1,5 +1,6 @@
 //! Why a worker ends, and why a pass fails.
 
+use shardmill_core::plugin::{Part, split_part};
 use shardmill_core::ports::{ReadError, StoreError};
 use shardmill_core::rollout::Quarantined;
 use shardmill_core::stream::{LeaseKey, StreamName};
@@ -18,8 +19,8 @@ pub enum WorkerError {
     /// The application's checkpoints belong to another stream.
     #[error(
         "application {application} has checkpoints of stream {theirs}, but is configured to read \
-            {ours}: name another application, or delete the tables {application} and \
-            {application}-coordinator if nothing needs them"
+            {ours}: {}",
+        way_to_begin_anew(.application)
     )]
     OtherStream {
         /// The application.
@@ -32,8 +33,8 @@ pub enum WorkerError {
     /// The stream was deleted and created again.
     #[error(
         "stream {stream} was deleted and created again: the checkpoints of application \
-            {application} belong to the old one and mean nothing now; name another application, \
-            or delete the tables {application} and {application}-coordinator to start over"
+            {application} belong to the old one and mean nothing now; {}",
+        way_to_begin_anew(.application)
     )]
     StreamRecreated {
         /// The application.
@@ -118,6 +119,39 @@ impl From<StoreError> for StartError {
         match error {
             StoreError::WrongTable { .. } => Self::Never(WorkerError::Table(error)),
             other => Self::NotYet(other.into()),
+        }
+    }
+}
+
+/// What an operator does about checkpoints of another stream.
+fn way_to_begin_anew(application: &str) -> String {
+    match split_part(application).1 {
+        Part::Whole => format!(
+            "name another application, or delete the tables {application} and \
+                {application}-coordinator if nothing needs them"
+        ),
+        Part::Host(_) => format!(
+            "name another application, or remove this host's rows with `shardmill delete \
+                {application}` if nothing needs them"
+        ),
+        Part::Stream(_) => "restart the host: it begins anew on the new one".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_delete_a_table_that_holds_rows_of_others() {
+        for (application, told) in [
+            ("totals", "delete the tables totals and totals-coordinator"),
+            ("totals@pod-1", "`shardmill delete totals@pod-1`"),
+            ("totals:orders", "restart the host"),
+        ] {
+            let way = way_to_begin_anew(application);
+            assert!(way.contains(told), "{way}");
+            assert_eq!(way.contains("delete the tables"), application == "totals");
         }
     }
 }

@@ -9,13 +9,13 @@ use shardmill_core::control::{Asked, Control, Deed, Directives, HistoryEntry};
 use shardmill_core::explain::shard_named;
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::{Lease, WorkerId};
-use shardmill_core::plugin::{Part, of_standalone_host, of_stream, split_part};
 use shardmill_core::ports::{Clock, Coordinator, Directing, LeaseStore, Raced};
 use shardmill_core::stream::{LeaseKey, ShardId};
 use shardmill_serve::BootClock;
 use tokio::task::JoinSet;
 
 use crate::cli::ChangeArgs;
+use crate::operate::parts::{refuse_several_parts, refuse_unknown_host};
 use crate::output::millis;
 
 /// How often a change is tried that others make at the same time.
@@ -48,41 +48,6 @@ pub(super) struct Answer {
     pub(super) text: String,
     /// Whether it did all that was wanted.
     pub(super) is_done: bool,
-}
-
-/// Refuses an application in whose tables each standalone host, or each stream, has rows of its own:
-/// nobody would read what is wanted of all.
-pub(super) fn refuse_several_parts(application: &str, fleet: &FleetRows) -> anyhow::Result<()> {
-    let hosts = fleet.standalone.iter();
-    let hosts = hosts.map(|host| of_standalone_host(application, host.id.as_str()));
-    let streams = fleet.streams.iter();
-    let streams = streams.map(|stream| of_stream(application, stream));
-    let parts: Vec<String> = hosts.chain(streams).collect();
-    let Some(first) = parts.first() else {
-        return Ok(());
-    };
-    bail!(
-        "application {application} has {} part(s) with leases of their own: name one, such as \
-            {first}; `shardmill plugins {application}` lists them",
-        parts.len()
-    );
-}
-
-/// Refuses a standalone host that is not in the list: what is wanted of it would wait for it, and
-/// nobody would remove it.
-async fn refuse_unknown_host(application: &str, clients: &AwsClients) -> anyhow::Result<()> {
-    let (base, Part::Host(host)) = split_part(application) else {
-        return Ok(());
-    };
-    let list = CoordinatorTable::new(clients.dynamodb.clone(), base);
-    let hosts = list.board().await?.standalone;
-    if hosts.iter().any(|entry| entry.id.as_str() == host) {
-        return Ok(());
-    }
-    bail!(
-        "application {base} has no standalone host {host}; `shardmill plugins {base}` lists those \
-            that it has"
-    );
 }
 
 impl Application {

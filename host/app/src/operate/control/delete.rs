@@ -14,8 +14,9 @@ use shardmill_serve::BootClock;
 
 use self::found::Found;
 use self::report::Report;
-use super::application::{asked_by, refuse_several_parts};
+use super::application::asked_by;
 use crate::cli::DeleteArgs;
+use crate::operate::parts::refuse_several_parts;
 
 pub(crate) async fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
     let name = &args.application;

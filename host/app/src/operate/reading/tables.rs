@@ -6,6 +6,7 @@ use shardmill_core::ports::{Coordinator, LeaseListing, LeaseStore, StoreError};
 
 /// The lease table and the coordinator table.
 pub(crate) struct Tables {
+    application: String,
     leases: LeaseTable,
     pub(crate) coordinator: CoordinatorTable,
 }
@@ -28,9 +29,14 @@ pub(crate) struct Existing {
 impl Tables {
     pub(crate) fn of(application: &str, clients: &AwsClients) -> Self {
         Self {
+            application: application.to_owned(),
             leases: LeaseTable::new(clients.dynamodb.clone(), application),
             coordinator: CoordinatorTable::new(clients.dynamodb.clone(), application),
         }
+    }
+
+    pub(crate) fn application(&self) -> &str {
+        &self.application
     }
 
     pub(crate) async fn look(&self) -> anyhow::Result<Look> {
