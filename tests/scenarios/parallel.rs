@@ -46,6 +46,9 @@ async fn a_swap_of_a_plugin_with_parallel_keys_repeats_nothing_and_a_kill_loses_
     let next = setting.host_with("b", READS);
     let all: Vec<_> = last.into_iter().collect();
     setting.until_checkpointed("versioned", &all).await;
+    // The first host may have been done already: then the next one is still starting, and a signal
+    // would end it.
+    eventually("the next host is up", || !next.log().is_empty()).await;
     assert!(next.terminate().await.success());
     let outputs = [output, setting.output_of("b")];
     let outputs = outputs.each_ref().map(std::path::PathBuf::as_path);
