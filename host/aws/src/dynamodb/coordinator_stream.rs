@@ -37,13 +37,10 @@ impl CoordinatorTable {
 
     /// Finds out which stream is meant, if only its rows are and that is not known.
     pub(super) async fn learn_stream(&self) -> Result<(), StoreError> {
-        let Some(stream) = self.scope().stream() else {
+        let Some(stream) = self.scope().unknown_stream() else {
             return Ok(());
         };
-        if stream.prefix().is_some() {
-            return Ok(());
-        }
-        let prefix = match self.asked() {
+        let prefix = match stream.asked() {
             Some(asked) => Some(asked.prefix().await?),
             None => self.stored_prefix().await?,
         };

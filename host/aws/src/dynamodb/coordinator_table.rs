@@ -46,7 +46,6 @@ pub struct CoordinatorTable {
     client: Client,
     table: String,
     scope: Scope,
-    asked: Option<StreamAsked>,
     unreadable: Unreadable,
 }
 
@@ -58,7 +57,6 @@ impl CoordinatorTable {
             client,
             table: coordinator_table(application),
             scope: Scope::of(application),
-            asked: None,
             unreadable: Unreadable::default(),
         }
     }
@@ -317,12 +315,8 @@ impl CoordinatorTable {
     }
 
     pub(super) fn asking(self, asked: StreamAsked) -> Self {
-        let asked = Some(asked);
-        Self { asked, ..self }
-    }
-
-    pub(super) fn asked(&self) -> Option<&StreamAsked> {
-        self.asked.as_ref()
+        let scope = self.scope.asking(asked);
+        Self { scope, ..self }
     }
 
     pub(super) fn error<E, R>(&self, error: &aws_sdk_dynamodb::error::SdkError<E, R>) -> StoreError

@@ -36,7 +36,6 @@ pub struct LeaseTable {
     client: Client,
     table: String,
     scope: Scope,
-    asked: Option<StreamAsked>,
     page_rows: Option<i32>,
 }
 
@@ -49,7 +48,6 @@ impl LeaseTable {
             client,
             table: lease_table(application).to_owned(),
             scope: Scope::of(application),
-            asked: None,
             page_rows: None,
         }
     }
@@ -113,12 +111,8 @@ impl LeaseTable {
     }
 
     pub(super) fn asking(self, asked: StreamAsked) -> Self {
-        let asked = Some(asked);
-        Self { asked, ..self }
-    }
-
-    pub(super) fn asked(&self) -> Option<&StreamAsked> {
-        self.asked.as_ref()
+        let scope = self.scope.asking(asked);
+        Self { scope, ..self }
     }
 
     async fn scan(&self, are_consistent: bool) -> Result<LeaseListing, StoreError> {

@@ -40,13 +40,9 @@ pub(super) async fn each_item(
             .send()
             .await
             .map_err(|error| store_error(table, &error))?;
-        page.items
-            .unwrap_or_default()
-            .into_iter()
-            .for_each(&mut visit);
-        match page.last_evaluated_key.filter(|key| !key.is_empty()) {
-            Some(next) => start = Some(next),
-            None => return Ok(()),
+        start = take_page(page.items, page.last_evaluated_key, &mut visit);
+        if start.is_none() {
+            return Ok(());
         }
     }
     Err(too_long(table))
@@ -89,16 +85,22 @@ async fn each_item_of_host(
             .send()
             .await
             .map_err(|error| store_error(table, &error))?;
-        page.items
-            .unwrap_or_default()
-            .into_iter()
-            .for_each(&mut visit);
-        match page.last_evaluated_key.filter(|key| !key.is_empty()) {
-            Some(next) => start = Some(next),
-            None => return Ok(()),
+        start = take_page(page.items, page.last_evaluated_key, &mut visit);
+        if start.is_none() {
+            return Ok(());
         }
     }
     Err(too_long(table))
+}
+
+/// Calls `visit` with the items of a page; where the next one begins, if there is one.
+fn take_page(
+    items: Option<Vec<Item>>,
+    last: Option<Item>,
+    visit: &mut impl FnMut(Item),
+) -> Option<Item> {
+    items.unwrap_or_default().into_iter().for_each(visit);
+    last.filter(|key| !key.is_empty())
 }
 
 fn too_long(table: &str) -> StoreError {

@@ -14,6 +14,7 @@ use shardmill_core::stream::LeaseKey;
 use super::attributes::{Item, text};
 use super::lease_item::{self, LEASE_KEY, Row};
 use super::row::KIND;
+use super::stream_asked::StreamAsked;
 use super::table::Key;
 
 /// The partition key of lease and state tables of standalone hosts.
@@ -43,6 +44,8 @@ pub(super) struct OneStream {
     name: String,
     /// What the keys of its rows begin with, once that is known.
     prefix: Arc<OnceLock<String>>,
+    /// A host asks Kinesis for it; others look where hosts and the KCL wrote it down.
+    asked: Option<StreamAsked>,
 }
 
 impl Scope {
@@ -54,7 +57,19 @@ impl Scope {
             Part::Stream(stream) => Self::Stream(OneStream {
                 name: stream.to_owned(),
                 prefix: Arc::default(),
+                asked: None,
             }),
+        }
+    }
+
+    /// The same, asking Kinesis for the stream, if only one stream's rows are meant.
+    pub(super) fn asking(self, asked: StreamAsked) -> Self {
+        match self {
+            Self::Stream(stream) => Self::Stream(OneStream {
+                asked: Some(asked),
+                ..stream
+            }),
+            Self::Whole | Self::Host(_) => self,
         }
     }
 
@@ -64,6 +79,11 @@ impl Scope {
             Self::Host(host) => Some(host),
             Self::Whole | Self::Stream(_) => None,
         }
+    }
+
+    /// The stream, if only its rows are meant and what their keys begin with is not known.
+    pub(super) fn unknown_stream(&self) -> Option<&OneStream> {
+        self.stream().filter(|stream| stream.prefix().is_none())
     }
 
     /// The stream, if only its rows are meant.
@@ -171,6 +191,10 @@ impl OneStream {
     /// What the keys of its rows begin with; `None` until [`Self::learn`] was called.
     pub(super) fn prefix(&self) -> Option<&str> {
         self.prefix.get().map(String::as_str)
+    }
+
+    pub(super) fn asked(&self) -> Option<&StreamAsked> {
+        self.asked.as_ref()
     }
 
     /// From now on, keys begin with this. The first word counts.

@@ -28,13 +28,10 @@ impl LeaseTable {
     /// Finds out what the keys of the stream's rows begin with, if only these are meant and it is not
     /// known.
     pub(super) async fn learn_stream(&self) -> Result<(), StoreError> {
-        let Some(stream) = self.scope().stream() else {
+        let Some(stream) = self.scope().unknown_stream() else {
             return Ok(());
         };
-        if stream.prefix().is_some() {
-            return Ok(());
-        }
-        let prefix = match self.asked() {
+        let prefix = match stream.asked() {
             Some(asked) => asked.prefix().await?,
             None => self.prefix_written_down(stream).await?,
         };
@@ -66,7 +63,6 @@ impl LeaseTable {
             }
         })
         .await?;
-        let account = |prefix: &str| prefix.split(':').next().map(str::to_owned);
         let accounts: BTreeSet<_> = found.iter().map(|(_, prefix)| account(prefix)).collect();
         if accounts.len() > 1 {
             return Err(StoreError::Refused {
@@ -91,6 +87,11 @@ impl LeaseTable {
         };
         Ok(prefix)
     }
+}
+
+/// The account that the stream is in.
+fn account(prefix: &str) -> &str {
+    prefix.split(':').next().unwrap_or_default()
 }
 
 /// When the stream was created, in seconds since the Unix epoch.

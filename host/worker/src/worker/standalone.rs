@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shardmill_core::fleet::{Beginning, StandaloneHost, StandalonePolicy, WorkerRow};
+use shardmill_core::fleet::{Beginning, Incarnation, StandaloneHost, StandalonePolicy, WorkerRow};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::{Clock, Extent, Raced, StandaloneHosts, StoreError};
 
@@ -140,11 +140,7 @@ impl Standalone {
         });
         tokio::time::sleep(watch).await;
         let after = self.hosts.worker(id).await?;
-        let shown = |row: &Option<WorkerRow>| {
-            let row = row.as_ref();
-            row.map(|row| (row.incarnation.clone(), row.beat))
-        };
-        Ok(shown(&before) == shown(&after))
+        Ok(before.as_ref().map(beat_of) == after.as_ref().map(beat_of))
     }
 
     async fn forget(&self, entry: &StandaloneHost, clock: &dyn Clock) -> Result<(), StoreError> {
@@ -158,4 +154,9 @@ impl Standalone {
         }
         Ok(())
     }
+}
+
+/// What changes with each heartbeat, and with each run of a host.
+fn beat_of(row: &WorkerRow) -> (&Incarnation, u64) {
+    (&row.incarnation, row.beat)
 }
