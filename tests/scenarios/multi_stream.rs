@@ -1,5 +1,5 @@
-//! The table of a KCL in multi-stream mode, taken over in place and given back: rows as its own code
-//! writes them.
+//! The table of a KCL in multi-stream mode, taken over in place and given back: rows as its own
+//! code writes them.
 
 use std::collections::HashMap;
 

@@ -3,8 +3,9 @@
 //! ```text
 //! Heart  ── one heartbeat that holds all leases of the host
 //! Worker ── pass: look, lead, plan, act ──────> Holding (one a held lease)
-//!                                               ├─ Keeper    renew, checkpoint, end, release: the only writer
-//!                                               └─ Pipeline  fetch ─> batch ─> deliver ─> flush ─> settle ─> checkpoint
+//!                                               ├─ Keeper    renew, checkpoint, end, release: the
+//! only writer                                               └─ Pipeline  fetch ─> batch ─> deliver
+//! ─> flush ─> settle ─> checkpoint
 //! ```
 //!
 //! A worker serves one application: one plugin on one stream, with its own lease table.

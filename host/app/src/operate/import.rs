@@ -113,8 +113,8 @@ fn refuse_blocked(
     )
 }
 
-/// All streams have shards of the same ids, so only Kinesis knows that a checkpoint belongs to another
-/// stream.
+/// All streams have shards of the same ids, so only Kinesis knows that a checkpoint belongs to
+/// another stream.
 async fn refuse_foreign_checkpoints(
     args: &ImportArgs,
     reader: &KinesisReader,
@@ -166,8 +166,8 @@ async fn plan(
     })
 }
 
-/// Parents before children, so that a host that starts meanwhile finds no child without its parent's
-/// row.
+/// Parents before children, so that a host that starts meanwhile finds no child without its
+/// parent's row.
 async fn write(target: &LeaseTable, shards: &[ShardImport]) -> anyhow::Result<Written> {
     target.ensure_table().await?;
     let mut written = Written::default();

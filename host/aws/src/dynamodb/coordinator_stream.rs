@@ -1,5 +1,5 @@
-//! The coordinator table of several streams: each has partitions of its own, under what the keys of its
-//! leases begin with, so that a stream that is created again begins anew.
+//! The coordinator table of several streams: each has partitions of its own, under what the keys of
+//! its leases begin with, so that a stream that is created again begins anew.
 
 use aws_sdk_kinesis::Client;
 use shardmill_core::ports::StoreError;
@@ -12,15 +12,15 @@ use super::stream_asked::StreamAsked;
 use super::table::{self, Key};
 
 impl CoordinatorTable {
-    /// The same for a host, which asks Kinesis for the stream. Others find what a host wrote down. Of
-    /// no effect unless the application is `APPLICATION:STREAM`.
+    /// The same for a host, which asks Kinesis for the stream. Others find what a host wrote down.
+    /// Of no effect unless the application is `APPLICATION:STREAM`.
     #[must_use]
     pub fn of_stream(self, kinesis: Client, stream: &StreamRef) -> Self {
         self.asking(StreamAsked::new(kinesis, stream.clone()))
     }
 
-    /// Makes sure that there is a table; and that it names the stream, if only one stream's rows are
-    /// meant: commands could not know otherwise.
+    /// Makes sure that there is a table; and that it names the stream, if only one stream's rows
+    /// are meant: commands could not know otherwise.
     pub(super) async fn ensure(&self) -> Result<(), StoreError> {
         let key = [Key::Hash(KIND), Key::Range(ID)];
         table::ensure(self.client(), self.name(), &key).await?;

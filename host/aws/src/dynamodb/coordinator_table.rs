@@ -159,8 +159,8 @@ impl CoordinatorTable {
         Ok(mail_item::collect(&items))
     }
 
-    /// Makes DynamoDB remove old entries of the history. Of use only where it is allowed, and needed
-    /// once; nothing depends on it.
+    /// Makes DynamoDB remove old entries of the history. Of use only where it is allowed, and
+    /// needed once; nothing depends on it.
     pub async fn let_history_expire(&self) -> Result<(), StoreError> {
         let spec = TimeToLiveSpecification::builder()
             .attribute_name(EXPIRES)

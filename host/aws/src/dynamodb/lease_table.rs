@@ -89,8 +89,8 @@ impl LeaseTable {
         }
     }
 
-    /// Opens the row of a finished shard again, at `to`, if the row is still as seen. Not part of the
-    /// port: a host never does this.
+    /// Opens the row of a finished shard again, at `to`, if the row is still as seen. Not part of
+    /// the port: a host never does this.
     pub async fn reopen(&self, seen: &Lease, to: &Checkpoint) -> Result<RowMove, StoreError> {
         self.learn_stream().await?;
         let update = conditions::reopen(seen, to);

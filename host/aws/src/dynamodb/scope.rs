@@ -1,9 +1,9 @@
 //! Which rows of an application's tables are meant: all of them, those of one standalone host, or
 //! those of one stream.
 //!
-//! Standalone hosts have tables of another key, so that each of them reads its own rows only. Streams
-//! that have a table in common are told apart by the keys of the rows, as in the KCL's multi-stream
-//! mode. In the coordinator table, each part has partitions of its own.
+//! Standalone hosts have tables of another key, so that each of them reads its own rows only.
+//! Streams that have a table in common are told apart by the keys of the rows, as in the KCL's
+//! multi-stream mode. In the coordinator table, each part has partitions of its own.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +19,8 @@ use super::table::Key;
 
 /// The partition key of lease and state tables of standalone hosts.
 pub(super) const HOST: &str = "host";
-/// KCL, in multi-stream mode: `ACCOUNT:STREAM:CREATED`, with the time in seconds since the Unix epoch.
+/// KCL, in multi-stream mode: `ACCOUNT:STREAM:CREATED`, with the time in seconds since the Unix
+/// epoch.
 const STREAM_NAME: &str = "streamName";
 /// KCL, in multi-stream mode.
 const SHARD_ID: &str = "shardId";

@@ -106,8 +106,8 @@ impl StandaloneTables {
         Ok(keys)
     }
 
-    /// Removes rows in one transaction with the mark, so that a host that came back loses nothing to
-    /// a removal that was delayed: it has replaced the mark.
+    /// Removes rows in one transaction with the mark, so that a host that came back loses nothing
+    /// to a removal that was delayed: it has replaced the mark.
     async fn remove_under(
         &self,
         mark: &StandaloneHost,

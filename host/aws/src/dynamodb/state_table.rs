@@ -98,8 +98,8 @@ impl LeaseTable {
         Ok(TransactWriteItem::builder().delete(delete).build())
     }
 
-    /// Leaves a state in a row of its own, for a holder that is told to take it over. Not part of the
-    /// port: a host never does this.
+    /// Leaves a state in a row of its own, for a holder that is told to take it over. Not part of
+    /// the port: a host never does this.
     pub async fn stage_state(&self, key: &LeaseKey, state: &SavedState) -> Result<(), StoreError> {
         self.learn_stream().await?;
         let table = self.state_table();

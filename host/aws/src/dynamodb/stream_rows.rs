@@ -1,5 +1,5 @@
-//! A table that holds the leases of several streams, as the KCL keeps them in multi-stream mode: what
-//! the keys of a stream's rows begin with.
+//! A table that holds the leases of several streams, as the KCL keeps them in multi-stream mode:
+//! what the keys of a stream's rows begin with.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +25,8 @@ impl LeaseTable {
         self.asking(StreamAsked::new(kinesis, stream))
     }
 
-    /// Finds out what the keys of the stream's rows begin with, if only these are meant and it is not
-    /// known.
+    /// Finds out what the keys of the stream's rows begin with, if only these are meant and it is
+    /// not known.
     pub(super) async fn learn_stream(&self) -> Result<(), StoreError> {
         let Some(stream) = self.scope().unknown_stream() else {
             return Ok(());

@@ -22,7 +22,8 @@ pub struct StandaloneHost {
     pub id: WorkerId,
     /// Raised by each write.
     pub beat: u64,
-    /// When it last signed, in milliseconds since the Unix epoch; if it is being removed, since when.
+    /// When it last signed, in milliseconds since the Unix epoch; if it is being removed, since
+    /// when.
     pub seen_ms: u64,
     /// Whether what it has in the tables is being removed.
     pub is_going: bool,
@@ -47,8 +48,8 @@ pub enum Restart {
 pub struct StandalonePolicy {
     /// What happens at a restart.
     pub restart: Restart,
-    /// For how long a host must be gone, in [`Self::FORGET_AFTER_MIN`] to [`Self::FORGET_AFTER_MAX`],
-    /// until the others remove its rows.
+    /// For how long a host must be gone, in [`Self::FORGET_AFTER_MIN`] to
+    /// [`Self::FORGET_AFTER_MAX`], until the others remove its rows.
     pub forget_after: Duration,
     /// Whether the plugin keeps state here.
     pub keeps_state: bool,
@@ -59,8 +60,8 @@ pub struct StandalonePolicy {
 pub enum Beginning {
     /// It writes this entry, and goes on with what it has, if there is anything.
     Sign(StandaloneHost),
-    /// It writes this mark, so that nobody else goes on with a removal; then it removes what it has,
-    /// then the mark, and begins again.
+    /// It writes this mark, so that nobody else goes on with a removal; then it removes what it
+    /// has, then the mark, and begins again.
     StartOver(StandaloneHost),
 }
 
@@ -151,8 +152,8 @@ impl Default for StandalonePolicy {
 // === impl StandaloneHost ===
 
 impl StandaloneHost {
-    /// The mark under which the host's rows are removed. It differs from any mark before, so that of
-    /// two removals only the later one goes on.
+    /// The mark under which the host's rows are removed. It differs from any mark before, so that
+    /// of two removals only the later one goes on.
     #[must_use]
     pub fn going(&self, wall_ms: u64) -> Self {
         Self {

@@ -17,8 +17,8 @@ pub struct TakenName {
 /// Between an application and one of its standalone hosts. No application's name contains it, and a
 /// worker's id may.
 const OF_HOST: char = '@';
-/// Between an application and one of its streams, whose leases are all in one table, as the KCL keeps
-/// them in multi-stream mode. No application's name contains it.
+/// Between an application and one of its streams, whose leases are all in one table, as the KCL
+/// keeps them in multi-stream mode. No application's name contains it.
 const OF_STREAM: char = ':';
 
 /// Which rows of an application's tables are meant.
@@ -38,8 +38,8 @@ pub fn of_standalone_host(application: &str, host: &str) -> String {
     format!("{application}{OF_HOST}{host}")
 }
 
-/// What an application has in a table that holds the leases of all its streams, as hosts and commands
-/// name it: `APPLICATION:STREAM`.
+/// What an application has in a table that holds the leases of all its streams, as hosts and
+/// commands name it: `APPLICATION:STREAM`.
 pub fn of_stream(application: &str, stream: &str) -> String {
     format!("{application}{OF_STREAM}{stream}")
 }

@@ -39,9 +39,9 @@ pub trait StandaloneHosts: Send + Sync {
         id: &'a WorkerId,
     ) -> PortFuture<'a, Result<Option<WorkerRow>, StoreError>>;
 
-    /// Removes what a host has in the tables but its entry: leases, state, and what only it reads; in
-    /// part or as a whole. May be called again if it failed in between. Nothing is removed once the
-    /// list does not show `mark` any more.
+    /// Removes what a host has in the tables but its entry: leases, state, and what only it reads;
+    /// in part or as a whole. May be called again if it failed in between. Nothing is removed once
+    /// the list does not show `mark` any more.
     fn clear<'a>(
         &'a self,
         mark: &'a StandaloneHost,

@@ -22,7 +22,8 @@ use crate::worker::Standalone;
 pub struct Ports {
     /// The stream that the plugin reads, by polling.
     pub reader: Arc<dyn StreamReader>,
-    /// Enhanced fan-out on it; needed only where [`crate::options::WorkerOptions::retrieval`] wants it.
+    /// Enhanced fan-out on it; needed only where [`crate::options::WorkerOptions::retrieval`] wants
+    /// it.
     pub subscriptions: Option<Arc<dyn Subscriptions>>,
     /// The application's lease table.
     pub store: Arc<dyn LeaseStore>,

@@ -14,8 +14,8 @@ use shardmill_core::ports::{Clock, Extent, Raced, StandaloneHosts, StoreError};
 const TRIES_MAX: usize = 5;
 /// Hosts that one round removes: it deletes row by row, and the next round is soon.
 const REMOVED_MAX: usize = 16;
-/// A heartbeat is written several times within a lease's duration, so a host that wrote none for two
-/// of them has stopped.
+/// A heartbeat is written several times within a lease's duration, so a host that wrote none for
+/// two of them has stopped.
 const QUIET_LEASES: u32 = 2;
 /// For how long a host is watched that is not registered as a worker: it may be about to.
 const UNREGISTERED_WATCH: Duration = Duration::from_secs(20);
@@ -121,8 +121,8 @@ impl Standalone {
         Ok(())
     }
 
-    /// Also a host that was taken for gone, such as one that was suspended, is in the list again once
-    /// its rows were removed.
+    /// Also a host that was taken for gone, such as one that was suspended, is in the list again
+    /// once its rows were removed.
     async fn sign(&self, me: &WorkerId, clock: &dyn Clock) -> Result<(), StoreError> {
         let entry = self.hosts.entry(me).await?;
         if entry.as_ref().is_some_and(|entry| entry.is_going) {

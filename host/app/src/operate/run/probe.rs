@@ -1,5 +1,6 @@
-//! Asks once for everything that a host will need from outside, and lists what is missing, each with
-//! its fix. It creates and writes nothing, so a missing right to write shows only when it is needed.
+//! Asks once for everything that a host will need from outside, and lists what is missing, each
+//! with its fix. It creates and writes nothing, so a missing right to write shows only when it is
+//! needed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
