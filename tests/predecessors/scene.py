@@ -22,10 +22,11 @@ import signal
 import subprocess
 import time
 import urllib.error
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from embedded_aws import Aws
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SAMPLE = ROOT / "examples/flights/sample.ndjson.gz"
@@ -52,7 +53,7 @@ class Flight:
     sequence: int
 
 
-class Stack:
+class Stack(Aws):
     """An embedded Kinesis and DynamoDB, in a process of its own that runs no plugin."""
 
     def __init__(self, binary, folder):
@@ -66,26 +67,12 @@ class Stack:
         self.process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         endpoints = self.folder / "data/endpoints.json"
         until("the embedded stack starts", endpoints.exists)
-        found = json.loads(endpoints.read_text())
-        self.kinesis_url, self.dynamodb_url = found["kinesis"], found["dynamodb"]
+        super().__init__(json.loads(endpoints.read_text()))
         return self
 
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
-
-    def kinesis(self, operation, **fields):
-        return call(self.kinesis_url, f"Kinesis_20131202.{operation}", "1.1", fields)
-
-    def dynamodb(self, operation, **fields):
-        return call(self.dynamodb_url, f"DynamoDB_20120810.{operation}", "1.0", fields)
-
-    def make_stream(self, name, shards):
-        self.kinesis("CreateStream", StreamName=name, ShardCount=shards)
-        until(f"stream {name} is there", lambda: self.summary(name)["StreamStatus"] == "ACTIVE")
-
-    def summary(self, name):
-        return self.kinesis("DescribeStreamSummary", StreamName=name)["StreamDescriptionSummary"]
 
     def put(self, stream, lines):
         """Puts flights, each with a number of its own as `n` and as its partition key, so that all shards get some."""
@@ -286,19 +273,6 @@ def stop(process, how, seconds=PATIENCE_SECONDS):
     if process.poll() is None:
         process.send_signal(how)
     return process.wait(seconds)
-
-
-def call(url, target, version, fields):
-    signature = "AWS4-HMAC-SHA256 Credential=a/20260131/us-east-1/x/aws4_request, SignedHeaders=host, Signature=b"
-    headers = {
-        "content-type": f"application/x-amz-json-{version}",
-        "x-amz-target": target,
-        "x-amz-date": "20260131T000000Z",
-        "authorization": signature,
-    }
-    request = urllib.request.Request(url, json.dumps(fields).encode(), headers)
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        return json.loads(reply.read() or b"{}")
 
 
 def encoded(fields):

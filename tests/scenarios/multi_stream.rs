@@ -249,6 +249,11 @@ async fn commands_name_one_stream_of_the_table_and_the_application_alone_says_so
             "{command:?}: {text}"
         );
     }
+    let (is_usable, text) = run(&["doctor", APPLICATION, "--local", "--watch-for", "0s"]).await;
+    assert!(
+        is_usable && text.contains("use it in parts, such as kcl-app:"),
+        "{text}"
+    );
     let why = ["--local", "--why", "a test", "--apply"];
     let (is_done, text) = run(&[&["pause", APPLICATION][..], &why].concat()).await;
     assert!(

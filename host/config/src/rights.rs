@@ -76,50 +76,38 @@ const READ: [Need; 4] = [
         "to read records; with fan-out, while there is no subscription",
     ),
 ];
-const LEASES: [Need; 6] = [
-    need(
-        dynamodb::DESCRIBE_TABLE,
-        "whether the lease table is there, and has the right key",
-    ),
+const LEASES: [Need; 6] = on_leases(
     need(
         dynamodb::SCAN,
         "to watch all leases, as the leader and its deputies do",
     ),
-    need(
-        dynamodb::GET_ITEM,
-        "to read a lease before it is taken, and after a write without an answer",
-    ),
-    need(dynamodb::PUT_ITEM, "to create the leases of new shards"),
-    need(
-        dynamodb::UPDATE_ITEM,
-        "to take, claim, checkpoint and release leases",
-    ),
-    need(
-        dynamodb::DELETE_ITEM,
-        "to remove the leases of finished shards",
-    ),
-];
+    "to take, claim, checkpoint and release leases",
+    "to remove the leases of finished shards",
+);
 /// In the place of [`LEASES`] where hosts are standalone.
-const OWN_LEASES: [Need; 6] = [
-    need(
-        dynamodb::DESCRIBE_TABLE,
-        "whether the lease table is there, and has the right key",
-    ),
+const OWN_LEASES: [Need; 6] = on_leases(
     need(dynamodb::QUERY, "to watch this host's own leases"),
-    need(
-        dynamodb::GET_ITEM,
-        "to read a lease before it is taken, and after a write without an answer",
-    ),
-    need(dynamodb::PUT_ITEM, "to create the leases of new shards"),
-    need(
-        dynamodb::UPDATE_ITEM,
-        "to take, checkpoint and release leases",
-    ),
-    need(
-        dynamodb::DELETE_ITEM,
-        "to remove the leases of finished shards, and of hosts that are gone",
-    ),
-];
+    "to take, checkpoint and release leases",
+    "to remove the leases of finished shards, and of hosts that are gone",
+);
+
+const fn on_leases(watch: Need, update: &'static str, remove: &'static str) -> [Need; 6] {
+    [
+        need(
+            dynamodb::DESCRIBE_TABLE,
+            "whether the lease table is there, and has the right key",
+        ),
+        watch,
+        need(
+            dynamodb::GET_ITEM,
+            "to read a lease before it is taken, and after a write without an answer",
+        ),
+        need(dynamodb::PUT_ITEM, "to create the leases of new shards"),
+        need(dynamodb::UPDATE_ITEM, update),
+        need(dynamodb::DELETE_ITEM, remove),
+    ]
+}
+
 /// Beside [`STATE`], where hosts are standalone.
 const OTHERS_STATE: [Need; 1] = [need(
     dynamodb::QUERY,

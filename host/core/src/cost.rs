@@ -24,6 +24,9 @@ pub struct Load {
     pub hosts: u32,
     /// Open shards of the stream.
     pub shards: u32,
+    /// Leases in the table that hosts scan: those of its other streams too, where one table holds
+    /// several.
+    pub leases_in_table: u32,
     /// Records a second, over all shards.
     pub records: f64,
     /// Bytes of a record, key and data.
@@ -93,7 +96,7 @@ pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
     } else {
         NEW_LEASE_BYTES
     };
-    let scan = f64::from(load.shards) * row / READ_UNIT_BYTES * SMALL_READ;
+    let scan = f64::from(load.leases_in_table) * row / READ_UNIT_BYTES * SMALL_READ;
     let registrations = hosts * WORKER_ROW_BYTES as f64 / READ_UNIT_BYTES * SMALL_READ;
     let looks = 1.0 / seconds(pace.scan_every);
     let mut shares = vec![
@@ -179,6 +182,7 @@ mod tests {
         Load {
             hosts,
             shards,
+            leases_in_table: shards,
             records,
             record_bytes: 1_000.0,
             state_bytes: None,

@@ -6,14 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))
-
-from scene import CREDENTIALS, REGION, SAMPLE, flights, stop, until  # noqa: E402
+from scene import CREDENTIALS, REGION, SAMPLE, flights, stop, until
 
 # The KCL's failoverTimeMillis and the hosts' lease duration: equal, as the KCL judges hosts by it.
 FAILOVER_SECONDS = 3

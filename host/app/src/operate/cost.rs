@@ -136,6 +136,7 @@ fn load(args: &CostArgs, plugin: &PluginConfig) -> Load {
     Load {
         hosts: args.hosts,
         shards: args.shards,
+        leases_in_table: args.shards.saturating_mul(streams_in_table(plugin)),
         records: args.records_per_second,
         record_bytes: f64::from(args.bytes),
         state_bytes: plugin
@@ -143,6 +144,14 @@ fn load(args: &CostArgs, plugin: &PluginConfig) -> Load {
             .state
             .then_some(f64::from(args.state_bytes)),
     }
+}
+
+/// How many streams have their leases in the same table.
+fn streams_in_table(plugin: &PluginConfig) -> u32 {
+    let is_part =
+        |stream: &&StreamConfig| matches!(split_part(&stream.application), (_, Part::Stream(_)));
+    let parts = plugin.streams.iter().filter(is_part).count();
+    u32::try_from(parts).unwrap_or(u32::MAX).max(1)
 }
 
 fn of_tables(stream: &StreamConfig, load: Load, pace: Pace, prices: &Prices) -> Vec<Line> {
@@ -348,6 +357,19 @@ mod tests {
             near(dollars(&own, once), dollars(&shared, once));
         }
         assert!(own.iter().all(|line| line.of != "alerts@pod-1"));
+    }
+
+    #[test]
+    fn the_leader_of_each_stream_in_one_table_scans_the_leases_of_all() {
+        let plugin = "[plugin.alerts]\nstreams = [\"orders\", \"returns\", \"visits\"]\n";
+        let apart = bill(plugin, &[]);
+        let together = bill(&format!("{plugin}multi-stream-table = true\n"), &[]);
+        let scans = "watching leases";
+        near(dollars(&together, scans), 3.0 * dollars(&apart, scans));
+        near(
+            dollars(&together, "heartbeats"),
+            dollars(&apart, "heartbeats"),
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use shardmill_aws::{AwsClients, KinesisReader, LeaseTable, LibraryTables, RowMov
 use shardmill_core::fleet::StreamIdentity;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::migration::{ImportRequest, ImportStep, ShardImport, blocks, plan_import};
+use shardmill_core::plugin::{Part, split_part};
 use shardmill_core::ports::{Created, LeaseStore, ReadError, StreamReader};
 use shardmill_core::stream::{ReadFrom, Shard, StreamRef};
 
@@ -20,6 +21,7 @@ use crate::output::{no_stream, print, print_json};
 
 pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
+    refuse_part(&args.to)?;
     let clients = crate::aws::connect_to(&args.connection).await?;
     let tables = find(&clients, args).await?;
     let reader = KinesisReader::new(clients.kinesis.clone(), &stream);
@@ -37,6 +39,21 @@ pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
         print(report.as_text().trim_end());
     }
     conclude(args, &import)
+}
+
+/// A part's rows are made by the host that signs for it, or are the KCL's own.
+fn refuse_part(application: &str) -> anyhow::Result<()> {
+    match split_part(application) {
+        (_, Part::Whole) => Ok(()),
+        (base, Part::Host(host)) => bail!(
+            "nothing is imported for a single host: {host} reads by itself what the other hosts of \
+                {base} read too. It begins at initial-position"
+        ),
+        (base, Part::Stream(stream)) => bail!(
+            "nothing is imported into a part of a table of several streams: name an application \
+                with a table of its own, which for a plugin with several `streams` is {base}.{stream}"
+        ),
+    }
 }
 
 async fn find(clients: &AwsClients, args: &ImportArgs) -> anyhow::Result<LibraryTables> {
@@ -214,4 +231,18 @@ fn conclude(args: &ImportArgs, import: &Import) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_imported_for_a_part_of_an_application() {
+        assert!(refuse_part("totals").is_ok() && refuse_part("totals.orders").is_ok());
+        let of_host = refuse_part("totals@pod-7").unwrap_err().to_string();
+        assert!(of_host.contains("pod-7 reads by itself"), "{of_host}");
+        let of_stream = refuse_part("totals:orders").unwrap_err().to_string();
+        assert!(of_stream.contains("totals.orders"), "{of_stream}");
+    }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use shardmill_core::lease::{Pulse, WorkerId};
 use shardmill_core::plan::{
     FleetView, MissingRow, ObservedLease, ObservedWorker, Plan, PlanLimits, Preview, Reason, Step,
     missing_rows, observed_workers, plan, preview,
 };
+use shardmill_core::plugin::{Part, split_part};
 use shardmill_core::stream::LeaseKey;
 
 use super::reading::Reading;
@@ -60,8 +61,7 @@ struct ShardLine {
 }
 
 pub(crate) async fn execute(args: &PlanArgs) -> anyhow::Result<()> {
-    let worker =
-        WorkerId::new(&args.worker).context("--as needs the id of a worker, such as host-3")?;
+    let worker = worker_to_ask(args)?;
     let reading = Reading::take(&args.application, &args.reading).await?;
     let report = report(&args.application, &worker, &reading);
     if args.reading.output.json {
@@ -69,6 +69,21 @@ pub(crate) async fn execute(args: &PlanArgs) -> anyhow::Result<()> {
     }
     print(as_text(&report).trim_end());
     Ok(())
+}
+
+/// Nobody but the standalone host itself uses its rows.
+fn worker_to_ask(args: &PlanArgs) -> anyhow::Result<WorkerId> {
+    const WOULD_JOIN: &str = "plan";
+    let named = args.worker.as_deref();
+    let id = match split_part(&args.application).1 {
+        Part::Host(host) if named.is_some_and(|named| named != host) => bail!(
+            "{} are the rows of {host} alone: leave out --as",
+            args.application
+        ),
+        Part::Host(host) => host,
+        Part::Whole | Part::Stream(_) => named.unwrap_or(WOULD_JOIN),
+    };
+    WorkerId::new(id).context("--as needs the id of a worker, such as host-3")
 }
 
 fn report(application: &str, me: &WorkerId, reading: &Reading) -> Report {
@@ -311,4 +326,29 @@ fn write_shards(page: &mut Page, title: &str, shards: &[ShardLine]) {
 
 fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(str::len).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command, OperateCommand};
+
+    fn asked(words: &[&str]) -> anyhow::Result<String> {
+        let line = ["shardmill", "plan"].iter().chain(words);
+        let Command::Operate(OperateCommand::Plan(args)) = Cli::parse_from(line).command else {
+            panic!("it is one")
+        };
+        Ok(worker_to_ask(&args)?.to_string())
+    }
+
+    #[test]
+    fn the_rows_of_a_standalone_host_are_planned_for_that_host_alone() {
+        assert_eq!(asked(&["prices@pod-7"]).unwrap(), "pod-7");
+        assert_eq!(asked(&["prices@pod-7", "--as", "pod-7"]).unwrap(), "pod-7");
+        assert!(asked(&["prices@pod-7", "--as", "pod-8"]).is_err());
+        assert_eq!(asked(&["prices", "--as", "pod-8"]).unwrap(), "pod-8");
+        assert_eq!(asked(&["prices:orders"]).unwrap(), "plan");
+    }
 }

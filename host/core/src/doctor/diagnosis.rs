@@ -65,7 +65,7 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
             judge_table(table, &mut findings);
             judge_kcl3(table, facts.companions, mode, &mut findings);
             judge_workers(&census, mode, &mut findings);
-            keys::judge(table, &mut findings);
+            keys::judge(&facts.application, table, &mut findings);
             judge_start(table, &mut findings);
             judge_versions(facts, table, &mut findings);
             (mode, census)

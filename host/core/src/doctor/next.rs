@@ -1,6 +1,9 @@
 //! Composes the next command to run.
 
+use std::collections::BTreeSet;
+
 use super::{Facts, Finding, PredecessorFacts, Severity, TableFacts, Topic};
+use crate::lease::Lease;
 use crate::migration::of_multi_stream;
 use crate::stream::StreamRef;
 
@@ -10,20 +13,8 @@ pub(super) fn command(facts: &Facts, findings: &[Finding]) -> String {
     if let Some(predecessor) = &facts.predecessor {
         return import(facts, predecessor);
     }
-    if let TableFacts::Leases(table) = &facts.table {
-        let leases: Vec<_> = table
-            .leases
-            .iter()
-            .map(|facts| facts.lease.clone())
-            .collect();
-        if let Some(place) = of_multi_stream(&leases).first() {
-            let stream = named_stream(facts).or(place.stream.clone());
-            let stream = stream.filter(|stream| StreamRef::parse(stream).is_ok());
-            let stream = stream.unwrap_or_else(|| "STREAM".to_owned());
-            return format!(
-                "shardmill import {application} --stream {stream} --to {application}.{stream}"
-            );
-        }
+    if let Some(command) = of_several_streams(facts) {
+        return command;
     }
     let has = |topic| findings.iter().any(|finding| finding.topic == topic);
     if findings
@@ -43,6 +34,36 @@ pub(super) fn command(facts: &Facts, findings: &[Finding]) -> String {
         );
     }
     "shardmill run --config shardmill.toml".to_owned()
+}
+
+/// For a table of the KCL's multi-stream mode that no host has used yet.
+fn of_several_streams(facts: &Facts) -> Option<String> {
+    let TableFacts::Leases(table) = &facts.table else {
+        return None;
+    };
+    if !table.fleet.streams.is_empty() {
+        return None;
+    }
+    let leases = table.leases.iter().map(|facts| facts.lease.clone());
+    let leases: Vec<Lease> = leases.collect();
+    let places = of_multi_stream(&leases);
+    if places.is_empty() {
+        return None;
+    }
+    let streams = places.iter().filter_map(|place| place.stream.as_deref());
+    let streams: BTreeSet<String> = streams
+        .map(|stream| match StreamRef::parse(stream) {
+            Ok(stream) => format!("\"{}\"", stream.name()),
+            Err(_) => "\"STREAM\"".to_owned(),
+        })
+        .collect();
+    let streams: Vec<String> = streams.into_iter().collect();
+    let application = &facts.application;
+    Some(format!(
+        "shardmill run --config shardmill.toml, once the KCL has stopped, with application = \
+            \"{application}\", streams = [{}] and multi-stream-table = true for the plugin",
+        streams.join(", ")
+    ))
 }
 
 fn import(facts: &Facts, predecessor: &PredecessorFacts) -> String {

@@ -348,7 +348,8 @@ fn what_comes_next_follows_from_the_table() {
     for (facts, next) in [
         (
             facts(table(vec![multi])),
-            "shardmill import orders --stream clicks --to orders.clicks",
+            "shardmill run --config shardmill.toml, once the KCL has stopped, with application = \
+                \"orders\", streams = [\"clicks\"] and multi-stream-table = true for the plugin",
         ),
         (
             facts(of_kcl()),

@@ -1,6 +1,7 @@
 //! Rows and tables with something to report.
 
 use super::*;
+use crate::fleet::FleetRows;
 
 #[test]
 fn rows_that_need_a_word_get_one() {
@@ -88,6 +89,39 @@ fn rows_that_need_a_word_get_one() {
             facts(settled),
             Mode::Kcl3Takeover,
             vec![(FixFirst, Topic::OtherWorkers), (Note, Topic::Kcl3Traces)],
+        ),
+    ]);
+}
+
+#[test]
+fn two_streams_may_have_a_shard_of_the_same_id_and_hosts_may_use_their_table_in_parts() {
+    let of_two_streams = || {
+        let keyed = |key: &str| {
+            change(lease(&shard("s-0", &[], 0, u128::MAX), None), |lease| {
+                lease.key = LeaseKey::new(key).unwrap();
+            })
+        };
+        table(vec![keyed("1:s:2:s-0"), keyed("1:t:3:s-0")])
+    };
+    let fleet = FleetRows {
+        streams: vec!["s".to_owned()],
+        ..FleetRows::default()
+    };
+    check(vec![
+        (
+            "before a host used it",
+            facts(of_two_streams()),
+            Mode::Own,
+            vec![(FixFirst, Topic::MultiStreamKeys)],
+        ),
+        (
+            "in use",
+            facts(LeaseTableFacts {
+                fleet,
+                ..of_two_streams()
+            }),
+            Mode::Own,
+            vec![(Note, Topic::MultiStreamKeys)],
         ),
     ]);
 }
