@@ -2,10 +2,11 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use shardmill_aws::AwsClients;
+use shardmill_aws::{AwsClients, TableOptions};
 use shardmill_config::files::read_text;
 use shardmill_config::{AwsConfig, Config, check_url};
 
@@ -39,6 +40,9 @@ pub(crate) fn merge(file: &AwsConfig, args: &AwsArgs) -> anyhow::Result<AwsConfi
     };
     Ok(AwsConfig {
         region: args.region.clone().or_else(|| file.region.clone()),
+        role: file.role.clone(),
+        kinesis: file.kinesis.clone(),
+        dynamodb: file.dynamodb.clone(),
         kinesis_endpoint: flag_or(&args.kinesis_endpoint, &file.kinesis_endpoint),
         dynamodb_endpoint: flag_or(&args.dynamodb_endpoint, &file.dynamodb_endpoint),
         wire: file.wire,
@@ -102,6 +106,14 @@ pub(crate) async fn connect_to(connection: &ConnectionArgs) -> anyhow::Result<Aw
     connect_as(config.as_ref(), &connection.aws).await
 }
 
+/// How the configuration, if one is named, wants tables to be made.
+pub(crate) fn table_options(connection: &ConnectionArgs) -> anyhow::Result<Arc<TableOptions>> {
+    let config = connection.config.as_deref().map(Config::load).transpose()?;
+    Ok(Arc::new(
+        config.map(|config| config.tables).unwrap_or_default(),
+    ))
+}
+
 /// Creates the clients for the endpoints that a configuration and flags name. Flags win.
 pub(crate) async fn connect_as(
     config: Option<&Config>,
@@ -113,5 +125,6 @@ pub(crate) async fn connect_as(
 
 /// Makes the clients.
 pub(crate) async fn connect(config: &AwsConfig) -> anyhow::Result<AwsClients> {
-    Ok(shardmill_aws::connect(&config.options()).await?)
+    let options = config.options();
+    Ok(Box::pin(shardmill_aws::connect(&options)).await?)
 }

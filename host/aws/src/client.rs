@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
-use aws_credential_types::provider::error::CredentialsError;
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_core::lease::TableDeadlines;
 use shardmill_core::stream::{InvalidRegion, check_region};
 
+use crate::checked_credentials::Checked;
 use crate::dynamodb::meter::Meter;
 use crate::kinesis::{Wire, WireSetting};
+use crate::role::{Role, ServiceAccess};
 use crate::sdk_error;
 use crate::shared_files::{self, UnfitFile};
 use crate::transport::http_client;
@@ -45,6 +46,12 @@ const DYNAMODB_ATTEMPTS_MAX: u32 = 3;
 pub struct AwsOptions {
     /// Instead of the chain's region.
     pub region: Option<String>,
+    /// The role to assume, for both services.
+    pub role: Option<Role>,
+    /// What Kinesis has of its own.
+    pub kinesis: ServiceAccess,
+    /// What DynamoDB has of its own.
+    pub dynamodb: ServiceAccess,
     /// Where Kinesis is, instead of the region's endpoint.
     pub kinesis_endpoint: Option<String>,
     /// Where DynamoDB is, instead of the region's endpoint.
@@ -53,37 +60,6 @@ pub struct AwsOptions {
     pub credentials: Option<StaticCredentials>,
     /// The format that Kinesis is spoken to in.
     pub wire: WireSetting,
-}
-
-/// Refuses credentials that cannot be sent, at which the SDK panics.
-#[derive(Debug)]
-struct Checked(SharedCredentialsProvider);
-
-impl ProvideCredentials for Checked {
-    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
-    where
-        Self: 'a,
-    {
-        future::ProvideCredentials::new(async {
-            let credentials = self.0.provide_credentials().await?;
-            if !can_be_sent(credentials.access_key_id()) {
-                return Err(cannot_be_sent("access key id"));
-            }
-            if !credentials.session_token().is_none_or(can_be_sent) {
-                return Err(cannot_be_sent("session token"));
-            }
-            Ok(credentials)
-        })
-    }
-}
-
-fn can_be_sent(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-fn cannot_be_sent(what: &str) -> CredentialsError {
-    let problem = format!("the {what} has a line break or another character that none has");
-    CredentialsError::invalid_configuration(problem)
 }
 
 /// Credentials that never change.
@@ -122,27 +98,23 @@ pub struct AwsClients {
     pub dynamodb: aws_sdk_dynamodb::Client,
     /// How Kinesis is spoken to, for all that use the client.
     pub wire: Wire,
-    /// The region in use.
+    /// The region of the streams.
     pub region: String,
-    /// The provider of credentials.
-    credentials: Option<SharedCredentialsProvider>,
+    /// The providers of credentials, one for each service.
+    credentials: [Option<SharedCredentialsProvider>; 2],
 }
 
 impl AwsClients {
-    /// Why there are no credentials, if there are none, and what to do about it.
+    /// Why there are no credentials for one of the services, if there are none, and what to do
+    /// about it.
     pub async fn missing_credentials(&self) -> Option<String> {
-        let Some(provider) = &self.credentials else {
-            return Some(sdk_error::GIVE_CREDENTIALS.to_owned());
-        };
-        let asked = tokio::time::timeout(CREDENTIALS_WITHIN, provider.provide_credentials()).await;
-        match asked {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(sdk_error::missing_credentials(&error)),
-            Err(_) => Some(format!(
-                "none arrived within {CREDENTIALS_WITHIN:?}; {}",
-                sdk_error::GIVE_CREDENTIALS
-            )),
+        for provider in &self.credentials {
+            let missing = missing_from(provider.as_ref()).await;
+            if missing.is_some() {
+                return missing;
+            }
         }
+        None
     }
 
     /// The same clients, whose calls to the tables end in time for leases of this duration; the
@@ -160,6 +132,21 @@ impl AwsClients {
             dynamodb: aws_sdk_dynamodb::Client::from_conf(config),
             ..self.clone()
         }
+    }
+}
+
+async fn missing_from(provider: Option<&SharedCredentialsProvider>) -> Option<String> {
+    let Some(provider) = provider else {
+        return Some(sdk_error::GIVE_CREDENTIALS.to_owned());
+    };
+    let asked = tokio::time::timeout(CREDENTIALS_WITHIN, provider.provide_credentials()).await;
+    match asked {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(sdk_error::missing_credentials(&error)),
+        Err(_) => Some(format!(
+            "none arrived within {CREDENTIALS_WITHIN:?}; {}",
+            sdk_error::GIVE_CREDENTIALS
+        )),
     }
 }
 
@@ -200,31 +187,58 @@ pub async fn connect(options: &AwsOptions) -> Result<AwsClients, ConnectError> {
             None,
         ));
     }
-    clients_from(&with_checked_credentials(loader.load().await), options)
+    let chain = with_checked_credentials(loader.load().await);
+    // What assumes a role is large, and most have none.
+    Box::pin(clients_of_services(&chain, options)).await
 }
 
 fn with_checked_credentials(shared: SdkConfig) -> SdkConfig {
     match shared.credentials_provider() {
         Some(provider) => shared
             .into_builder()
-            .credentials_provider(SharedCredentialsProvider::new(Checked(provider)))
+            .credentials_provider(SharedCredentialsProvider::new(Checked::new(provider)))
             .build(),
         None => shared,
     }
 }
 
+/// Makes the clients over a chain that is read already, each service in its region and its role.
+pub(crate) async fn clients_of_services(
+    chain: &SdkConfig,
+    options: &AwsOptions,
+) -> Result<AwsClients, ConnectError> {
+    let role = options.role.as_ref();
+    let for_streams = options.kinesis.of(chain, role).await;
+    let for_tables = options.dynamodb.of(chain, role).await;
+    clients_over(&for_streams, &for_tables, options)
+}
+
 /// Makes the clients over a chain that is read already: its transport, time and credentials, our
-/// limits and endpoints. A simulator supplies its own transport and clock.
+/// limits and endpoints; without roles. A simulator supplies its own transport and clock.
 pub fn clients_from(shared: &SdkConfig, options: &AwsOptions) -> Result<AwsClients, ConnectError> {
-    let region = shared.region().ok_or(ConnectError::NoRegion)?.to_string();
-    check_region(&region)?;
+    clients_over(shared, shared, options)
+}
+
+fn clients_over(
+    for_streams: &SdkConfig,
+    for_tables: &SdkConfig,
+    options: &AwsOptions,
+) -> Result<AwsClients, ConnectError> {
+    let region = region_of(for_streams)?;
+    region_of(for_tables)?;
     Ok(AwsClients {
-        kinesis: kinesis_client(shared, options),
-        dynamodb: dynamodb_client(shared, options),
+        kinesis: kinesis_client(for_streams, options),
+        dynamodb: dynamodb_client(for_tables, options),
         wire: Wire::new(options.wire),
         region,
-        credentials: shared.credentials_provider(),
+        credentials: [for_streams, for_tables].map(SdkConfig::credentials_provider),
     })
+}
+
+fn region_of(config: &SdkConfig) -> Result<String, ConnectError> {
+    let region = config.region().ok_or(ConnectError::NoRegion)?.to_string();
+    check_region(&region)?;
+    Ok(region)
 }
 
 fn kinesis_client(shared: &SdkConfig, options: &AwsOptions) -> aws_sdk_kinesis::Client {
@@ -283,29 +297,6 @@ mod tests {
             }
         );
         assert!(shown.contains("AKID") && !shown.contains("hush"), "{shown}");
-    }
-
-    #[tokio::test]
-    async fn credentials_that_cannot_be_sent_are_an_error_that_does_not_show_them() {
-        for (id, token, told) in [
-            ("AKID\n", None, "the access key id has a line break"),
-            ("AK ID", None, "the access key id has"),
-            ("AKID", Some("tok\ren"), "the session token has"),
-            ("\u{e9}", None, "the access key id has"),
-        ] {
-            let token = token.map(str::to_owned);
-            let wrong = Credentials::from_keys(id, "secret", token);
-            let checked = Checked(SharedCredentialsProvider::new(wrong));
-            let error = checked.provide_credentials().await.unwrap_err();
-            let shown = sdk_error::missing_credentials(&error);
-            assert!(
-                shown.contains(told) && !shown.contains("tok\ren"),
-                "{shown}"
-            );
-        }
-        let good = Credentials::from_keys("AKID", "secret", Some("t+/=".to_owned()));
-        let checked = Checked(SharedCredentialsProvider::new(good.clone()));
-        assert_eq!(checked.provide_credentials().await.unwrap(), good);
     }
 
     #[test]

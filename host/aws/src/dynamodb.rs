@@ -32,6 +32,7 @@ mod state_table;
 mod stream_asked;
 mod stream_rows;
 mod table;
+mod table_options;
 mod unreadable;
 mod version_item;
 
@@ -43,3 +44,4 @@ pub use lease_table::{LeaseTable, RowMove};
 pub use library_tables::{LibraryTables, RowWritten};
 pub use siblings::{applications_of_streams, served_applications};
 pub use standalone_hosts::StandaloneTables;
+pub use table_options::{Billing, Creation, TableOptions};

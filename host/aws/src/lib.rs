@@ -5,11 +5,13 @@
 //! that a simulator can put its own transport underneath. What an error means is decided in one
 //! file for each service (`kinesis/errors.rs`, `dynamodb/errors.rs`).
 
-pub mod client;
+pub mod checked_credentials;
+mod client;
 pub mod dynamodb;
 pub mod kinesis;
 pub mod metrics;
 pub mod operations;
+mod role;
 mod sdk_error;
 mod shared_files;
 mod transport;
@@ -22,15 +24,18 @@ mod transport_fault_tests;
 #[cfg(test)]
 mod transport_tests;
 
+#[cfg(test)]
+pub(crate) use client::clients_of_services;
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
 pub use dynamodb::{
-    CoordinatorTable, HistoryPart, LeaseTable, LibraryTables, RowMove, RowWritten,
-    StandaloneTables, TableInspector, applications_of_streams, delete_table, existing_tables,
-    served_applications,
+    Billing, CoordinatorTable, Creation, HistoryPart, LeaseTable, LibraryTables, RowMove,
+    RowWritten, StandaloneTables, TableInspector, TableOptions, applications_of_streams,
+    delete_table, existing_tables, served_applications,
 };
 pub use kinesis::{
     AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome,
     PutReport, PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter, Wire, WireSetting,
 };
+pub use role::{Role, ServiceAccess};
 pub use sdk_error::RECORD_TOO_LARGE;
 pub use shared_files::UnfitFile;

@@ -74,17 +74,59 @@ pub mod dynamodb {
     pub const QUERY: Operation = of("Query");
     /// Reads all rows of a table.
     pub const SCAN: Operation = of("Scan");
+    /// Labels a table; `CreateTable` needs the permission if it has tags.
+    pub const TAG_RESOURCE: Operation = of("TagResource");
     /// Writes rows of two tables; needs only the permissions of its parts.
     pub const TRANSACT_WRITE_ITEMS: Operation = of("TransactWriteItems");
+    /// Switches point-in-time recovery on.
+    pub const UPDATE_CONTINUOUS_BACKUPS: Operation = of("UpdateContinuousBackups");
     /// Changes attributes of one row, on a condition.
     pub const UPDATE_ITEM: Operation = of("UpdateItem");
     /// Has old rows removed; only a command does.
     pub const UPDATE_TIME_TO_LIVE: Operation = of("UpdateTimeToLive");
 }
 
+/// The operations of KMS that DynamoDB calls with the caller's rights, for a table with a key of the
+/// customer (DynamoDB's encryption usage notes).
+pub mod kms {
+    use super::Operation;
+
+    /// What an operation of KMS is.
+    const fn of(name: &'static str) -> Operation {
+        Operation {
+            service: "kms",
+            name,
+        }
+    }
+
+    /// Lets DynamoDB use the key later, on its own.
+    pub const CREATE_GRANT: Operation = of("CreateGrant");
+    /// Opens what was encrypted.
+    pub const DECRYPT: Operation = of("Decrypt");
+    /// Whether the key can be used.
+    pub const DESCRIBE_KEY: Operation = of("DescribeKey");
+    /// Encrypts a table's own key.
+    pub const ENCRYPT: Operation = of("Encrypt");
+    /// Makes a table's own key; any of the operations with this beginning.
+    pub const GENERATE_DATA_KEY: Operation = of("GenerateDataKey*");
+    /// Encrypts again with a newer version; any of the operations with this beginning.
+    pub const RE_ENCRYPT: Operation = of("ReEncrypt*");
+}
+
+/// Those of the Security Token Service, which the SDK calls.
+pub mod sts {
+    use super::Operation;
+
+    /// Gives the credentials of a role.
+    pub const ASSUME_ROLE: Operation = Operation {
+        service: "sts",
+        name: "AssumeRole",
+    };
+}
+
 impl Operation {
-    /// Every one of them.
-    pub const ALL: [Self; 23] = [
+    /// Every one that this package calls itself.
+    pub const ALL: [Self; 24] = [
         kinesis::CREATE_STREAM,
         kinesis::DEREGISTER_STREAM_CONSUMER,
         kinesis::DESCRIBE_STREAM_SUMMARY,
@@ -106,6 +148,7 @@ impl Operation {
         dynamodb::QUERY,
         dynamodb::SCAN,
         dynamodb::TRANSACT_WRITE_ITEMS,
+        dynamodb::UPDATE_CONTINUOUS_BACKUPS,
         dynamodb::UPDATE_ITEM,
         dynamodb::UPDATE_TIME_TO_LIVE,
     ];

@@ -8,6 +8,8 @@ use aws_config::{Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::config::BehaviorVersion;
+use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
+use aws_smithy_async::time::SystemTimeSource;
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
     SharedHttpConnector,
@@ -30,6 +32,7 @@ pub(crate) struct TransportDouble {
     replies: Arc<Mutex<VecDeque<Reply>>>,
     requests: Arc<Mutex<Vec<String>>>,
     signed_at: Arc<Mutex<Vec<String>>>,
+    authorizations: Arc<Mutex<Vec<String>>>,
     /// Of every reply.
     header: Option<(&'static str, String)>,
     refuses_at_last: bool,
@@ -72,14 +75,26 @@ impl TransportDouble {
         locked(&self.signed_at).clone()
     }
 
-    /// The clients that a host uses, retries and all.
-    pub(crate) fn clients(&self, credentials: SharedCredentialsProvider) -> AwsClients {
-        let config = SdkConfig::builder()
+    /// What the requests were signed with, as sent: the key, and the region.
+    pub(crate) fn authorizations(&self) -> Vec<String> {
+        locked(&self.authorizations).clone()
+    }
+
+    /// An AWS chain that was read.
+    pub(crate) fn chain(&self, credentials: SharedCredentialsProvider) -> SdkConfig {
+        SdkConfig::builder()
             .behavior_version(BehaviorVersion::v2026_01_12())
             .region(Region::new("us-east-1"))
             .credentials_provider(credentials)
-            .http_client(SharedHttpClient::new(self.clone()));
-        clients_from(&config.build(), &AwsOptions::default()).unwrap()
+            .http_client(SharedHttpClient::new(self.clone()))
+            .time_source(SystemTimeSource::new())
+            .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
+            .build()
+    }
+
+    /// The clients that a host uses, retries and all.
+    pub(crate) fn clients(&self, credentials: SharedCredentialsProvider) -> AwsClients {
+        clients_from(&self.chain(credentials), &AwsOptions::default()).unwrap()
     }
 
     pub(crate) fn kinesis(&self) -> aws_sdk_kinesis::Client {
@@ -133,6 +148,8 @@ impl HttpConnector for TransportDouble {
         locked(&self.requests).push(body);
         let date = request.headers().get("x-amz-date").unwrap_or_default();
         locked(&self.signed_at).push(date.to_owned());
+        let signed = request.headers().get("authorization").unwrap_or_default();
+        locked(&self.authorizations).push(signed.to_owned());
         HttpConnectorFuture::ready(self.next_reply())
     }
 }

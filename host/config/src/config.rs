@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shardmill_aws::TableOptions;
 use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy};
@@ -41,6 +42,8 @@ pub struct Config {
     pub aws: AwsConfig,
     /// The section `[leases]`: how long a lease lasts, and how often it is renewed and looked at.
     pub leases: LeaseOptions,
+    /// The section `[tables]`: how hosts make the tables that are missing.
+    pub tables: TableOptions,
     /// The section `[reads]`: how much is fetched, and how often.
     pub reads: ReadLimits,
     /// How records are read, unless a plugin has its own setting.

@@ -35,6 +35,7 @@ use super::section;
 use super::sections::Sections;
 use super::sinks::{SinkFile, check_sinks};
 use super::streams;
+use super::tables::TablesFile;
 use super::written::Written;
 
 /// The folder of plugins, unless the file names another.
@@ -52,6 +53,8 @@ pub(super) struct ConfigFile {
     aws: AwsFile,
     #[serde(deserialize_with = "section::one")]
     leases: LeasesFile,
+    #[serde(deserialize_with = "section::one")]
+    tables: TablesFile,
     #[serde(deserialize_with = "section::one")]
     reads: ReadsFile,
     #[serde(deserialize_with = "section::one")]
@@ -121,6 +124,7 @@ impl ConfigFile {
             initial_position: streams::initial_position(self.initial_position.as_deref())?,
             aws: self.aws.check()?,
             leases: self.leases.check()?,
+            tables: self.tables.check()?,
             retrieval: self.reads.retrieval(self.host.fan_out_allowed),
             reads: self.reads.check()?,
             batches: self.batch.check(BatchLimits::default())?,

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use shardmill_aws::PutTarget;
-use shardmill_aws::operations::{Operation, dynamodb, kinesis};
+use shardmill_aws::operations::{Operation, dynamodb, kinesis, kms, sts};
+use shardmill_aws::{Creation, PutTarget, Role, TableOptions};
 use shardmill_core::pipeline::GiveUp;
 use shardmill_core::plugin::{Part, coordinator_table, lease_table, split_part, state_table};
 use shardmill_core::stream::{FanOutConsumer, StreamRef};
 use shardmill_sinks::SinkOptions;
 
 use super::config::Config;
-use super::settings::{PluginConfig, StreamConfig};
+use super::settings::{AwsConfig, PluginConfig, StreamConfig};
 
 /// Operations on resources, for one purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,15 +33,32 @@ pub struct Need {
     pub why: &'static str,
 }
 
-/// What an operation is called on.
+/// What an operation is called on. A region is given if it is not that of the scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// A stream, by name or ARN. With a name, the region if it is not the host's.
-    Stream(StreamRef, Option<String>),
+    /// A stream.
+    Stream {
+        /// The stream, by name or ARN.
+        stream: StreamRef,
+        /// The region of a stream that is given by name.
+        region: Option<String>,
+    },
     /// The fan-out consumer of that name, whenever it is registered.
-    Consumer(StreamRef, String),
+    Consumer {
+        /// The stream, by name or ARN.
+        stream: StreamRef,
+        /// The region of a stream that is given by name.
+        region: Option<String>,
+        /// The consumer's name.
+        name: String,
+    },
     /// A table.
-    Table(String),
+    Table {
+        /// The table's name.
+        name: String,
+        /// The table's region.
+        region: Option<String>,
+    },
     /// The resource with this ARN.
     Arn(String),
 }
@@ -158,6 +175,32 @@ const CREATE_TABLES: [Need; 1] = [need(
     dynamodb::CREATE_TABLE,
     "to create a table that is missing; not needed once all exist",
 )];
+const TAG_TABLES: [Need; 1] = [need(
+    dynamodb::TAG_RESOURCE,
+    "because of tables.tags; not needed once all tables exist",
+)];
+const RECOVER_TABLES: [Need; 1] = [need(
+    dynamodb::UPDATE_CONTINUOUS_BACKUPS,
+    "because of tables.point-in-time-recovery",
+)];
+const USE_KEY: [Need; 6] = [
+    need(
+        kms::ENCRYPT,
+        "because of tables.encryption-key, by DynamoDB",
+    ),
+    need(kms::DECRYPT, "the same"),
+    need(kms::RE_ENCRYPT, "the same"),
+    need(kms::GENERATE_DATA_KEY, "the same"),
+    need(kms::DESCRIBE_KEY, "the same"),
+    need(
+        kms::CREATE_GRANT,
+        "the same; not needed once all tables exist",
+    ),
+];
+const ASSUME_ROLES: [Need; 1] = [need(
+    sts::ASSUME_ROLE,
+    "for who starts the host; the other permissions are for the role",
+)];
 const REGISTER: [Need; 1] = [need(
     kinesis::REGISTER_STREAM_CONSUMER,
     "to register the fan-out consumer if it is missing",
@@ -182,8 +225,9 @@ const PUT: [Need; 2] = [
 ];
 
 /// Statements in the order of their purposes, by resource.
-#[derive(Default)]
-struct Collected {
+struct Collected<'a> {
+    aws: &'a AwsConfig,
+    tables: &'a TableOptions,
     statements: Vec<Statement>,
 }
 
@@ -202,7 +246,11 @@ impl Config {
                 self.plugins.display()
             ));
         }
-        let mut collected = Collected::default();
+        let mut collected = Collected {
+            aws: &self.aws,
+            tables: &self.tables,
+            statements: Vec::new(),
+        };
         for plugin in plugins.values() {
             for stream in &plugin.streams {
                 collected.reads(stream);
@@ -218,7 +266,34 @@ impl Config {
         for sink in self.sinks_of(plugins.values()) {
             collected.puts(sink);
         }
+        for role in self.roles_of(plugins.values()) {
+            collected.add(
+                "AssumeRoles",
+                &ASSUME_ROLES,
+                Resource::Arn(role.arn.clone()),
+            );
+        }
+        if let Some(key) = &self.tables.encryption_key {
+            collected.add("UseKey", &USE_KEY, Resource::Arn(key.clone()));
+        }
         Ok(collected.statements)
+    }
+
+    /// The roles that a host assumes.
+    fn roles_of<'a>(
+        &'a self,
+        plugins: impl Iterator<Item = &'a PluginConfig> + Clone,
+    ) -> impl Iterator<Item = &'a Role> {
+        let aws = &self.aws;
+        let of_services = [&aws.kinesis, &aws.dynamodb].map(|service| match &service.role {
+            Some(own) => Some(own),
+            None => aws.role.as_ref(),
+        });
+        let of_sinks = self.sinks_of(plugins).filter_map(|sink| match sink {
+            SinkOptions::Kinesis { role, .. } => role.as_ref(),
+            _ => None,
+        });
+        of_services.into_iter().flatten().chain(of_sinks)
     }
 
     /// The sinks that a plugin may emit to, or that take its dead letters.
@@ -239,7 +314,7 @@ impl Config {
 
 // === impl Collected ===
 
-impl Collected {
+impl Collected<'_> {
     fn add(&mut self, sid: &'static str, needs: &'static [Need], resource: Resource) {
         let found = self.statements.iter_mut().find(|one| one.sid == sid);
         match found {
@@ -254,36 +329,60 @@ impl Collected {
         }
     }
 
+    fn stream(&self, stream: &StreamConfig) -> Resource {
+        Resource::Stream {
+            stream: stream.stream.clone(),
+            region: self.aws.kinesis.region.clone(),
+        }
+    }
+
+    fn table(&self, name: impl Into<String>) -> Resource {
+        Resource::Table {
+            name: name.into(),
+            region: self.aws.dynamodb.region.clone(),
+        }
+    }
+
     fn reads(&mut self, stream: &StreamConfig) {
-        let resource = Resource::Stream(stream.stream.clone(), None);
+        let resource = self.stream(stream);
         self.add("ReadStreams", &READ, resource);
     }
 
     fn leases(&mut self, application: &str) {
-        let coordinator = coordinator_table(application);
-        let leases = Resource::Table(lease_table(application).to_owned());
-        match split_part(application).1 {
-            Part::Whole | Part::Stream(_) => self.add("Leases", &LEASES, leases),
-            Part::Host(_) => self.add("OwnLeases", &OWN_LEASES, leases),
+        let leases = self.table(lease_table(application));
+        let coordinator = self.table(coordinator_table(application));
+        let (sid, needs) = match split_part(application).1 {
+            Part::Whole | Part::Stream(_) => ("Leases", &LEASES),
+            Part::Host(_) => ("OwnLeases", &OWN_LEASES),
+        };
+        self.add(sid, needs, leases.clone());
+        self.add("Coordination", &COORDINATION, coordinator.clone());
+        for table in [leases, coordinator] {
+            self.makes(table);
         }
-        self.add(
-            "Coordination",
-            &COORDINATION,
-            Resource::Table(coordinator.clone()),
-        );
-        for table in [lease_table(application).to_owned(), coordinator] {
-            self.add("CreateTables", &CREATE_TABLES, Resource::Table(table));
+    }
+
+    fn makes(&mut self, table: Resource) {
+        if self.tables.creation == Creation::Never {
+            return;
+        }
+        self.add("CreateTables", &CREATE_TABLES, table.clone());
+        if !self.tables.tags.is_empty() {
+            self.add("TagTables", &TAG_TABLES, table.clone());
+        }
+        if self.tables.has_recovery {
+            self.add("RecoverTables", &RECOVER_TABLES, table);
         }
     }
 
     fn state(&mut self, plugin: &PluginConfig) {
         for stream in &plugin.streams {
-            let table = Resource::Table(state_table(&stream.application));
+            let table = self.table(state_table(&stream.application));
             self.add("State", &STATE, table.clone());
             if plugin.standalone.is_some() {
                 self.add("OthersState", &OTHERS_STATE, table.clone());
             }
-            self.add("CreateTables", &CREATE_TABLES, table);
+            self.makes(table);
         }
     }
 
@@ -294,9 +393,13 @@ impl Collected {
         let consumer = match &fan_out.consumer {
             FanOutConsumer::Given(arn) => Resource::Arn(arn.to_string()),
             FanOutConsumer::Named(name) => {
-                let of = Resource::Stream(stream.stream.clone(), None);
+                let of = self.stream(stream);
                 self.add("RegisterConsumers", &REGISTER, of);
-                Resource::Consumer(stream.stream.clone(), name.to_string())
+                Resource::Consumer {
+                    stream: stream.stream.clone(),
+                    region: self.aws.kinesis.region.clone(),
+                    name: name.to_string(),
+                }
             }
         };
         if fan_out.deregister_on_exit && !matches!(consumer, Resource::Arn(_)) {
@@ -310,7 +413,10 @@ impl Collected {
             return;
         };
         let resource = match target {
-            PutTarget::Name(name) => Resource::Stream(name.into(), region.clone()),
+            PutTarget::Name(name) => Resource::Stream {
+                stream: name.into(),
+                region: region.clone().or_else(|| self.aws.kinesis.region.clone()),
+            },
             PutTarget::Arn { arn, .. } => Resource::Arn(arn.clone()),
         };
         self.add("PutOutput", &PUT, resource);
@@ -320,6 +426,10 @@ impl Collected {
 // === impl AwsScope ===
 
 impl AwsScope {
+    fn region_or<'a>(&'a self, own: Option<&'a String>) -> &'a str {
+        own.unwrap_or(&self.region)
+    }
+
     /// The ARN of a stream in this region, unless the stream was given by its ARN.
     fn arn_of(&self, stream: &StreamRef, region: &str) -> String {
         let (partition, account) = (&self.partition, &self.account);
@@ -339,18 +449,24 @@ impl Resource {
     /// Its ARN; `scope` provides what the resource does not say itself.
     pub fn arn(&self, scope: &AwsScope) -> String {
         let AwsScope {
-            partition,
-            region,
-            account,
+            partition, account, ..
         } = scope;
         match self {
-            Self::Stream(stream, own) => scope.arn_of(stream, own.as_ref().unwrap_or(region)),
-            // The time of the registration follows the name.
-            Self::Consumer(stream, name) => {
-                format!("{}/consumer/{name}:*", scope.arn_of(stream, region))
+            Self::Stream { stream, region } => {
+                scope.arn_of(stream, scope.region_or(region.as_ref()))
             }
-            Self::Table(table) => {
-                format!("arn:{partition}:dynamodb:{region}:{account}:table/{table}")
+            // The time of the registration follows the name.
+            Self::Consumer {
+                stream,
+                region,
+                name,
+            } => {
+                let stream = scope.arn_of(stream, scope.region_or(region.as_ref()));
+                format!("{stream}/consumer/{name}:*")
+            }
+            Self::Table { name, region } => {
+                let region = scope.region_or(region.as_ref());
+                format!("arn:{partition}:dynamodb:{region}:{account}:table/{name}")
             }
             Self::Arn(arn) => arn.clone(),
         }
@@ -424,9 +540,56 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_adds_what_it_needs_and_nothing_else() {
+    fn tables_of_another_region_than_the_streams_have_it_in_their_arns() {
+        let plugin = "stream = \"orders\"\n[plugin.alerts]\n";
+        let all = rights(&format!(
+            "{plugin}[aws]\ndynamodb-region = \"eu-north-1\"\n"
+        ));
+        let is_of = |line: &String, service: &str, region: &str| {
+            line.contains(&format!("arn:aws:{service}:{region}:"))
+        };
+        let tables = all
+            .iter()
+            .filter(|line| is_of(line, "dynamodb", "eu-north-1"));
+        let streams = all
+            .iter()
+            .filter(|line| is_of(line, "kinesis", "eu-west-1"));
+        assert_eq!(tables.count() + streams.count(), all.len());
+    }
+
+    #[test]
+    fn who_makes_the_tables_himself_gives_no_right_to_make_any() {
+        let base = "stream = \"orders\"\n[plugin.alerts]\ngrants.state = true\n";
+        let with = rights(base);
+        let without = rights(&format!("{base}[tables]\ncreate = \"never\"\n"));
+        let dropped: Vec<String> = with.difference(&without).cloned().collect();
+        assert_eq!(dropped.len(), 3);
+        assert!(
+            dropped
+                .iter()
+                .all(|line| line.starts_with("dynamodb:CreateTable"))
+        );
+        assert!(without.is_subset(&with));
+    }
+
+    /// What a plugin needs more than one without settings, if they take nothing away.
+    fn added_by(more: &str) -> Vec<String> {
         let base = "stream = \"orders\"\n[plugin.alerts]\n";
-        let without = rights(base);
+        let (without, with) = (rights(base), rights(&format!("{base}{more}")));
+        assert!(with.is_superset(&without), "{more}");
+        with.difference(&without).cloned().collect()
+    }
+
+    fn whole(lines: Vec<&str>) -> Vec<String> {
+        let whole = |line: &str| {
+            line.replace("TABLE/", "arn:aws:dynamodb:eu-west-1:123456789012:table/")
+                .replace("STREAM/", "arn:aws:kinesis:eu-west-1:123456789012:stream/")
+        };
+        lines.into_iter().map(whole).collect()
+    }
+
+    #[test]
+    fn each_setting_adds_what_it_needs_and_nothing_else() {
         let given = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/ours:1700000000";
         for (more, expected) in [
             (
@@ -486,15 +649,48 @@ mod tests {
             ),
             ("[sinks.out]\ntype = \"stdout\"\n", vec![]),
         ] {
-            let with = rights(&format!("{base}{more}"));
-            let added: Vec<String> = with.difference(&without).cloned().collect();
-            let whole = |line: &str| {
-                line.replace("TABLE/", "arn:aws:dynamodb:eu-west-1:123456789012:table/")
-                    .replace("STREAM/", "arn:aws:kinesis:eu-west-1:123456789012:stream/")
-            };
-            let expected: Vec<String> = expected.into_iter().map(whole).collect();
-            assert_eq!(added, expected, "{more}");
-            assert!(with.is_superset(&without), "{more}");
+            assert_eq!(added_by(more), whole(expected), "{more}");
+        }
+    }
+
+    #[test]
+    fn tables_made_in_another_way_and_roles_need_more() {
+        for (more, expected) in [
+            (
+                "[tables]\ntags = { team = \"payments\" }\npoint-in-time-recovery = true\n",
+                vec![
+                    "dynamodb:TagResource TABLE/alerts",
+                    "dynamodb:TagResource TABLE/alerts-coordinator",
+                    "dynamodb:UpdateContinuousBackups TABLE/alerts",
+                    "dynamodb:UpdateContinuousBackups TABLE/alerts-coordinator",
+                ],
+            ),
+            (
+                "[aws]\nrole = \"arn:aws:iam::123456789012:role/a\"\n",
+                vec!["sts:AssumeRole arn:aws:iam::123456789012:role/a"],
+            ),
+            (
+                "[sinks.out]\ntype = \"kinesis\"\nstream = \"totals\"\nrole = \
+                    \"arn:aws:iam::123456789012:role/b\"\n",
+                vec![
+                    "kinesis:DescribeStreamSummary STREAM/totals",
+                    "kinesis:PutRecords STREAM/totals",
+                    "sts:AssumeRole arn:aws:iam::123456789012:role/b",
+                ],
+            ),
+            (
+                "[tables]\nencryption-key = \"arn:aws:kms:eu-west-1:123456789012:key/1\"\n",
+                vec![
+                    "kms:CreateGrant arn:aws:kms:eu-west-1:123456789012:key/1",
+                    "kms:Decrypt arn:aws:kms:eu-west-1:123456789012:key/1",
+                    "kms:DescribeKey arn:aws:kms:eu-west-1:123456789012:key/1",
+                    "kms:Encrypt arn:aws:kms:eu-west-1:123456789012:key/1",
+                    "kms:GenerateDataKey* arn:aws:kms:eu-west-1:123456789012:key/1",
+                    "kms:ReEncrypt* arn:aws:kms:eu-west-1:123456789012:key/1",
+                ],
+            ),
+        ] {
+            assert_eq!(added_by(more), whole(expected), "{more}");
         }
     }
 
@@ -526,6 +722,7 @@ mod tests {
             &COORDINATION,
             &STATE,
             &CREATE_TABLES,
+            &RECOVER_TABLES,
             &REGISTER,
             &SUBSCRIBE,
             &DEREGISTER,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use shardmill_aws::{AwsOptions, StaticCredentials, WireSetting};
+use shardmill_aws::{AwsOptions, Role, ServiceAccess, StaticCredentials, WireSetting};
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, SecretSource};
 
 pub(crate) use self::applications::{Applications, shared_applications};
@@ -180,6 +180,12 @@ pub(crate) struct SecretConfig {
 pub struct AwsConfig {
     /// The region's code, such as `eu-west-1`; `None` leaves it to the SDK.
     pub region: Option<String>,
+    /// The role to assume, for both services.
+    pub role: Option<Role>,
+    /// What Kinesis has of its own.
+    pub kinesis: ServiceAccess,
+    /// What DynamoDB has of its own.
+    pub dynamodb: ServiceAccess,
     /// The URL for Kinesis, if not AWS's own.
     pub kinesis_endpoint: Option<String>,
     /// The URL for DynamoDB, if not AWS's own.
@@ -195,6 +201,9 @@ impl AwsConfig {
     pub fn options(&self) -> AwsOptions {
         AwsOptions {
             region: self.region.clone(),
+            role: self.role.clone(),
+            kinesis: self.kinesis.clone(),
+            dynamodb: self.dynamodb.clone(),
             kinesis_endpoint: self.kinesis_endpoint.clone(),
             dynamodb_endpoint: self.dynamodb_endpoint.clone(),
             credentials: self.is_local.then(StaticCredentials::dummy),

@@ -17,6 +17,7 @@ use shardmill_sinks::{
 
 use super::duration;
 use super::problem::{At, Problem, Under};
+use super::role::check_role;
 use super::size;
 use super::units::to_usize;
 
@@ -72,6 +73,8 @@ pub(super) enum SinkFile {
 pub(super) struct KinesisFile {
     stream: String,
     region: Option<String>,
+    role: Option<String>,
+    external_id: Option<String>,
     endpoint: Option<String>,
     #[serde(default)]
     order: KeyOrder,
@@ -213,6 +216,7 @@ impl KinesisFile {
         Ok(SinkOptions::Kinesis {
             target,
             region: self.region,
+            role: check_role(self.role, self.external_id, "")?,
             endpoint: self.endpoint,
             options,
         })
@@ -359,6 +363,7 @@ mod tests {
         let SinkOptions::Kinesis {
             target,
             region,
+            role,
             endpoint,
             options,
         } = sink("type = \"kinesis\"\nstream = \"alerts\"").unwrap()
@@ -366,8 +371,8 @@ mod tests {
             panic!("another sink")
         };
         assert_eq!(
-            (target.to_string().as_str(), region, endpoint),
-            ("alerts", None, None)
+            (target.to_string().as_str(), region, role, endpoint),
+            ("alerts", None, None, None)
         );
         let expected = KinesisSinkOptions {
             order: KeyOrder::Key,

@@ -204,16 +204,19 @@ impl Parts {
             .standalone
             .map(|policy| self.standalone(application, policy, settings.permissions.state));
         let dynamodb = &self.clients.dynamodb;
+        let tables = Arc::new(self.config.tables.clone());
         let fan_out = KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream)
             .speaking(self.clients.wire.clone());
         Ports {
             subscriptions: Some(Arc::new(fan_out)),
             store: Arc::new(
                 LeaseTable::new(dynamodb.clone(), application)
+                    .made_as(Arc::clone(&tables))
                     .of_stream(self.clients.kinesis.clone(), &stream.stream),
             ),
             coordinator: Arc::new(
                 CoordinatorTable::new(dynamodb.clone(), application)
+                    .made_as(tables)
                     .of_stream(self.clients.kinesis.clone(), &stream.stream),
             ),
             standalone,
@@ -313,9 +316,11 @@ impl Parts {
     /// The tables through which the fleets of a plugin's streams learn about its versions.
     pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<Arc<dyn Coordinator>> {
         let mut tables: Vec<Arc<dyn Coordinator>> = Vec::new();
+        let options = Arc::new(self.config.tables.clone());
         for stream in &settings.streams {
             let client = self.clients.dynamodb.clone();
             let table = CoordinatorTable::new(client, &stream.application);
+            let table = table.made_as(Arc::clone(&options));
             let kinesis = self.clients.kinesis.clone();
             tables.push(Arc::new(table.of_stream(kinesis, &stream.stream)));
         }

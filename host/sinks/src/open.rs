@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shardmill_aws::{AwsClients, AwsOptions, PutTarget, Putter, connect};
+use shardmill_aws::{AwsClients, AwsOptions, PutTarget, Putter, Role, ServiceAccess, connect};
 
 use super::file::{FileSink, FileSinkOptions};
 use super::http::{HttpCarrier, HttpSinkOptions};
@@ -54,12 +54,14 @@ async fn open(
         SinkOptions::Kinesis {
             target,
             region,
+            role,
             endpoint,
             options,
         } => {
             let stream = StreamAddress {
                 target,
                 region: region.as_deref(),
+                role: role.as_ref(),
                 endpoint: endpoint.as_deref(),
             };
             let clients = stream.clients(name, aws, clients).await?;
@@ -114,6 +116,7 @@ pub async fn clients_of(
     let SinkOptions::Kinesis {
         target,
         region,
+        role,
         endpoint,
         ..
     } = sink
@@ -123,6 +126,7 @@ pub async fn clients_of(
     let stream = StreamAddress {
         target,
         region: region.as_deref(),
+        role: role.as_ref(),
         endpoint: endpoint.as_deref(),
     };
     stream.clients(name, aws, Some(clients)).await.map(Some)
@@ -132,6 +136,7 @@ pub async fn clients_of(
 struct StreamAddress<'a> {
     target: &'a PutTarget,
     region: Option<&'a str>,
+    role: Option<&'a Role>,
     endpoint: Option<&'a str>,
 }
 
@@ -147,7 +152,7 @@ impl StreamAddress<'_> {
         {
             return Ok(clients.clone());
         }
-        let connected = connect(&self.options(aws)).await;
+        let connected = Box::pin(connect(&self.options(aws))).await;
         connected.map_err(|source| OpenError::Aws {
             sink: name.to_owned(),
             source,
@@ -165,7 +170,7 @@ impl StreamAddress<'_> {
     /// Whether the host's own clients reach the stream.
     fn is_reached_by(&self, clients: &AwsClients) -> bool {
         let has_region = |region| region == clients.region;
-        self.endpoint.is_none() && self.region().is_none_or(has_region)
+        self.endpoint.is_none() && self.role.is_none() && self.region().is_none_or(has_region)
     }
 
     /// Options for clients of the stream alone. A stream of another region is not at the host's
@@ -177,12 +182,15 @@ impl StreamAddress<'_> {
             (None, None) => aws.kinesis_endpoint.clone(),
             (None, Some(_)) => None,
         };
+        let of_host = aws.kinesis.clone();
         AwsOptions {
-            region: region.map(str::to_owned).or_else(|| aws.region.clone()),
+            kinesis: ServiceAccess {
+                region: region.map(str::to_owned).or(of_host.region),
+                role: self.role.cloned().or(of_host.role),
+            },
             kinesis_endpoint: endpoint,
             dynamodb_endpoint: None,
-            credentials: aws.credentials.clone(),
-            wire: aws.wire,
+            ..aws.clone()
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use shardmill_aws::PutTarget;
+use shardmill_aws::{PutTarget, Role};
 
 use super::http::HttpSinkOptions;
 use super::kinesis::KinesisSinkOptions;
@@ -37,6 +37,8 @@ pub enum SinkOptions {
         target: PutTarget,
         /// Its region, if not the host's or the ARN's.
         region: Option<String>,
+        /// The role to assume for it, if not the host's.
+        role: Option<Role>,
         /// Its address, if not the host's.
         endpoint: Option<String>,
         /// How it is written to.

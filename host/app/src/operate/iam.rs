@@ -98,8 +98,9 @@ fn allowed(args: &IamArgs, statements: &[Statement], scope: &AwsScope) -> Vec<Al
 }
 
 fn creates_tables(statement: &Statement) -> bool {
+    let of_new_tables = [dynamodb::CREATE_TABLE, dynamodb::TAG_RESOURCE];
     let mut needs = statement.needs.iter();
-    needs.any(|need| need.operation == dynamodb::CREATE_TABLE)
+    needs.any(|need| of_new_tables.contains(&need.operation))
 }
 
 #[cfg(test)]

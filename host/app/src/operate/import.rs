@@ -26,7 +26,8 @@ pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
     let tables = find(&clients, args).await?;
     let reader = KinesisReader::new(clients.kinesis.clone(), &stream);
     let (fleet, shards) = old_fleet(args, &tables, &stream, &reader).await?;
-    let target = LeaseTable::new(clients.dynamodb.clone(), args.to.as_str());
+    let made_as = crate::aws::table_options(&args.connection)?;
+    let target = LeaseTable::new(clients.dynamodb.clone(), args.to.as_str()).made_as(made_as);
     let mut import = plan(args, &fleet, &shards, &target, tables.checkpoints_table()).await?;
     refuse_foreign_checkpoints(args, &reader, &import.shards).await?;
     if (args.apply || args.watch) && import.alive == 0 {

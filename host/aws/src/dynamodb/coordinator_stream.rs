@@ -23,7 +23,7 @@ impl CoordinatorTable {
     /// are meant: commands could not know otherwise.
     pub(super) async fn ensure(&self) -> Result<(), StoreError> {
         let key = [Key::Hash(KIND), Key::Range(ID)];
-        table::ensure(self.client(), self.name(), &key).await?;
+        table::ensure(self.client(), self.name(), &key, &self.options).await?;
         self.learn_stream().await?;
         let Some(stream) = self.scope().stream() else {
             return Ok(());

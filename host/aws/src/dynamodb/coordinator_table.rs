@@ -1,6 +1,7 @@
 //! The coordinator table of one application, through `Query`, `GetItem`, `PutItem`, `UpdateItem`
 //! and `DeleteItem`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -27,6 +28,7 @@ use super::scope::Scope;
 use super::shard_cache::{self, SHARDS};
 use super::stream_asked::StreamAsked;
 use super::table;
+use super::table_options::TableOptions;
 use super::unreadable::Unreadable;
 use super::version_item;
 
@@ -47,6 +49,7 @@ pub struct CoordinatorTable {
     table: String,
     scope: Scope,
     unreadable: Unreadable,
+    pub(super) options: Arc<TableOptions>,
 }
 
 impl CoordinatorTable {
@@ -58,7 +61,14 @@ impl CoordinatorTable {
             table: coordinator_table(application),
             scope: Scope::of(application),
             unreadable: Unreadable::default(),
+            options: Arc::default(),
         }
+    }
+
+    /// Makes the table in this way if it is missing.
+    #[must_use]
+    pub fn made_as(self, options: Arc<TableOptions>) -> Self {
+        Self { options, ..self }
     }
 
     /// The name of the DynamoDB table.

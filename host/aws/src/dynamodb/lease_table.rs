@@ -3,6 +3,8 @@
 //! A failed condition comes back with the row as it is now (`ALL_OLD`), so that a lost race needs
 //! no second read.
 
+use std::sync::Arc;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::SdkError;
@@ -29,6 +31,7 @@ use super::scope::Scope;
 use super::state_change::StateChange;
 use super::stream_asked::StreamAsked;
 use super::table;
+use super::table_options::TableOptions;
 
 /// The lease store of one application in DynamoDB.
 #[derive(Debug, Clone)]
@@ -37,6 +40,7 @@ pub struct LeaseTable {
     table: String,
     scope: Scope,
     page_rows: Option<i32>,
+    options: Arc<TableOptions>,
 }
 
 impl LeaseTable {
@@ -49,7 +53,14 @@ impl LeaseTable {
             table: lease_table(application).to_owned(),
             scope: Scope::of(application),
             page_rows: None,
+            options: Arc::default(),
         }
+    }
+
+    /// Makes the tables that are missing in this way.
+    #[must_use]
+    pub fn made_as(self, options: Arc<TableOptions>) -> Self {
+        Self { options, ..self }
     }
 
     /// Scans in pages of at most this many rows. For tests of the paging.
@@ -320,7 +331,13 @@ pub enum RowMove {
 
 impl LeaseStore for LeaseTable {
     fn ensure_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
-        Box::pin(table::ensure(&self.client, &self.table, self.scope.keys()))
+        let keys = self.scope.keys();
+        Box::pin(table::ensure(
+            &self.client,
+            &self.table,
+            keys,
+            &self.options,
+        ))
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
@@ -429,7 +446,8 @@ impl LeaseStore for LeaseTable {
 
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            table::ensure(&self.client, &self.state_table(), self.scope.keys()).await
+            let (table, keys) = (self.state_table(), self.scope.keys());
+            table::ensure(&self.client, &table, keys, &self.options).await
         })
     }
 

@@ -15,6 +15,7 @@ use super::attributes::Item;
 use super::errors::{is_condition_failed, store_error};
 use super::scan::{self, Pages};
 use super::table::{self, Key};
+use super::table_options::TableOptions;
 
 /// The tables of one application, or of one program, of a library.
 #[derive(Debug, Clone)]
@@ -132,7 +133,8 @@ impl LibraryTables {
     pub async fn ensure(&self) -> Result<(), StoreError> {
         let parts = self.library.key().iter();
         let key: Vec<Key> = parts.filter_map(|part| Key::of_part(part)).collect();
-        table::ensure(&self.client, &self.checkpoints_table(), &key).await
+        let options = TableOptions::default();
+        table::ensure(&self.client, &self.checkpoints_table(), &key, &options).await
     }
 
     /// Writes one row, if it is still as it was read a moment before; attributes that the change

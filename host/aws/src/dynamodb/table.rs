@@ -9,13 +9,14 @@ use aws_sdk_dynamodb::operation::create_table::CreateTableError;
 use aws_sdk_dynamodb::operation::delete_table::DeleteTableError;
 use aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    TableDescription, TableStatus,
+    AttributeDefinition, KeySchemaElement, KeyType, PointInTimeRecoverySpecification,
+    ScalarAttributeType, TableDescription, TableStatus,
 };
 use shardmill_core::migration::Library;
 use shardmill_core::ports::StoreError;
 
 use super::errors::store_error;
+use super::table_options::{Creation, TableOptions};
 
 /// Real DynamoDB takes 5 to 20 s to make a table.
 const ACTIVE_WAIT_MAX: Duration = Duration::from_mins(2);
@@ -40,15 +41,34 @@ pub(super) enum Key {
     Range(&'static str),
 }
 
-/// Creates the table if it does not exist, checks its key, and waits until it can be used.
-pub(super) async fn ensure(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreError> {
+/// Creates the table if it does not exist and hosts may, checks its key, and waits until it can be
+/// used.
+pub(super) async fn ensure(
+    client: &Client,
+    table: &str,
+    keys: &[Key],
+    options: &TableOptions,
+) -> Result<(), StoreError> {
+    until_usable(client, table, keys, options).await?;
+    if options.has_recovery {
+        switch_on_recovery(client, table).await;
+    }
+    Ok(())
+}
+
+async fn until_usable(
+    client: &Client,
+    table: &str,
+    keys: &[Key],
+    options: &TableOptions,
+) -> Result<(), StoreError> {
     let mut poll = POLL_FIRST;
     let mut waited = Duration::ZERO;
     loop {
         let found = describe(client, table).await?;
         let status = match &found {
             None => {
-                create(client, table, keys).await?;
+                create(client, table, keys, options).await?;
                 "not there"
             }
             Some(found) => {
@@ -124,13 +144,45 @@ async fn request_removal(client: &Client, table: &str) -> Result<(), StoreError>
     }
 }
 
-async fn create(client: &Client, table: &str, keys: &[Key]) -> Result<(), StoreError> {
-    // On demand, as the KCL makes it: lease traffic follows the number of shards, which no
-    // capacity is planned for.
-    let mut request = client
-        .create_table()
-        .table_name(table)
-        .billing_mode(BillingMode::PayPerRequest);
+/// At each start, since a host may have died between making a table and this. Without it the table
+/// can be used, so a failure is no reason to serve nothing.
+async fn switch_on_recovery(client: &Client, table: &str) {
+    let specification =
+        PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true);
+    let Ok(specification) = specification.build() else {
+        return;
+    };
+    let request = client.update_continuous_backups().table_name(table);
+    let reply = request
+        .point_in_time_recovery_specification(specification)
+        .send()
+        .await;
+    if let Err(error) = reply {
+        let error = store_error(table, &error);
+        tracing::warn!(
+            table, %error,
+            "point-in-time recovery of a table cannot be switched on; tried again at the next start"
+        );
+    }
+}
+
+async fn create(
+    client: &Client,
+    table: &str,
+    keys: &[Key],
+    options: &TableOptions,
+) -> Result<(), StoreError> {
+    if options.creation == Creation::Never {
+        let key: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        let message = format!(
+            "there is no table {table}, and tables.create is \"never\": create it with the key \
+                [{}]",
+            key.join(", ")
+        );
+        return Err(StoreError::Refused { message });
+    }
+    let request = client.create_table().table_name(table);
+    let mut request = options.apply(request).map_err(|error| refused(&error))?;
     for key in keys {
         request = request
             .key_schema(key.schema().map_err(|error| refused(&error))?)

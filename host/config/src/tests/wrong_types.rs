@@ -20,6 +20,14 @@ region = "eu-west-1"
 endpoint = "http://127.0.0.1:4566"
 kinesis-endpoint = "http://127.0.0.1:4566"
 dynamodb-endpoint = "http://127.0.0.1:4566"
+role = "arn:aws:iam::123456789012:role/a"
+external-id = "id"
+kinesis-region = "eu-west-1"
+kinesis-role = "arn:aws:iam::123456789012:role/b"
+kinesis-external-id = "id"
+dynamodb-region = "eu-west-1"
+dynamodb-role = "arn:aws:iam::123456789012:role/c"
+dynamodb-external-id = "id"
 wire = "json"
 
 [leases]
@@ -125,6 +133,14 @@ plugins = ["orders"]
 [secrets.other]
 env = "OTHER"
 
+[tables]
+create = "if-missing"
+billing = "on-demand"
+tags = { team = "payments" }
+point-in-time-recovery = true
+deletion-protection = true
+encryption-key = "arn:aws:kms:eu-west-1:123456789012:key/12ab-34cd"
+
 [compile]
 wall = "1m"
 cpu = "1m"
@@ -212,6 +228,8 @@ mode = "0640"
 type = "kinesis"
 stream = "out"
 region = "eu-west-1"
+role = "arn:aws:iam::123456789012:role/d"
+external-id = "id"
 endpoint = "http://127.0.0.1:4566"
 order = "key"
 record-bytes = "1MiB"

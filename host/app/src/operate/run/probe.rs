@@ -4,11 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use shardmill_aws::{
-    AwsClients, CoordinatorTable, KinesisFanOut, KinesisReader, LeaseTable, PutTarget, StreamAdmin,
+    AwsClients, CoordinatorTable, Creation, KinesisFanOut, KinesisReader, LeaseTable, PutTarget,
+    StreamAdmin, TableOptions,
 };
 use shardmill_core::lease::Lease;
 use shardmill_core::plugin::{Part, split_part};
@@ -98,12 +100,14 @@ struct Needed {
 struct Application {
     name: String,
     keeps_state: bool,
+    tables: Arc<TableOptions>,
 }
 
 impl Needed {
     fn of(config: &Config) -> Self {
         let (mut streams, mut applications, mut consumers) =
             (BTreeSet::new(), Vec::new(), Vec::new());
+        let tables = Arc::new(config.tables.clone());
         for plugin in config.plugins_to_serve() {
             for one in plugin.streams {
                 let fan_out = one.retrieval.fan_out();
@@ -113,6 +117,7 @@ impl Needed {
                 applications.push(Application {
                     name: one.application,
                     keeps_state: plugin.permissions.state,
+                    tables: Arc::clone(&tables),
                 });
             }
         }
@@ -164,14 +169,18 @@ async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), 
         .map_err(|error| error.to_string())
 }
 
-/// The first host creates missing tables.
+/// The first host creates missing tables, unless it may not.
 async fn tables_problem(application: &Application, clients: &AwsClients) -> Result<(), String> {
     let asked = read_tables(application, clients).await;
     asked.map_err(|error| error.to_string())
 }
 
 async fn read_tables(
-    Application { name, keeps_state }: &Application,
+    Application {
+        name,
+        keeps_state,
+        tables,
+    }: &Application,
     clients: &AwsClients,
 ) -> Result<(), StoreError> {
     // The rights are the same for all streams of a table, and there may be no row of this one yet.
@@ -179,7 +188,16 @@ async fn read_tables(
         (base, Part::Stream(_)) => base,
         (_, Part::Whole | Part::Host(_)) => name,
     };
-    let leases = LeaseTable::new(clients.dynamodb.clone(), name);
+    let leases = LeaseTable::new(clients.dynamodb.clone(), name).made_as(Arc::clone(tables));
+    let coordinator =
+        CoordinatorTable::new(clients.dynamodb.clone(), name).made_as(Arc::clone(tables));
+    if tables.creation == Creation::Never {
+        leases.ensure_table().await?;
+        if *keeps_state {
+            leases.ensure_state_table().await?;
+        }
+        coordinator.ensure_table().await?;
+    }
     let refused = |message: String| StoreError::Refused { message };
     let key = LeaseKey::new(NO_ROW).map_err(|error| refused(error.to_string()))?;
     if leases.exists().await? {
@@ -188,7 +206,6 @@ async fn read_tables(
     if *keeps_state && leases.has_state_table().await? {
         leases.state(&key).await?;
     }
-    let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), name);
     if coordinator.exists().await? {
         coordinator.board().await?;
     }
