@@ -46,6 +46,10 @@ mutants MINUTES="10":
 drills *NAMES:
     tests/drills/run {{NAMES}}
 
+# Fires each alarm by its fault, on the binary that is built. Needs Prometheus, or Debian to get it from.
+alarms *NAMES:
+    tests/alarms/run {{NAMES}}
+
 # Checks licences, sources, advisories and duplicates of dependencies. Needs cargo-deny.
 deny:
     cargo deny check

@@ -1,9 +1,12 @@
-"""Calls of the embedded Kinesis and DynamoDB, for the scripts of the drills and of the moves from other libraries."""
+"""The embedded Kinesis and DynamoDB, for scripts: drills, alarms, moves from other libraries."""
 
 import base64
 import json
+import subprocess
 import time
 import urllib.request
+
+START_SECONDS_MAX = 60
 
 
 class Aws:
@@ -52,3 +55,19 @@ def call(url, target, version, fields):
     request = urllib.request.Request(url, json.dumps(fields).encode(), headers)
     with urllib.request.urlopen(request, timeout=30) as reply:
         return json.loads(reply.read() or b"{}")
+
+
+def start_stack(binary, folder):
+    """An embedded stack in a process of its own that runs no plugin; the process, and where the services are."""
+    (folder / "none").mkdir(parents=True, exist_ok=True)
+    log = open(folder / "stack.log", "ab")
+    command = [binary, "dev", "--data", "data", "--plugins", "none"]
+    process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    endpoints = folder / "data/endpoints.json"
+    began = time.monotonic()
+    while not endpoints.exists():
+        if process.poll() is not None or time.monotonic() - began > START_SECONDS_MAX:
+            process.kill()
+            raise RuntimeError("the embedded stack did not start: " + (folder / "stack.log").read_text())
+        time.sleep(0.05)
+    return process, json.loads(endpoints.read_text())

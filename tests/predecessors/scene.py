@@ -26,7 +26,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embedded_aws import Aws
+from embedded_aws import Aws, start_stack
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SAMPLE = ROOT / "examples/flights/sample.ndjson.gz"
@@ -61,13 +61,8 @@ class Stack(Aws):
         self.numbers = 0
 
     def __enter__(self):
-        (self.folder / "none").mkdir(parents=True, exist_ok=True)
-        log = open(self.folder / "stack.log", "ab")
-        command = [self.binary, "dev", "--data", "data", "--plugins", "none"]
-        self.process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        endpoints = self.folder / "data/endpoints.json"
-        until("the embedded stack starts", endpoints.exists)
-        super().__init__(json.loads(endpoints.read_text()))
+        self.process, endpoints = start_stack(self.binary, self.folder)
+        super().__init__(endpoints)
         return self
 
     def __exit__(self, *_):

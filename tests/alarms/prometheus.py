@@ -1,0 +1,98 @@
+"""A real Prometheus with the alarms of deploy/alerts, in which a minute is a second."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+from scene import until
+
+RULES = "deploy/alerts/shardmill.rules.yaml"
+# An age of records in seconds, as the rules have it.
+LAG_SECONDS = 300
+START_SECONDS_MAX = 30
+
+CONFIG = """
+global: { scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s }
+rule_files: [rules.yaml]
+scrape_configs:
+  - job_name: shardmill
+    file_sd_configs: [{ files: [targets.json], refresh_interval: 1s }]
+"""
+
+
+def in_seconds(rules):
+    """The same rules with a second for each minute: nobody waits 20 minutes for a test."""
+    shorter = re.sub(r"(\[|offset |for: )(\d+)m\b", r"\1\2s", rules)
+    assert f"> {LAG_SECONDS}" in shorter and not re.search(r"\b\d+m\b", re.sub(r"#.*", "", shorter)), "a rule has another form"
+    return shorter.replace(f"> {LAG_SECONDS}", f"> {LAG_SECONDS // 60}")
+
+
+def find(folder):
+    """The one that is installed, or Debian's package, unpacked and not installed."""
+    installed = shutil.which("prometheus")
+    if installed:
+        return installed
+    if not shutil.which("apt-get"):
+        sys.exit("no prometheus: install it, or run this on Debian")
+    subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, check=True, capture_output=True)
+    package = next(folder.glob("prometheus_*.deb"))
+    subprocess.run(["dpkg-deb", "-x", package, "prometheus"], cwd=folder, check=True)
+    return folder / "prometheus/usr/bin/prometheus"
+
+
+class Prometheus:
+    """Scrapes hosts each second and says which alarms fire."""
+
+    def __init__(self, folder, root):
+        self.folder = folder / "prometheus-data"
+        self.folder.mkdir(parents=True)
+        self.targets, self.lock = set(), threading.Lock()
+        (self.folder / "rules.yaml").write_text(in_seconds((Path(root) / RULES).read_text()))
+        (self.folder / "prometheus.yml").write_text(CONFIG)
+        self.write_targets()
+        self.port = free_port()
+        log = open(self.folder / "log", "wb")
+        command = [find(folder), "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{self.port}"]
+        self.process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+        until(START_SECONDS_MAX, "Prometheus answers", self.is_up)
+
+    def is_up(self):
+        try:
+            return self.get("/-/ready") is not None
+        except OSError:
+            return False
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as reply:
+            return reply.read().decode()
+
+    def add(self, address):
+        with self.lock:
+            self.targets.add(address)
+            self.write_targets()
+
+    def write_targets(self):
+        new = self.folder / "targets.new"
+        new.write_text(json.dumps([{"targets": sorted(self.targets)}]))
+        new.rename(self.folder / "targets.json")
+
+    def firing(self):
+        """Labels of each alarm that fires now."""
+        alerts = json.loads(self.get("/api/v1/alerts"))["data"]["alerts"]
+        return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
