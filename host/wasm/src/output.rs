@@ -9,6 +9,7 @@ mod log_budget;
 mod log_lines;
 mod measurement_names;
 mod plugin_output;
+mod shard_gauges;
 
 pub(crate) use emit_buffer::{EmitBuffer, PIECE_BYTES, UnknownDestination};
 pub(crate) use guest_identity::GuestIdentity;
@@ -17,3 +18,4 @@ pub(crate) use line_stream::LineStream;
 pub use log_lines::LogLines;
 pub(crate) use measurement_names::{MeasurementKind, MeasurementNames, PREFIX};
 pub(crate) use plugin_output::{PluginOutput, is_measurement_name};
+pub(crate) use shard_gauges::InstanceGauges;

@@ -1,5 +1,6 @@
-//! `shardmill:processor/metrics`: measurements, labelled with the plugin only. A shard label would
-//! multiply every name by the number of shards, and shards come and go.
+//! `shardmill:processor/metrics`: measurements. Counters and histograms are labelled with the plugin
+//! only: those of all instances add up, and a shard label would multiply every name by the number of
+//! shards. Gauges do not add up by themselves: each shard has its own.
 
 use crate::bindings::shardmill::processor::metrics::Host;
 use crate::instance::state::InstanceState;
@@ -16,8 +17,9 @@ impl Host for InstanceState {
     fn gauge(&mut self, name: String, value: f64) {
         if let Some(name) = self.admitted(&name, MeasurementKind::Gauge)
             && value.is_finite()
+            && !self.gauges.set(&name, value)
         {
-            metrics::gauge!(name, "plugin" => self.plugin()).set(value);
+            self.count_dropped();
         }
     }
 
@@ -37,9 +39,14 @@ impl InstanceState {
             && !self.log.redactor().is_in(name)
             && self.output.admit_measurement(name, kind);
         if !is_admitted {
-            metrics::counter!("shardmill_plugin_measurements_dropped_total", "plugin" => self.plugin()).increment(1);
+            self.count_dropped();
         }
         is_admitted.then(|| format!("{PREFIX}{name}"))
+    }
+
+    fn count_dropped(&self) {
+        metrics::counter!("shardmill_plugin_measurements_dropped_total", "plugin" => self.plugin())
+            .increment(1);
     }
 
     fn plugin(&self) -> String {

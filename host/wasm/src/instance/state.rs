@@ -14,7 +14,9 @@ use super::host::InstanceHost;
 use super::limiter::GuestLimiter;
 use crate::engine::Metering;
 use crate::http::Outgoing;
-use crate::output::{EmitBuffer, GuestIdentity, GuestLog, LineStream, PluginOutput};
+use crate::output::{
+    EmitBuffer, GuestIdentity, GuestLog, InstanceGauges, LineStream, PluginOutput,
+};
 use crate::secrets::Secrets;
 use crate::secrets::redactor::Redactor;
 use crate::shares::memory_budget::MemoryShare;
@@ -31,6 +33,7 @@ pub(crate) struct InstanceState {
     pub(crate) emit: EmitBuffer,
     pub(crate) log: GuestLog,
     pub(crate) output: Arc<PluginOutput>,
+    pub(crate) gauges: InstanceGauges,
     pub(crate) stdout: LineStream,
     pub(crate) stderr: LineStream,
     pub(crate) handles_max: usize,
@@ -103,7 +106,10 @@ impl InstanceState {
         )?;
         let stdout = LineStream::stdout(log.clone());
         let stderr = LineStream::stderr(log.clone());
+        let gauges = given.output.gauges();
+        let gauges = gauges.of_instance(label.as_str(), identity.shard.as_str());
         Ok(Self {
+            gauges,
             limiter,
             emit: EmitBuffer::new(&identity, limits),
             wasi: wasi(&stdout, &stderr, permissions, given.host.metering()),

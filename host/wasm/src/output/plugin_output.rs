@@ -11,6 +11,7 @@ use shardmill_core::token_bucket::TokenBucket;
 
 use super::log_budget::{Admission, LogBudget};
 use super::measurement_names::{MeasurementKind, MeasurementNames};
+use super::shard_gauges::ShardGauges;
 
 /// Most names that one plugin may measure under. Each is a time series that costs money in the
 /// monitoring system.
@@ -34,6 +35,7 @@ pub(crate) struct PluginOutput {
     all_names: Arc<MeasurementNames>,
     log: Mutex<LogBudget>,
     values: Mutex<TokenBucket>,
+    gauges: Arc<ShardGauges>,
     /// What moments are counted from.
     made_at: Instant,
 }
@@ -50,6 +52,7 @@ impl PluginOutput {
             all_names,
             log,
             values,
+            gauges: Arc::default(),
             made_at: Instant::now(),
         }
     }
@@ -60,6 +63,11 @@ impl PluginOutput {
             names_max: 0,
             ..Self::new(limits, Arc::default())
         }
+    }
+
+    /// The gauges of all its instances.
+    pub(crate) fn gauges(&self) -> &Arc<ShardGauges> {
+        &self.gauges
     }
 
     pub(crate) fn may_measure(&self) -> bool {
