@@ -16,9 +16,9 @@ use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_worker::{
-    BatchLimits, ByteBudget, Freezer, HostBell, LeaseOptions, Ports, ReadLimits, Recordings,
-    Retrieval, RingBudget, ShardStatus, SharedRollout, SharedShadow, SharedStream, StatusBoard,
-    Tap, TickClock, Worker, WorkerError, WorkerOptions,
+    BatchLimits, ByteBudget, Freezer, HostBell, LeaseOptions, Meters, Ports, ReadLimits,
+    Recordings, Retrieval, RingBudget, ShardStatus, SharedRollout, SharedShadow, SharedStream,
+    StatusBoard, Tap, TickClock, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -368,6 +368,7 @@ impl TestFleet {
             rollout: rollout.clone(),
             recordings: self.recordings.clone(),
             tap: self.tap.clone(),
+            meters: Meters::off(),
             bell: self.bell.clone(),
             freezer: freezer.clone(),
         };

@@ -18,7 +18,7 @@ use shardmill_core::ports::{ProcessorFactory, StreamReader};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition, ReadFrom, StreamName};
 use shardmill_worker::{
-    BatchLimits, ByteBudget, FanOut, Freezer, HostBell, LeaseOptions, Ports, ReadLimits,
+    BatchLimits, ByteBudget, FanOut, Freezer, HostBell, LeaseOptions, Meters, Ports, ReadLimits,
     Recordings, Retrieval, SharedRollout, StatusBoard, Tap, TickClock, Worker, WorkerOptions,
 };
 use tempfile::TempDir;
@@ -270,6 +270,7 @@ impl Rig {
             ),
             recordings: Recordings::off(),
             tap: Tap::default(),
+            meters: Meters::off(),
             bell: HostBell::default(),
             freezer: Freezer::never(),
         }

@@ -15,6 +15,7 @@
 
 mod aggregates;
 mod bulletins;
+mod cloudwatch;
 mod commands;
 mod compiling;
 mod connections;

@@ -21,8 +21,8 @@ use shardmill_core::ports::{
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
 use shardmill_worker::{
-    Freezer, HostBell, Ports, Recordings, SharedRollout, StatusBoard, Tap, TickClock, Worker,
-    WorkerError, WorkerOptions,
+    Freezer, HostBell, Meters, Ports, Recordings, SharedRollout, StatusBoard, Tap, TickClock,
+    Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -429,6 +429,7 @@ fn ports(
         ),
         recordings: Recordings::off(),
         tap: Tap::default(),
+        meters: Meters::off(),
         bell: HostBell::default(),
         freezer: Freezer::by(is_frozen),
     }

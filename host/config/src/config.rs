@@ -20,7 +20,7 @@ use super::ceilings::Ceilings;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
 use super::sections::Sections;
 use super::settings::{
-    AwsConfig, ConsoleConfig, HostConfig, HttpConfig, RecordingsConfig, SecretConfig,
+    AwsConfig, ConsoleConfig, EmfConfig, HostConfig, HttpConfig, RecordingsConfig, SecretConfig,
 };
 use super::written::Written;
 
@@ -76,6 +76,8 @@ pub struct Config {
     pub recordings: RecordingsConfig,
     /// The section `[console]`: who may see and change what in the console.
     pub console: ConsoleConfig,
+    /// The section `[emf]`: where the KCL's metrics go, for CloudWatch; `None` for nowhere.
+    pub emf: Option<EmfConfig>,
     /// The sections `[sinks.NAME]` by name; the sink `stdout` needs none.
     pub sinks: BTreeMap<String, SinkOptions>,
     /// Names of the environment variables that set something here.

@@ -19,6 +19,7 @@ use super::compile::CompileFile;
 use super::config::Config;
 use super::console::ConsoleFile;
 use super::delivery::{BatchFile, CheckpointFile, RetryFile};
+use super::emf::EmfFile;
 use super::failure::FailureFile;
 use super::host::HostFile;
 use super::http::HttpRequestsFile;
@@ -83,6 +84,8 @@ pub(super) struct ConfigFile {
     recordings: RecordingsFile,
     #[serde(deserialize_with = "section::one")]
     console: ConsoleFile,
+    #[serde(deserialize_with = "section::one")]
+    emf: EmfFile,
     #[serde(deserialize_with = "section::by_name")]
     sinks: BTreeMap<String, SinkFile>,
     #[serde(deserialize_with = "section::by_name")]
@@ -138,6 +141,7 @@ impl ConfigFile {
             host: self.host.check(folder, &limits, compile.code_bytes)?,
             limits,
             recordings: self.recordings.check()?,
+            emf: self.emf.check(folder, &sinks)?,
             integrity: self.integrity.check(&IntegrityRules::default())?,
             rollout: self.rollout.check(RolloutPolicy::default())?,
             failure: self.failure.check(&sinks)?,

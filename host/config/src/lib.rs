@@ -10,6 +10,7 @@ mod config;
 mod console;
 mod delivery;
 mod duration;
+mod emf;
 mod environment;
 mod error;
 mod failure;
@@ -74,7 +75,7 @@ pub use reload::Reload;
 pub use rest::Rest;
 pub use rights::{AwsScope, Need, Resource, Statement};
 pub use settings::{
-    AwsConfig, ConsoleConfig, ConsoleRight, ConsoleToken, ForwardedUsers, HistoryKept, HostConfig,
-    HttpConfig, OnRemove, PluginConfig, RecordingsConfig, StreamConfig,
+    AwsConfig, ConsoleConfig, ConsoleRight, ConsoleToken, EmfConfig, EmfTarget, ForwardedUsers,
+    HistoryKept, HostConfig, HttpConfig, OnRemove, PluginConfig, RecordingsConfig, StreamConfig,
 };
 pub use sinks::check_url;

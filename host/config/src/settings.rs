@@ -5,11 +5,13 @@ mod plugin;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use shardmill_aws::{AwsOptions, Role, ServiceAccess, StaticCredentials, WireSetting};
+use shardmill_core::kcl_metrics::Level;
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, SecretSource};
 
 pub(crate) use self::applications::{Applications, shared_applications};
@@ -65,6 +67,34 @@ pub struct RecordingsConfig {
     pub keep_for: Duration,
     /// Plugins of which nothing is kept.
     pub except: BTreeSet<String>,
+}
+
+/// How the KCL's metrics are written, for CloudWatch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmfConfig {
+    /// Where the lines go.
+    pub target: EmfTarget,
+    /// How much is written.
+    pub level: Level,
+    /// The namespace in CloudWatch; `{application}` in it stands for the application's name.
+    pub namespace: String,
+    /// How often it is written; from 1 s to a minute.
+    pub every: Duration,
+    /// The log group that an agent puts the lines into; `None` for the agent's own choice.
+    pub log_group: Option<String>,
+}
+
+/// Where lines of metrics go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EmfTarget {
+    /// Standard error, between the lines of the log.
+    Stderr,
+    /// A file that nothing else is written to.
+    File(PathBuf),
+    /// A CloudWatch agent, at `HOST:PORT`.
+    Tcp(String),
+    /// The same, a datagram for each line.
+    Udp(String),
 }
 
 /// Whether the console is served, and who may do what there.

@@ -20,6 +20,7 @@ pub mod doctor;
 pub mod explain;
 pub mod fleet;
 pub mod hash;
+pub mod kcl_metrics;
 pub mod kpl;
 pub mod lease;
 pub mod migration;

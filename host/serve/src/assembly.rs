@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
 use crate::clock::{BootClock, SteppedClock};
+use crate::emf::Emf;
 use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
@@ -54,6 +55,14 @@ pub struct Host {
     folder: PluginFolder,
     events: mpsc::Receiver<FolderEvent>,
     admin: Option<Admin>,
+    emf: Option<Emf>,
+}
+
+/// What a host shows of itself to machines.
+#[derive(Default)]
+struct Shown {
+    metrics: Option<Measurements>,
+    emf: Option<Emf>,
 }
 
 impl Host {
@@ -71,10 +80,11 @@ impl Host {
             dead_letters: sinks,
         };
         let recordings = recordings(&config);
+        let emf = Emf::start(config.emf.as_ref());
         Self::with(
             config,
             &clients,
-            metrics,
+            Shown { metrics, emf },
             Substitutes {
                 outputs,
                 reader: None,
@@ -93,13 +103,13 @@ impl Host {
         clients: &AwsClients,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
-        Self::with(config, clients, None, substitutes)
+        Self::with(config, clients, Shown::default(), substitutes)
     }
 
     fn with(
         mut config: Config,
         clients: &AwsClients,
-        metrics: Option<Measurements>,
+        Shown { metrics, emf }: Shown,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
         if !config.plugins.is_dir() {
@@ -116,6 +126,7 @@ impl Host {
             parts.tick_clock = TickClock::stepped(clock, steps);
         }
         parts.recordings = substitutes.recordings;
+        parts.meters = emf.as_ref().map(Emf::meters).unwrap_or_default();
         let (bell, rings) = HostBell::new(BootClock.wall_ms());
         parts.bell = bell.clone();
         let reloads = Reloads { file: None, rings };
@@ -132,6 +143,7 @@ impl Host {
             folder,
             events,
             admin,
+            emf,
             runtime,
         })
     }
@@ -191,6 +203,8 @@ impl Host {
         admin_stop.cancel();
         // Requests take microseconds. A client that never reads is cut off.
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
+        // Waits for the last lines, which must not hold up an async thread.
+        let _ = tokio::task::spawn_blocking(move || drop(self.emf)).await;
         served
     }
 }

@@ -5,6 +5,7 @@ mod admin;
 mod assembly;
 mod clock;
 pub mod component;
+mod emf;
 pub mod engine;
 pub mod hardening;
 mod host_status;

@@ -59,6 +59,7 @@ impl Measurements {
         crate::telemetry::metrics::describe();
         crate::metrics::describe();
         crate::recordings::describe();
+        crate::emf::describe();
         shardmill_wasm::describe_metrics();
         let counted = handle.clone();
         let upkeep = Upkeep::start(UPKEEP_EVERY, move || counted.run_upkeep());

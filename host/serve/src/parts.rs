@@ -17,7 +17,7 @@ use shardmill_core::ports::{
 };
 use shardmill_core::stream::StreamRef;
 use shardmill_worker::{
-    ByteBudget, ByteShare, Freezer, HostBell, Ports, Recordings, RingBudget, SharedRollout,
+    ByteBudget, ByteShare, Freezer, HostBell, Meters, Ports, Recordings, RingBudget, SharedRollout,
     SharedStream, Standalone, Tap, TickClock, WorkerOptions,
 };
 use tokio::sync::watch;
@@ -47,6 +47,8 @@ pub(crate) struct Parts {
     pub(crate) recordings: Recordings,
     /// Shows what goes through plugins to whoever watches.
     pub(crate) tap: Tap,
+    /// Where workers note what happens, for the KCL's metrics.
+    pub(crate) meters: Meters,
     /// Rings when something is wanted of this process.
     pub(crate) bell: HostBell,
     /// The applications that this process serves or served as a standalone host; whether it has
@@ -136,6 +138,7 @@ impl Parts {
             reader,
             recordings: Recordings::off(),
             tap: Tap::default(),
+            meters: Meters::off(),
             bell: HostBell::default(),
             begun: HashMap::new(),
             destinations: outputs.names,
@@ -230,6 +233,7 @@ impl Parts {
             rollout: plugin.rollout,
             recordings: self.recordings_of(stream),
             tap: self.tap.clone(),
+            meters: self.meters.clone(),
             bell: self.bell.clone(),
             freezer: Freezer::never(),
         }

@@ -161,6 +161,21 @@ pub fn show(text: &str) {
     }
 }
 
+/// Writes a whole line to standard error, between those of the log, and leaves room for these. False
+/// if standard error is not read, and the line is dropped.
+pub(crate) fn write_beside_the_log(line: &str) -> bool {
+    let text = format!("{line}\n");
+    let Some(queue) = QUEUE.get() else {
+        return std::io::stderr().write_all(text.as_bytes()).is_ok();
+    };
+    let has_room = text.len() <= log_queue::WAITING_BYTES_MAX / 2
+        && queue.has_half_free_within(LAST_LINES_WITHIN);
+    if has_room {
+        queue.push(text.as_bytes());
+    }
+    has_room
+}
+
 /// Waits, not for long, until what was logged is written. Before the process ends.
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {

@@ -30,6 +30,19 @@ pub(crate) const PARKED: &str = "shardmill_parked_records";
 pub(crate) const HALTED: &str = "shardmill_shard_halted";
 /// Seconds in the guest, a batch. Labels: plugin.
 pub(crate) const PROCESS_SECONDS: &str = "shardmill_process_seconds";
+/// Seconds from the arrival of a batch's oldest record in the stream until it is settled. Labels:
+/// plugin.
+pub(crate) const END_TO_END_SECONDS: &str = "shardmill_end_to_end_seconds";
+/// Seconds until a read of a shard is answered. Labels: plugin.
+pub(crate) const READ_SECONDS: &str = "shardmill_read_seconds";
+/// Seconds until a heartbeat is answered, which renews all leases. Labels: plugin.
+pub(crate) const HEARTBEAT_SECONDS: &str = "shardmill_heartbeat_seconds";
+/// Seconds until the write of a checkpoint is answered. Labels: plugin.
+pub(crate) const CHECKPOINT_SECONDS: &str = "shardmill_checkpoint_seconds";
+/// Records of a shard settled in a second. Labels: plugin, shard.
+pub(crate) const RECORDS_PER_SECOND: &str = "shardmill_shard_records_per_second";
+/// Bytes of record data of a shard settled in a second. Labels: plugin, shard.
+pub(crate) const BYTES_PER_SECOND: &str = "shardmill_shard_bytes_per_second";
 /// Bytes of a shard's state, each time it is saved. Labels: plugin.
 pub(crate) const STATE_BYTES: &str = "shardmill_state_bytes";
 /// How much of its limit a shard's state takes that was saved last, 1 for all of it. Labels: plugin,
@@ -215,7 +228,7 @@ const fn histogram(name: &'static str, unit: Unit, help: &'static str) -> Descri
     }
 }
 
-const DESCRIPTIONS: [Description; 52] = [
+const DESCRIPTIONS: [Description; 58] = [
     counter(RECORDS, Unit::Count, "records settled"),
     counter(
         FILTERED,
@@ -254,6 +267,32 @@ const DESCRIPTIONS: [Description; 52] = [
         PROCESS_SECONDS,
         Unit::Seconds,
         "time in the plugin, a batch",
+    ),
+    histogram(
+        END_TO_END_SECONDS,
+        Unit::Seconds,
+        "from the arrival of a batch's oldest record until it is settled",
+    ),
+    histogram(READ_SECONDS, Unit::Seconds, "time of a read of a shard"),
+    histogram(
+        HEARTBEAT_SECONDS,
+        Unit::Seconds,
+        "time of a heartbeat, which renews all leases",
+    ),
+    histogram(
+        CHECKPOINT_SECONDS,
+        Unit::Seconds,
+        "time of the write of a checkpoint",
+    ),
+    gauge(
+        RECORDS_PER_SECOND,
+        Unit::Count,
+        "records of a shard settled in a second",
+    ),
+    gauge(
+        BYTES_PER_SECOND,
+        Unit::Bytes,
+        "bytes of record data of a shard settled in a second",
     ),
     histogram(
         STATE_BYTES,

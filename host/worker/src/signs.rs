@@ -276,6 +276,19 @@ impl Signs {
         ))
     }
 
+    /// What of the shard is settled in a second, as far as it was measured.
+    pub(crate) fn throughput(&self, records: Option<u64>, bytes: Option<u64>) {
+        let measured = [
+            (metrics::RECORDS_PER_SECOND, records),
+            (metrics::BYTES_PER_SECOND, bytes),
+        ];
+        for (metric, rate) in measured {
+            if let Some(rate) = rate {
+                self.gauge(metric, rate as f64);
+            }
+        }
+    }
+
     /// Sets a gauge of the shard.
     pub(crate) fn gauge(&self, metric: &'static str, value: f64) {
         self.set(&mut self.lock(), metric, None, value);

@@ -13,6 +13,7 @@ use shardmill_core::control::{Control, Directives, HistoryEntry};
 use shardmill_core::fleet::{
     ApplicationStart, FleetRows, LeaderRow, Mail, Mailbox, StreamRow, WorkerRow,
 };
+use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::lease::{Lease, LeaseToken, TableDeadlines, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{
@@ -24,6 +25,8 @@ use shardmill_core::rollout::Quarantined;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::LeaseKey;
 
+use crate::meters::WorkerMeters;
+
 /// The shard list of a large stream is written in parts, with pauses. It is a hint that no host
 /// waits for.
 const SHARD_LIST_MAX: Duration = Duration::from_mins(2);
@@ -33,12 +36,14 @@ pub(crate) struct TimedStore {
     store: Arc<dyn LeaseStore>,
     deadlines: TableDeadlines,
     clock: Arc<dyn Clock>,
+    meters: WorkerMeters,
 }
 
 /// A coordinator table that answers in time, or not at all.
 pub(crate) struct TimedCoordinator {
     coordinator: Arc<dyn Coordinator>,
     deadlines: TableDeadlines,
+    meters: WorkerMeters,
 }
 
 impl TimedStore {
@@ -46,11 +51,13 @@ impl TimedStore {
         store: Arc<dyn LeaseStore>,
         deadlines: TableDeadlines,
         clock: Arc<dyn Clock>,
+        meters: WorkerMeters,
     ) -> Self {
         Self {
             store,
             deadlines,
             clock,
+            meters,
         }
     }
 
@@ -63,10 +70,15 @@ impl TimedStore {
 }
 
 impl TimedCoordinator {
-    pub(crate) fn new(coordinator: Arc<dyn Coordinator>, deadlines: TableDeadlines) -> Self {
+    pub(crate) fn new(
+        coordinator: Arc<dyn Coordinator>,
+        deadlines: TableDeadlines,
+        meters: WorkerMeters,
+    ) -> Self {
         Self {
             coordinator,
             deadlines,
+            meters,
         }
     }
 
@@ -122,7 +134,9 @@ impl LeaseStore for TimedStore {
     }
 
     fn list(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
-        within(self.deadlines.listing, self.store.list())
+        let call = within(self.deadlines.listing, self.store.list());
+        let observed = |took, is_ok| Observation::Listed { took, is_ok };
+        self.meters.timed(None, observed, call)
     }
 
     fn list_consistently(&self) -> PortFuture<'_, Result<LeaseListing, StoreError>> {
@@ -146,7 +160,9 @@ impl LeaseStore for TimedStore {
         by: &'a WorkerId,
         wall_ms: u64,
     ) -> PortFuture<'a, Result<Took, StoreError>> {
-        self.call(self.store.take(seen, by, wall_ms))
+        let observed = |took, is_ok| Observation::Take { took, is_ok };
+        let call = self.call(self.store.take(seen, by, wall_ms));
+        self.meters.timed(None, observed, call)
     }
 
     fn claim<'a>(&'a self, seen: &'a Lease, by: &'a WorkerId) -> PortFuture<'a, WriteResult> {
@@ -162,7 +178,9 @@ impl LeaseStore for TimedStore {
         token: &'a LeaseToken,
         progress: &'a Progress,
     ) -> PortFuture<'a, WriteResult> {
-        self.call(self.store.renew(token, progress))
+        let observed = |took, is_ok| Observation::Renewed { took, is_ok };
+        let call = self.call(self.store.renew(token, progress));
+        self.meters.timed(None, observed, call)
     }
 
     fn checkpoint<'a>(
@@ -170,7 +188,10 @@ impl LeaseStore for TimedStore {
         token: &'a LeaseToken,
         write: &'a CheckpointWrite,
     ) -> PortFuture<'a, WriteResult> {
-        self.call(self.store.checkpoint(token, write))
+        let observed = |took, is_ok| Observation::Checkpoint { took, is_ok };
+        let call = self.call(self.store.checkpoint(token, write));
+        self.meters
+            .timed(Some(token.key.shard_id()), observed, call)
     }
 
     fn end<'a>(
@@ -215,6 +236,10 @@ impl LeaseStore for TimedStore {
         key: &'a LeaseKey,
     ) -> PortFuture<'a, Result<Option<SavedState>, StoreError>> {
         self.call(self.store.state(key))
+    }
+
+    fn stream_prefix(&self) -> Option<String> {
+        self.store.stream_prefix()
     }
 }
 
@@ -282,7 +307,9 @@ impl Coordinator for TimedCoordinator {
     /// Sooner than other calls: the next heartbeat is as good, and all leases of the host wait for
     /// one.
     fn heartbeat<'a>(&'a self, row: &'a WorkerRow) -> PortFuture<'a, Result<Raced, StoreError>> {
-        within(self.deadlines.attempt, self.coordinator.heartbeat(row))
+        let call = within(self.deadlines.attempt, self.coordinator.heartbeat(row));
+        let observed = |took, is_ok| Observation::Heartbeat { took, is_ok };
+        self.meters.timed(None, observed, call)
     }
 
     fn remove_worker<'a>(

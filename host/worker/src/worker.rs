@@ -14,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 use crate::chronicle::ChronicleWriter;
 use crate::heart::Replaced;
 use crate::holding::HoldingEnd;
+use crate::meters::WorkerMeters;
 use crate::metrics;
 use crate::options::{InvalidOptions, WorkerOptions};
 use crate::pipeline::PipelineEnd;
 use crate::status::StatusBoard;
 use crate::timed::{TimedCoordinator, TimedStore};
-use crate::timer::timer_now;
+use crate::timer::{Stopwatch, timer_now};
 
 mod act;
 mod audit;
@@ -135,13 +136,12 @@ impl Worker {
     ) -> Result<Self, InvalidOptions> {
         options.validate()?;
         let deadlines = TableDeadlines::of(options.leases.duration);
+        let meters = WorkerMeters::new(&ports.meters, &options, &ports.store);
+        let coordinator = TimedCoordinator::new(ports.coordinator, deadlines, meters.clone());
+        let clock = Arc::clone(&ports.clock);
         let ports = Ports {
-            store: Arc::new(TimedStore::new(
-                ports.store,
-                deadlines,
-                Arc::clone(&ports.clock),
-            )),
-            coordinator: Arc::new(TimedCoordinator::new(ports.coordinator, deadlines)),
+            store: Arc::new(TimedStore::new(ports.store, deadlines, clock, meters)),
+            coordinator: Arc::new(coordinator),
             ..ports
         };
         Self::assemble(ports, options, status)
@@ -267,6 +267,7 @@ impl Worker {
                 Event::StreamDoubted => self.origin.ask(),
                 Event::CheckDue => {
                     self.run.show_buffer();
+                    self.holdings.note_leases(0);
                     self.judge_writes().await?;
                     schedule.check_at = timer_now() + self.run.options.leases.renew_every;
                 }
@@ -298,7 +299,10 @@ impl Worker {
 
     /// Makes a pass. Returns how long to wait for the next one; fails only if none can succeed.
     async fn try_pass(&mut self, stop: &CancellationToken) -> Result<Duration, WorkerError> {
-        match self.pass(stop).await {
+        let started = Stopwatch::start();
+        let passed = self.pass(stop).await;
+        self.note_pass(started.elapsed(), &passed);
+        match passed {
             Ok(pass) => {
                 if pass.has_looked {
                     self.reports.pass_went_well(self.duties.cannot_list());
@@ -371,6 +375,7 @@ impl Worker {
             PipelineEnd::Lost(reason) => {
                 tracing::warn!(lease = %key, %reason, "lease lost");
                 self.run.counter(metrics::LOSSES).increment(1);
+                self.holdings.note_leases(1);
                 self.heeding.errands_mut().follow_lost(key);
             }
             PipelineEnd::GaveUp(reason) => {

@@ -451,6 +451,10 @@ impl LeaseStore for LeaseTable {
         })
     }
 
+    fn stream_prefix(&self) -> Option<String> {
+        self.scope.stream()?.prefix().map(str::to_owned)
+    }
+
     fn state<'a>(
         &'a self,
         key: &'a LeaseKey,

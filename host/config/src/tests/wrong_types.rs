@@ -193,6 +193,13 @@ disk = "256MiB"
 keep-for = "72h"
 except = ["payments"]
 
+[emf]
+target = "tcp://127.0.0.1:25888"
+level = "detailed"
+namespace = "{application}"
+every = "10s"
+log-group = "orders"
+
 [console]
 enabled = true
 anonymous = ["view"]

@@ -94,6 +94,12 @@ pub trait LeaseStore: Send + Sync {
     /// Makes sure that there is a table for the plugin's state.
     fn ensure_state_table(&self) -> PortFuture<'_, Result<(), StoreError>>;
 
+    /// What the keys of the stream's rows begin with, if the table holds the leases of several
+    /// streams and that is known: `ACCOUNT:STREAM:CREATED`.
+    fn stream_prefix(&self) -> Option<String> {
+        None
+    }
+
     /// The state saved with the last checkpoint of a shard, strongly consistent; `None` if none was
     /// ever saved.
     fn state<'a>(

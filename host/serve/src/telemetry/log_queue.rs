@@ -68,9 +68,20 @@ impl LogQueue {
 
     /// Waits until everything is written, but no longer than `within`. True if it is.
     pub(super) fn flush(&self, within: Duration) -> bool {
+        self.wait_until(within, |state| {
+            !state.is_writing && state.waiting.is_empty()
+        })
+    }
+
+    /// The same until half of the room is free.
+    pub(super) fn has_half_free_within(&self, within: Duration) -> bool {
+        self.wait_until(within, |state| state.waiting.len() <= WAITING_BYTES_MAX / 2)
+    }
+
+    fn wait_until(&self, within: Duration, is_so: impl Fn(&State) -> bool) -> bool {
         let deadline = Instant::now() + within;
         let mut state = self.lock();
-        while state.is_writing || !state.waiting.is_empty() {
+        while !is_so(&state) {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 return false;
             };

@@ -44,12 +44,19 @@ impl Obeyed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused;
 
+/// What was settled in a holding so far.
+#[derive(Clone, Default)]
+pub(super) struct Settled {
+    pub(super) records: Arc<AtomicU64>,
+    pub(super) bytes: Arc<AtomicU64>,
+}
+
 /// Asks the keeper for writes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct KeeperHandle {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) progress: watch::Sender<Progress>,
-    pub(super) settled_bytes: Arc<AtomicU64>,
+    pub(super) settled: Settled,
     pub(super) trouble: watch::Receiver<Option<WriteTrouble>>,
 }
 
@@ -88,9 +95,11 @@ impl KeeperHandle {
         self.trouble.borrow().clone()
     }
 
-    /// Counts bytes of settled data, from which the lease's throughput is measured.
-    pub(crate) fn count_bytes(&self, bytes: u64) {
-        self.settled_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Counts settled records and the bytes of their data, from which the lease's throughput is
+    /// measured.
+    pub(crate) fn count(&self, records: u64, bytes: u64) {
+        self.settled.records.fetch_add(records, Ordering::Relaxed);
+        self.settled.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Notes facts to ride along with the next renewal.

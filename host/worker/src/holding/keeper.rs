@@ -2,7 +2,7 @@
 //! each other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shardmill_core::lease::{ConflictVerdict, Hold, Lease, LeaseToken, LossReason, judge_conflict};
@@ -15,9 +15,9 @@ use shardmill_core::time::Moment;
 use tokio::sync::{mpsc, watch};
 
 use super::gate::LeaseState;
-use super::handle::{Command, KeeperHandle, Obeyed};
+use super::handle::{Command, KeeperHandle, Obeyed, Settled};
 use super::held::{Held, Sent, Shown, Taken};
-use super::rate::Rate;
+use super::rate::Rates;
 use super::row_write::{Applied, NotApplied, Unwritten, Write};
 use super::trouble::Troubles;
 use crate::heart::HeartWatch;
@@ -40,7 +40,7 @@ pub(crate) struct Keeper {
     held: Held,
     /// Facts that the row shows to people, and to hosts that balance by throughput.
     shown: Shown,
-    rate: Rate,
+    rate: Rates,
     /// When it was last checked whether there is something to write.
     ticked_at: Moment,
     commands: mpsc::Receiver<Command>,
@@ -84,12 +84,12 @@ impl Keeper {
             stuck: taken.shown.stuck.clone(),
             ..Progress::default()
         });
-        let settled_bytes = Arc::new(AtomicU64::new(0));
-        let rate = Rate::new(Arc::clone(&settled_bytes), sent.at);
+        let settled = Settled::default();
+        let rate = Rates::of(&settled, sent.at);
         let handle = KeeperHandle {
             commands: command_sender,
             progress: progress_sender,
-            settled_bytes,
+            settled,
             trouble: troubles.watch(),
         };
         let keeper = Self {
@@ -160,6 +160,7 @@ impl Keeper {
         let mut progress = self.progress.borrow().clone();
         progress.bytes_per_second = self.rate.measure(self.ticked_at);
         let signs = self.troubles.signs();
+        signs.throughput(self.rate.records_per_second(), progress.bytes_per_second);
         signs.look();
         progress.stuck = progress.stuck.or_else(|| signs.note());
         let noted = progress.millis_behind_latest;

@@ -7,22 +7,60 @@ use std::time::Duration;
 
 use shardmill_core::time::Moment;
 
+use super::handle::Settled;
+
 /// Shorter samples are noise: a batch more or less would double the rate.
 const SAMPLE_MIN: Duration = Duration::from_secs(2);
 
-/// Bytes settled over time.
-pub(super) struct Rate {
-    settled_bytes: Arc<AtomicU64>,
+/// What of a lease's shard is settled in a second.
+pub(super) struct Rates {
+    bytes: Rate,
+    records: Rate,
+}
+
+/// Bytes, or records, settled over time.
+struct Rate {
+    settled: Arc<AtomicU64>,
     counted: u64,
     since: Moment,
     average: Option<u64>,
     written: Option<u64>,
 }
 
-impl Rate {
-    pub(super) fn new(settled_bytes: Arc<AtomicU64>, now: Moment) -> Self {
+impl Rates {
+    pub(super) fn of(settled: &Settled, now: Moment) -> Self {
         Self {
-            settled_bytes,
+            bytes: Rate::new(Arc::clone(&settled.bytes), now),
+            records: Rate::new(Arc::clone(&settled.records), now),
+        }
+    }
+
+    /// Bytes a second, as [`Rate::measure`].
+    pub(super) fn measure(&mut self, now: Moment) -> Option<u64> {
+        self.records.measure(now);
+        self.bytes.measure(now)
+    }
+
+    /// Records a second, as of the last [`Self::measure`].
+    pub(super) fn records_per_second(&self) -> Option<u64> {
+        self.records.average
+    }
+
+    /// Whether the row says less than half or more than twice of what is measured now.
+    pub(super) fn has_changed(&self) -> bool {
+        self.bytes.has_changed()
+    }
+
+    /// The row says what was measured.
+    pub(super) fn written(&mut self) {
+        self.bytes.written();
+    }
+}
+
+impl Rate {
+    fn new(settled: Arc<AtomicU64>, now: Moment) -> Self {
+        Self {
+            settled,
             counted: 0,
             since: now,
             average: None,
@@ -30,12 +68,12 @@ impl Rate {
         }
     }
 
-    /// Bytes a second, averaged with what was measured before; `None` until there is enough to
+    /// So many a second, averaged with what was measured before; `None` until there is enough to
     /// measure.
-    pub(super) fn measure(&mut self, now: Moment) -> Option<u64> {
+    fn measure(&mut self, now: Moment) -> Option<u64> {
         let elapsed = now.since(self.since);
         if elapsed >= SAMPLE_MIN {
-            let total = self.settled_bytes.load(Ordering::Relaxed);
+            let total = self.settled.load(Ordering::Relaxed);
             let millis = u64::try_from(elapsed.as_millis())
                 .unwrap_or(u64::MAX)
                 .max(1);
@@ -47,13 +85,13 @@ impl Rate {
     }
 
     /// Whether the row says less than half or more than twice of what is measured now.
-    pub(super) fn has_changed(&self) -> bool {
+    fn has_changed(&self) -> bool {
         let (now, then) = (self.average.unwrap_or(0), self.written.unwrap_or(0));
         now.abs_diff(then) > now.min(then).max(1024)
     }
 
     /// The row says what was measured.
-    pub(super) fn written(&mut self) {
+    fn written(&mut self) {
         self.written = self.average;
     }
 }

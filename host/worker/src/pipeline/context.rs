@@ -12,6 +12,7 @@ use shardmill_core::time::Moment;
 
 use super::ports::PipelinePorts;
 use crate::holding::KeeperHandle;
+use crate::meters::Meter;
 use crate::metrics;
 use crate::options::WorkerOptions;
 use crate::signs::{Signs, Stage};
@@ -24,6 +25,7 @@ pub(crate) struct ShardContext {
     ports: PipelinePorts,
     status: StatusBoard,
     signs: Signs,
+    meter: Meter,
     keeper: KeeperHandle,
     /// Made once: each batch counts by it.
     plugin_label: SharedString,
@@ -35,11 +37,12 @@ impl ShardContext {
         options: Arc<WorkerOptions>,
         ports: PipelinePorts,
         status: StatusBoard,
-        signs: Signs,
+        (signs, meter): (Signs, Meter),
         keeper: KeeperHandle,
     ) -> Self {
         Self {
             plugin_label: metrics::label(&options.plugin),
+            meter,
             shard,
             options,
             ports,
@@ -72,6 +75,11 @@ impl ShardContext {
 
     pub(super) fn signs(&self) -> &Signs {
         &self.signs
+    }
+
+    /// Where it is noted what happens to the shard.
+    pub(super) fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// The pipeline does something else now.

@@ -49,8 +49,21 @@ pub(super) struct Handled {
     pub(super) records: u64,
     /// Of their data.
     pub(super) bytes: u64,
+    /// When the first of them arrived in the stream, in milliseconds since the Unix epoch, if
+    /// Kinesis said so.
+    pub(super) oldest_ms: Option<u64>,
     /// What they held of the host's buffer.
     pub(super) cost_bytes: usize,
+}
+
+impl Handled {
+    /// A record arrived then; 0 if Kinesis did not say.
+    fn note_arrival(&mut self, arrival_ms: u64) {
+        let oldest_ms = self.oldest_ms.unwrap_or(u64::MAX);
+        if (1..oldest_ms).contains(&arrival_ms) {
+            self.oldest_ms = Some(arrival_ms);
+        }
+    }
 }
 
 /// What of a shard waits for the next attempt at a record.
@@ -291,6 +304,7 @@ impl Delivery {
         let mut handled = Handled {
             records: (records.len() - verdict.rulings.len()) as u64,
             bytes: 0,
+            oldest_ms: None,
             cost_bytes: 0,
         };
         let mut failed = verdict.rulings.iter().map(|ruling| ruling.index).peekable();
@@ -299,6 +313,7 @@ impl Delivery {
                 continue;
             }
             handled.bytes += record.data.len() as u64;
+            handled.note_arrival(record.arrival_ms);
             handled.cost_bytes += record.cost_bytes();
             if !self.strand.retries().is_clear() {
                 self.strand.retries_mut().forget(&record.position);

@@ -12,6 +12,7 @@ mod word;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::pipeline::{
     Accepted, ReadCursor, ReadPace, Renewal, Renewals, SubscriptionEnd,
 };
@@ -242,6 +243,8 @@ impl ShardReader {
             children,
         } = fetched;
         if let Some(behind) = millis_behind_latest {
+            let millis = behind;
+            self.context.meter().note(&Observation::Behind { millis });
             self.context
                 .signs()
                 .gauge(metrics::BEHIND, behind as f64 / 1_000.0);

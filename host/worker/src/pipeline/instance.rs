@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError};
 use shardmill_core::ports::{
     CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
@@ -14,6 +15,8 @@ use shardmill_core::stream::{Batch, Emitted};
 use super::history::{Delivered, History, Whose};
 use super::shadowing::Shadowing;
 use super::terms::Terms;
+use crate::meters::Meter;
+use crate::timer::Stopwatch;
 
 /// The active version, and its instance if one is alive.
 pub(super) struct Instance {
@@ -27,6 +30,7 @@ pub(super) struct Instance {
     history: History,
     /// Gives it to the version in the shadow as well.
     shadowing: Shadowing,
+    meter: Meter,
 }
 
 impl Instance {
@@ -36,8 +40,10 @@ impl Instance {
         terms: Terms,
         history: History,
         shadowing: Shadowing,
+        meter: Meter,
     ) -> Self {
         Self {
+            meter,
             version,
             processor: None,
             has_started: false,
@@ -86,7 +92,11 @@ impl Instance {
                 ..InstanceContext::clone(&self.context)
             });
             let context = Arc::clone(&self.context);
-            let instance = self.version.instantiate(context, state.clone()).await?;
+            let started = Stopwatch::start();
+            let instance = self.version.instantiate(context, state.clone()).await;
+            let took = started.elapsed();
+            self.meter.note(&Observation::Initialized { took });
+            let instance = instance?;
             self.processor = Some(instance);
             self.shadowing.made(state.as_ref());
             self.history.begin(state);
@@ -113,6 +123,7 @@ impl Instance {
             self.terms,
             self.history.of_another(),
             self.shadowing.of_another(),
+            self.meter.clone(),
         )
     }
 
@@ -267,17 +278,20 @@ impl Instance {
         let (processor, deadline) = (self.processor.take(), self.terms.deadline);
         self.shadowing.end();
         self.history.end();
+        let meter = self.meter.clone();
         Box::pin(async move {
             let Some(processor) = processor else {
                 return Ok(Vec::new());
             };
-            tokio::time::timeout(deadline, processor.close(reason))
-                .await
-                .unwrap_or_else(|_| {
-                    Err(ProcessorError::Host {
-                        message: format!("close did not return within {deadline:?}"),
-                    })
+            let started = Stopwatch::start();
+            let closed = tokio::time::timeout(deadline, processor.close(reason)).await;
+            let took = started.elapsed();
+            meter.note(&Observation::Closed { took });
+            closed.unwrap_or_else(|_| {
+                Err(ProcessorError::Host {
+                    message: format!("close did not return within {deadline:?}"),
                 })
+            })
         })
     }
 

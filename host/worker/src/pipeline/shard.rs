@@ -128,7 +128,8 @@ impl ShardPipeline {
             tap: context.ports().tap.clone(),
             terms,
         });
-        let instance = Instance::new(versions.newest(), instance, terms, history, shadowing);
+        let (newest, meter) = (versions.newest(), context.meter().clone());
+        let instance = Instance::new(newest, instance, terms, history, shadowing, meter);
         let ticks = Ticks::new(options.tick, context.tick_now());
         let intake = Intake::new(Arc::clone(&context), &checkpoint);
         Self {

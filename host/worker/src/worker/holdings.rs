@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use shardmill_core::control::{Control, Directed, Pause};
+use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::lease::{Generation, Lease, LeaseToken, WriteTrouble};
 use shardmill_core::plan::{OVERDUE_LEASES, Reason};
 use shardmill_core::ports::{InstanceContext, StartPosition};
@@ -170,7 +171,8 @@ impl Holdings {
     ) -> ShardContext {
         let options = Arc::clone(&self.run.options);
         let (ports, status) = (self.pipeline_ports(origin), self.run.status.clone());
-        ShardContext::new(shard, options, ports, status, signs, keeper)
+        let meter = self.run.meters.of_shard(&shard);
+        ShardContext::new(shard, options, ports, status, (signs, meter), keeper)
     }
 
     fn keeper_ports(
@@ -420,6 +422,13 @@ impl Holdings {
     /// Shows how many leases this host holds.
     pub(super) fn show_count(&self) {
         self.run.gauge(metrics::LEASES, self.held.len() as f64);
+    }
+
+    /// Notes how many leases this host holds, and how many it has just lost.
+    pub(super) fn note_leases(&self, lost: u64) {
+        let held = self.held.len() as u64;
+        let leases = Observation::Leases { held, lost };
+        self.run.meters.of_worker().note(&leases);
     }
 }
 

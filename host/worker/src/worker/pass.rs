@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shardmill_core::fleet::{Errand, LeaderStep, Role, Service, Task};
+use shardmill_core::kcl_metrics::{Fleet, Observation};
+use shardmill_core::lease::Availability;
 use shardmill_core::plan::{ObservedLease, Plan, Reason, Step, plan, unowned};
 use shardmill_core::seeded_bug::SeededBug;
 use tokio_util::sync::CancellationToken;
@@ -310,6 +312,32 @@ impl Worker {
         })
     }
 
+    /// A pass that only did errands is none of the KCL's lease taker.
+    pub(super) fn note_pass(&self, took: Duration, passed: &Result<Passed, PassError>) {
+        if passed.as_ref().is_ok_and(|passed| !passed.has_looked) {
+            return;
+        }
+        self.run.meters.of_worker().note(&Observation::Passed {
+            took,
+            is_ok: passed.is_ok(),
+            is_leader: self.office.is_mine(),
+        });
+    }
+
+    fn note_fleet(&self, leases: &[ObservedLease], decided: &Plan, workers: usize) {
+        let is_expired = |seen: &&ObservedLease| {
+            !seen.lease.is_finished() && seen.availability != Availability::Held
+        };
+        let is_take = |step: &&Step| matches!(step, Step::Take { .. });
+        self.run.meters.of_worker().note(&Observation::Fleet(Fleet {
+            workers,
+            leases: leases.len(),
+            expired: leases.iter().filter(is_expired).count(),
+            to_take: decided.steps.iter().filter(is_take).count(),
+            is_leader: self.office.is_mine(),
+        }));
+    }
+
     fn show(&self, leases: &[ObservedLease], decided: &Plan) {
         let mut held_back = BTreeMap::new();
         for (key, reason) in &decided.held_back {
@@ -326,6 +354,7 @@ impl Worker {
         } else {
             None
         };
+        self.note_fleet(leases, decided, sharing);
         self.run.status.update(|status| {
             status.unowned_leases = unowned;
             status.lease_rows = leases.len();

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::budget::ByteShare;
 use crate::freezer::Freezer;
 use crate::host_bell::HostBell;
+use crate::meters::Meters;
 use crate::recordings::Recordings;
 use crate::rollout::SharedRollout;
 use crate::tap::Tap;
@@ -50,6 +51,8 @@ pub struct Ports {
     pub recordings: Recordings,
     /// Shows what goes through the plugin to whoever watches.
     pub tap: Tap,
+    /// Where it is noted what happens here, for the KCL's metrics.
+    pub meters: Meters,
     /// Passes on what is wanted of the process.
     pub bell: HostBell,
     /// Stops all tasks of this host in a simulation.

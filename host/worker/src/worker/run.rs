@@ -13,6 +13,7 @@ use shardmill_core::time::Moment;
 
 use super::ports::Ports;
 use crate::chronicle::{Chronicle, ChronicleWriter};
+use crate::meters::WorkerMeters;
 use crate::metrics as names;
 use crate::options::WorkerOptions;
 use crate::status::StatusBoard;
@@ -26,6 +27,8 @@ pub(super) struct Run {
     pub(super) incarnation: Incarnation,
     /// The application's history.
     pub(super) chronicle: Arc<Chronicle>,
+    /// Where it is noted what happens here.
+    pub(super) meters: WorkerMeters,
     plugin_label: SharedString,
 }
 
@@ -46,6 +49,7 @@ impl Run {
         let run = Self {
             chronicle,
             plugin_label: names::label(&options.plugin),
+            meters: WorkerMeters::new(&ports.meters, &options, &ports.store),
             ports,
             options: Arc::new(options),
             status,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shardmill_core::control::{Deed, Directives};
+use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::lease::{ConflictVerdict, Lease, LeaseToken, WorkerId, judge_conflict};
 use shardmill_core::plan::Reason;
 use shardmill_core::ports::{StoreError, Took};
@@ -158,6 +159,11 @@ impl Worker {
             taken,
         } = answer;
         self.writes.note_take(sent.at, taken.as_ref().err());
+        if let Ok(taken) = &taken {
+            let is_ours = taken.is_some();
+            let meter = self.run.meters.of_worker();
+            meter.note(&Observation::Taken { is_ours });
+        }
         match taken {
             Ok(Some(Taken { token, directives })) => {
                 let take = Take {

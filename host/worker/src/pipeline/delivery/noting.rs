@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
+use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::Processed;
 use shardmill_core::stream::Batch;
 
 use super::Delivery;
-use crate::metrics;
 use crate::pipeline::history::Delivered;
 use crate::tap::Call;
 
 impl Delivery {
     pub(super) fn observe(&self, took: Duration) {
-        ::metrics::histogram!(metrics::PROCESS_SECONDS, "plugin" => self.context.plugin())
-            .record(took.as_secs_f64());
+        self.context.meter().note(&Observation::Called { took });
     }
 
     /// What the instance was given is kept, and recorded if it failed.

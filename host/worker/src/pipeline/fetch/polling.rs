@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
+use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::pipeline::{
     ReadPace, is_lasting, is_told_to_all, is_trouble, read_again_after,
 };
 use shardmill_core::ports::{Fetched, PacedBy, REPLY_BYTES_MAX, ReadError, ShardIterator};
 use shardmill_core::seeded_bug::SeededBug;
+use shardmill_core::stream::ReadFrom;
 
 use super::poller::Poller;
 use super::{Over, Place, ShardReader};
 use crate::budget::Reservation;
 use crate::metrics;
 use crate::status::Why;
+use crate::timer::Stopwatch;
 
 /// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not
 /// at all.
@@ -88,18 +91,14 @@ impl ShardReader {
         }
         if place.cursor.iterator().is_none() {
             let resume = place.cursor.poll_from(self.context.now());
-            let iterator = self
-                .context
-                .ports()
-                .reader
-                .iterator(self.context.shard(), &resume.from)
-                .await?;
+            let iterator = self.iterator(&resume.from).await?;
             place.cursor.set_iterator(Some(iterator));
             place.cursor.resumed(resume);
         }
         let Some(iterator) = place.cursor.iterator() else {
             return Err(ReadError::ExpiredIterator);
         };
+        let started = Stopwatch::start();
         let fetched = self
             .context
             .ports()
@@ -111,11 +110,27 @@ impl ShardReader {
                     .records_wanted(self.context.options().reads.records_per_call),
             )
             .await;
-        self.count_read(&fetched);
+        self.count_read(&fetched, started.elapsed());
         fetched
     }
 
-    fn count_read(&self, fetched: &Result<Fetched, ReadError>) {
+    async fn iterator(&self, from: &ReadFrom) -> Result<ShardIterator, ReadError> {
+        let (started, reader) = (Stopwatch::start(), &self.context.ports().reader);
+        let iterator = reader.iterator(self.context.shard(), from).await;
+        self.context.meter().note(&Observation::Iterator {
+            took: started.elapsed(),
+            is_ok: iterator.is_ok(),
+        });
+        iterator
+    }
+
+    fn count_read(&self, fetched: &Result<Fetched, ReadError>, took: Duration) {
+        let meter = self.context.meter();
+        let is_ok = fetched.is_ok();
+        meter.note(&Observation::Read { took, is_ok });
+        if matches!(fetched, Err(ReadError::ExpiredIterator)) {
+            meter.note(&Observation::IteratorExpired);
+        }
         let outcome = match fetched {
             Ok(_) => "ok",
             Err(ReadError::Throttled { .. }) => "throttled",

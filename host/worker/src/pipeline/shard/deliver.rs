@@ -1,8 +1,10 @@
 //! Delivers a batch once, and sees to what is handled, what is given up, and what goes again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardmill_core::control::{Deed, Skip};
+use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::pipeline::{Blame, Failure, GiveUp, Halt, Verdict};
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::Outcome;
@@ -17,6 +19,7 @@ use crate::pipeline::delivery::Handled;
 use crate::pipeline::give_up::GivenUp;
 use crate::signs::Stage;
 use crate::status::ShardState;
+use crate::timer::Stopwatch;
 
 impl ShardPipeline {
     /// Delivers a batch once, and waits for that. What of it is not handled is given up, or
@@ -42,8 +45,16 @@ impl ShardPipeline {
     ) -> Result<(), Stopped> {
         // The lease may have gone during the call: then nothing of it counts.
         self.gate.check_held()?;
+        let (started, in_plugin) = (Stopwatch::start(), called.notes.took);
         let (verdict, emitted) = self.judge(at, records, called);
-        self.follow(at, records, &verdict, emitted).await
+        let handled = self.follow(at, records, &verdict, emitted).await?;
+        self.context.meter().note(&Observation::Delivered {
+            took: in_plugin + started.elapsed(),
+            is_ok: verdict.failure.is_none(),
+            records: handled.records,
+            bytes: handled.bytes,
+        });
+        Ok(())
     }
 
     fn judge(&mut self, at: usize, records: &[Record], called: Called) -> (Verdict, Vec<Emitted>) {
@@ -75,7 +86,7 @@ impl ShardPipeline {
         records: &[Record],
         verdict: &Verdict,
         emitted: Vec<Emitted>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<Handled, Stopped> {
         let blame = verdict.failure.as_ref().map(|failure| failure.of);
         if matches!(blame, None | Some(Blame::Records)) {
             self.store_output(records, emitted).await?;
@@ -97,7 +108,7 @@ impl ShardPipeline {
             self.rewind();
         }
         self.show_progress();
-        Ok(())
+        Ok(handled)
     }
 
     async fn store_output(
@@ -124,11 +135,22 @@ impl ShardPipeline {
         self.intake.settled(handled.cost_bytes);
         self.saving.handled(handled.records, handled.bytes);
         self.intake.note_handled();
-        self.context.keeper().count_bytes(handled.bytes);
+        self.context.keeper().count(handled.records, handled.bytes);
+        self.show_end_to_end(handled.oldest_ms);
         self.context.update_status(|status| {
             status.records += handled.records;
             status.batches += 1;
         });
+    }
+
+    /// How long the oldest record of a batch was on its way, from its arrival in the stream until
+    /// it was processed and its output stored.
+    fn show_end_to_end(&self, oldest_ms: Option<u64>) {
+        let Some(oldest_ms) = oldest_ms else { return };
+        let wall_ms = self.context.at().wall_ms;
+        let took = Duration::from_millis(wall_ms.saturating_sub(oldest_ms));
+        ::metrics::histogram!(metrics::END_TO_END_SECONDS, "plugin" => self.context.plugin())
+            .record(took.as_secs_f64());
     }
 
     // What goes again.
