@@ -9,6 +9,8 @@ mod attacks;
 mod deploy;
 #[path = "tidy/features.rs"]
 mod features;
+#[path = "tidy/kcl_metrics.rs"]
+mod kcl_metrics;
 #[path = "tidy/modules.rs"]
 mod modules;
 #[path = "tidy/predecessors.rs"]

@@ -35,8 +35,8 @@ class Kcl:
         if sources:
             run(["javac", "-nowarn", "-d", self.folder / "more", "-cp", f"{self.folder}/lib/*", *sources])
 
-    def worker(self, fleet, name, table):
-        """Starts a worker, in multi-stream mode where there are several streams."""
+    def worker(self, fleet, name, table, more=()):
+        """Starts a worker, in multi-stream mode where there are several streams; `more` are other settings, NAME=VALUE."""
         several = len(fleet.streams) > 1
         main = "One" if self.is_one else "Many" if several else "Consumer"
         streams = ",".join(map(fleet.identifier, fleet.streams)) if several else fleet.streams[0]
@@ -55,6 +55,7 @@ class Kcl:
             f"records-per-call={fleet.per_call}",
             f"checkpoint-batches={CHECKPOINT_BATCHES}",
             "stop-ms=5000",
+            *more,
         ])
 
 

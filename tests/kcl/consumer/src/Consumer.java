@@ -16,13 +16,12 @@ import software.amazon.kinesis.common.ConfigsBuilder;
 import software.amazon.kinesis.common.InitialPositionInStream;
 import software.amazon.kinesis.common.InitialPositionInStreamExtended;
 import software.amazon.kinesis.coordinator.Scheduler;
-import software.amazon.kinesis.metrics.NullMetricsFactory;
 import software.amazon.kinesis.retrieval.RetrievalSpecificConfig;
 import software.amazon.kinesis.retrieval.fanout.FanOutConfig;
 import software.amazon.kinesis.retrieval.polling.PollingConfig;
 
 /**
- * A KCL application on one stream: polling or fan-out, no metrics. It ends when it gets SIGTERM: every processor checkpoints, then
+ * A KCL application on one stream: polling or fan-out. It ends when it gets SIGTERM: every processor checkpoints, then
  * the leases are left to expire, since the KCL releases nothing.
  *
  * <p>Required: application, stream, worker, output, kinesis, dynamodb. The waits are settings because the KCL's own
@@ -60,8 +59,7 @@ public final class Consumer {
         String stream = settings.text("stream");
         KinesisAsyncClient kinesis = client(KinesisAsyncClient.builder(), settings.text("kinesis"));
         DynamoDbAsyncClient dynamodb = client(DynamoDbAsyncClient.builder(), settings.text("dynamodb"));
-        // The KCL wants one; without metrics it is never called.
-        CloudWatchAsyncClient cloudwatch = client(CloudWatchAsyncClient.builder(), settings.text("dynamodb"));
+        CloudWatchAsyncClient cloudwatch = client(CloudWatchAsyncClient.builder(), Metrics.endpoint(settings));
         Path path = Path.of(settings.text("output"));
         Output out = settings.text("output-of", "records").equals("count")
                 ? new RecordCount(path)
@@ -89,7 +87,7 @@ public final class Consumer {
                         .maxLeasesToStealAtOneTime((int) settings.number("steal-at-once", 1))
                         .initialPositionInStream(start),
                 configs.lifecycleConfig(),
-                configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
+                Metrics.of(configs.metricsConfig(), settings),
                 configs.processorConfig(),
                 configs.retrievalConfig()
                         .retrievalSpecificConfig(retrieval(settings, kinesis))

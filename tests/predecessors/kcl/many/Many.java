@@ -21,7 +21,6 @@ import software.amazon.kinesis.common.InitialPositionInStreamExtended;
 import software.amazon.kinesis.common.StreamConfig;
 import software.amazon.kinesis.common.StreamIdentifier;
 import software.amazon.kinesis.coordinator.Scheduler;
-import software.amazon.kinesis.metrics.NullMetricsFactory;
 import software.amazon.kinesis.processor.FormerStreamsLeasesDeletionStrategy;
 import software.amazon.kinesis.processor.FormerStreamsLeasesDeletionStrategy.NoLeaseDeletionStrategy;
 import software.amazon.kinesis.processor.MultiStreamTracker;
@@ -65,8 +64,7 @@ public final class Many {
                 settings.text("application"),
                 kinesis,
                 client(DynamoDbAsyncClient.builder(), settings.text("dynamodb")),
-                // The KCL wants one; without metrics it is never called.
-                client(CloudWatchAsyncClient.builder(), settings.text("dynamodb")),
+                client(CloudWatchAsyncClient.builder(), Metrics.endpoint(settings)),
                 settings.text("worker"),
                 new Processors(settings));
         return new Scheduler(
@@ -78,7 +76,7 @@ public final class Many {
                         .failoverTimeMillis(settings.number("failover-ms", 3_000))
                         .shardSyncIntervalMillis(settings.number("shard-sync-ms", 200)),
                 configs.lifecycleConfig(),
-                configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
+                Metrics.of(configs.metricsConfig(), settings),
                 configs.processorConfig(),
                 configs.retrievalConfig().retrievalSpecificConfig(new PollingConfig(kinesis)
                         .maxRecords((int) settings.number("records-per-call", 10_000))
