@@ -44,6 +44,7 @@ mod https;
 mod iam;
 mod known_answer;
 mod large_records;
+mod measurements;
 mod memory;
 mod mistakes;
 mod multi_stream;
