@@ -30,6 +30,7 @@ fn batch(records: usize, bytes: usize) -> Batch {
         records: Arc::new((0..records).map(record).collect()),
         attempt: 1,
         millis_behind_latest: 0,
+        trace: None,
     }
 }
 

@@ -6,15 +6,19 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use harness::fake_tracer::FakeTracer;
+use harness::fleet::{TestFleet, until};
 use harness::guests::guest;
 use harness::instance::instance_context;
+use harness::native::NativePlugin;
 use serde_json::json;
 use shardmill_core::pipeline::{BatchLimits, Beyond, Ledger, Parallelism, Spread, Strand};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{ProcessorFactory, RecordProcessor};
+use shardmill_core::ports::{ProcessorFactory, RecordProcessor, Tracer};
 use shardmill_core::recording::{RunUp, detached};
 use shardmill_core::stream::{Batch, Position, Record, SequenceNumber};
 use shardmill_core::time::Moment;
+use shardmill_core::trace::Sampler;
 use shardmill_wasm::{Runtime, RuntimeOptions};
 use shardmill_wire::{CborWriter, read_reply};
 
@@ -34,6 +38,9 @@ fn main() {
         "lanes" => spread(rounds),
         "frame" => call("noop", rounds),
         "lists" => call("noop_lists", rounds),
+        "pipeline" => pipeline(None, rounds),
+        "untraced" => pipeline(Some(0.0), rounds),
+        "traced" => pipeline(Some(1.0), rounds),
         "run-up" => keep(|batch| batch, rounds),
         "run-up-of-filtered" => keep(|batch| detached(&batch), rounds),
         // What `cargo bench` calls it with: there is nothing to show without the script.
@@ -119,6 +126,40 @@ fn spread(rounds: usize) {
     }
 }
 
+/// The whole pipeline over the fakes, with a thousand records a round in batches of ten: traced in
+/// part, or without a tracer.
+fn pipeline(part: Option<f64>, rounds: usize) {
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    tokio.block_on(async {
+        let fleet = fleet_with(part, RECORDS * rounds);
+        let host = fleet.start("a", NativePlugin::no_op(1).unwatched());
+        until("all checkpointed", || fleet.is_all_checkpointed()).await;
+        host.stop().await;
+    });
+}
+
+fn fleet_with(part: Option<f64>, records: usize) -> TestFleet {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.batches = BatchLimits {
+        records: 10,
+        ..BatchLimits::default()
+    };
+    fleet.tracer = part.map(|part| {
+        let sampler = Sampler::new(part).expect("a part");
+        Arc::new(FakeTracer::new(sampler)) as Arc<dyn Tracer>
+    });
+    let data = "x".repeat(RECORD_BYTES);
+    for n in 0..records {
+        let key = format!("partition-key-{n}");
+        fleet.stream.put_at(0, &key, data.clone());
+    }
+    fleet
+}
+
 /// What is kept of a batch in case that a later one fails, as long as none does.
 fn keep(as_kept: impl Fn(Batch) -> Batch, rounds: usize) {
     const BYTES_MAX: usize = 512 << 10;
@@ -142,6 +183,7 @@ fn batch() -> Batch {
         records: Arc::new((0..RECORDS).map(record).collect()),
         attempt: 1,
         millis_behind_latest: 0,
+        trace: None,
     }
 }
 

@@ -11,6 +11,7 @@ pub mod fake_fan_out;
 pub mod fake_lease_store;
 pub mod fake_standalone_hosts;
 pub mod fake_stream;
+pub mod fake_tracer;
 pub mod faults;
 pub mod lease_rows;
 pub mod units;

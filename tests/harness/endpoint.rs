@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -23,6 +23,7 @@ struct Taken {
     refusing: AtomicU16,
     refused: AtomicUsize,
     lines: Mutex<Vec<String>>,
+    traceparents: Mutex<Vec<String>>,
 }
 
 impl Endpoint {
@@ -60,6 +61,15 @@ impl Endpoint {
         self.taken.refused.load(Ordering::SeqCst)
     }
 
+    /// The spans that requests named which it took, as headers have them.
+    ///
+    /// # Panics
+    ///
+    /// Never: nobody panics while holding them.
+    pub fn traceparents(&self) -> Vec<String> {
+        self.taken.traceparents.lock().expect("no panic").clone()
+    }
+
     /// Lines it took so far.
     pub fn lines(&self) -> Vec<String> {
         self.taken
@@ -70,11 +80,16 @@ impl Endpoint {
     }
 }
 
-async fn take(State(taken): State<Arc<Taken>>, body: String) -> StatusCode {
+async fn take(State(taken): State<Arc<Taken>>, headers: HeaderMap, body: String) -> StatusCode {
     let status = taken.refusing.load(Ordering::SeqCst);
     if status > 0 {
         taken.refused.fetch_add(1, Ordering::SeqCst);
         return StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    let traceparent = headers.get("traceparent");
+    if let Some(traceparent) = traceparent.and_then(|value| value.to_str().ok()) {
+        let mut traceparents = taken.traceparents.lock().expect("no panic");
+        traceparents.push(traceparent.to_owned());
     }
     taken
         .lines

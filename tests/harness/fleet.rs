@@ -10,7 +10,7 @@ use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism, Tic
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, Origin, PortFuture, ProcessorFactory, Sink,
-    SinkError, StreamReader, Subscriptions,
+    SinkError, StreamReader, Subscriptions, Tracer,
 };
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, StreamName, StreamRef};
@@ -77,6 +77,8 @@ pub struct TestFleet {
     pub recordings: Recordings,
     /// Shows what goes through plugins.
     pub tap: Tap,
+    /// Takes the traces of hosts started from now on.
+    pub tracer: Option<Arc<dyn Tracer>>,
     /// Rings when something is wanted of this process.
     pub bell: HostBell,
     /// Settings of hosts started from now on.
@@ -231,6 +233,7 @@ impl TestFleet {
             suspended_seconds: Arc::default(),
             recordings: Recordings::off(),
             tap: Tap::default(),
+            tracer: None,
             bell: HostBell::default(),
             options,
             budget: None,
@@ -369,6 +372,7 @@ impl TestFleet {
             recordings: self.recordings.clone(),
             tap: self.tap.clone(),
             meters: Meters::off(),
+            tracer: self.tracer.clone(),
             bell: self.bell.clone(),
             freezer: freezer.clone(),
         };

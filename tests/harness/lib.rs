@@ -5,7 +5,7 @@
 
 pub use shardmill_fakes::{
     fake_coordinator, fake_dead_letters, fake_fan_out, fake_lease_store, fake_standalone_hosts,
-    fake_stream, faults, units,
+    fake_stream, fake_tracer, faults, units,
 };
 
 pub mod aggregates;
@@ -22,6 +22,7 @@ pub mod guests;
 pub mod instance;
 pub mod kcl_peer;
 pub mod native;
+pub mod otlp;
 pub mod process;
 pub mod provisioned;
 pub mod rig;

@@ -14,7 +14,7 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::pipeline::{CheckpointPolicy, FailurePolicy, Parallelism, TickInterval};
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{ProcessorFactory, StreamReader};
+use shardmill_core::ports::{ProcessorFactory, StreamReader, Tracer};
 use shardmill_core::rollout::RolloutPolicy;
 use shardmill_core::stream::{ConsumerName, FanOutConsumer, InitialPosition, ReadFrom, StreamName};
 use shardmill_worker::{
@@ -35,6 +35,8 @@ use crate::process::{Host, eventually};
 pub struct Rig {
     /// Clients.
     pub clients: AwsClients,
+    /// Takes the traces of workers that are started from now on.
+    pub tracer: Option<Arc<dyn Tracer>>,
     /// One host's, shared by all workers that run at a time.
     budget: ByteBudget,
     folder: TempDir,
@@ -92,6 +94,7 @@ impl Rig {
         let budget = ByteBudget::new(256 << 20).expect("large enough");
         Self {
             clients: connect(&options).await.expect("clients"),
+            tracer: None,
             budget,
             folder,
             _stack: stack,
@@ -271,6 +274,7 @@ impl Rig {
             recordings: Recordings::off(),
             tap: Tap::default(),
             meters: Meters::off(),
+            tracer: self.tracer.clone(),
             bell: HostBell::default(),
             freezer: Freezer::never(),
         }

@@ -65,6 +65,7 @@ mod state;
 mod swaps;
 mod talkative;
 mod terminals;
+mod traces;
 mod unread;
 mod windows;
 mod wire;

@@ -430,6 +430,7 @@ fn ports(
         recordings: Recordings::off(),
         tap: Tap::default(),
         meters: Meters::off(),
+        tracer: None,
         bell: HostBell::default(),
         freezer: Freezer::by(is_frozen),
     }

@@ -42,4 +42,5 @@ mod state;
 mod stopping;
 mod swaps;
 mod ticks;
+mod traces;
 mod trimming;

@@ -21,6 +21,7 @@ use super::retrieval::{RetrievalDefaults, RetrievalMode};
 use super::sections::Sections;
 use super::settings::{
     AwsConfig, ConsoleConfig, EmfConfig, HostConfig, HttpConfig, RecordingsConfig, SecretConfig,
+    TracesConfig,
 };
 use super::written::Written;
 
@@ -74,6 +75,8 @@ pub struct Config {
     pub host: HostConfig,
     /// The section `[recordings]`: the batches that failed, kept to be run again.
     pub recordings: RecordingsConfig,
+    /// The section `[traces]`: whether batches are traced, and where the traces go.
+    pub traces: TracesConfig,
     /// The section `[console]`: who may see and change what in the console.
     pub console: ConsoleConfig,
     /// The section `[emf]`: where the KCL's metrics go, for CloudWatch; `None` for nowhere.

@@ -10,8 +10,10 @@ const PREFIX: &str = "SHARDMILL_";
 const INTO: &str = "__";
 /// Keys outside of all sections, which a variable names without [`INTO`].
 const TOP_LEVEL: [&str; 4] = ["stream", "plugins", "worker-id", "initial-position"];
-/// Sections whose values are always text, even if they look like numbers.
+/// Sections whose values are always text, even if they look like numbers: of each plugin or sink,
+/// and of the host.
 const TEXTS: [(&str, &str); 2] = [("plugin", "config"), ("sinks", "headers")];
+const TEXTS_OF_HOST: [(&str, &str); 2] = [("traces", "headers"), ("traces", "attributes")];
 
 /// The settings that variables of the environment hold.
 #[derive(Debug, Default)]
@@ -244,6 +246,7 @@ fn name_in(table: &toml::Table, part: &str) -> Result<String, String> {
 fn value(path: &[String], text: &str) -> toml::Value {
     let is_text = match path {
         [section, _, within, _] => TEXTS.contains(&(section.as_str(), within.as_str())),
+        [section, within, _] => TEXTS_OF_HOST.contains(&(section.as_str(), within.as_str())),
         _ => false,
     };
     match text.parse::<toml::Value>() {

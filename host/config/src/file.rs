@@ -37,6 +37,7 @@ use super::sections::Sections;
 use super::sinks::{SinkFile, check_sinks};
 use super::streams;
 use super::tables::TablesFile;
+use super::traces::TracesFile;
 use super::written::Written;
 
 /// The folder of plugins, unless the file names another.
@@ -86,6 +87,8 @@ pub(super) struct ConfigFile {
     console: ConsoleFile,
     #[serde(deserialize_with = "section::one")]
     emf: EmfFile,
+    #[serde(deserialize_with = "section::one")]
+    traces: TracesFile,
     #[serde(deserialize_with = "section::by_name")]
     sinks: BTreeMap<String, SinkFile>,
     #[serde(deserialize_with = "section::by_name")]
@@ -142,6 +145,7 @@ impl ConfigFile {
             limits,
             recordings: self.recordings.check()?,
             emf: self.emf.check(folder, &sinks)?,
+            traces: self.traces.check(folder)?,
             integrity: self.integrity.check(&IntegrityRules::default())?,
             rollout: self.rollout.check(RolloutPolicy::default())?,
             failure: self.failure.check(&sinks)?,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use shardmill_core::plugin::{PluginName, SecretSource};
 use shardmill_core::stream::{InitialPosition, Utc};
-use shardmill_sinks::SinkOptions;
+use shardmill_sinks::{HeaderSource, SinkOptions};
 
 use super::config::Config;
 use super::gather::LeftOut;
@@ -144,16 +144,10 @@ impl Config {
         for (name, sink) in &self.sinks {
             if let SinkOptions::Http(options) = sink {
                 let key = format!("sinks.{name}.headers");
-                for header in options.headers.values() {
-                    let variable = header.variable();
-                    let file = header.file();
-                    let unset = variable.and_then(|variable| unset(&key, variable));
-                    checked.problems.extend(unset);
-                    let unreadable = file.and_then(|file| unreadable(&key, file));
-                    checked.problems.extend(unreadable);
-                }
+                check_headers(&key, &options.headers, checked);
             }
         }
+        check_headers("traces.headers", &self.traces.headers, checked);
         for (name, secret) in &self.secrets {
             let missing = missing(&format!("secrets.{name}"), &secret.source);
             checked.problems.extend(missing);
@@ -165,6 +159,18 @@ impl Config {
             let key = format!("console.tokens.{}", token.name);
             checked.problems.extend(missing(&key, &token.source));
         }
+    }
+}
+
+/// Notes values of headers that cannot be read where the configuration says.
+fn check_headers(key: &str, headers: &BTreeMap<String, HeaderSource>, checked: &mut Checked) {
+    for header in headers.values() {
+        let variable = header.variable();
+        let unset = variable.and_then(|variable| unset(key, variable));
+        checked.problems.extend(unset);
+        let file = header.file();
+        let unreadable = file.and_then(|file| unreadable(key, file));
+        checked.problems.extend(unreadable);
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use shardmill_core::pipeline::Order;
 use shardmill_core::plugin::{HttpHost, Permissions, PluginName, SecretSource};
-use shardmill_sinks::SinkOptions;
+use shardmill_sinks::{HeaderSource, SinkOptions};
 
 use super::problem::{At, Problem};
 use super::secrets::is_of_aws;
@@ -104,12 +104,11 @@ impl GrantsFile {
     pub(super) fn check(
         &self,
         order: Order,
-        secrets: &Secrets,
-        sinks: &BTreeMap<String, SinkOptions>,
+        keepers: &Keepers<'_>,
     ) -> Result<Permissions, Problem> {
         let env = variables(self.env.as_deref().unwrap_or_default())?;
         for variable in &env {
-            if let Some(whose) = holder_of(variable, secrets, sinks) {
+            if let Some(whose) = keepers.holder_of(variable) {
                 let message = format!(
                     "{variable:?} is the variable of {whose}, which the environment would expose: \
                         grant it as a secret"
@@ -125,7 +124,7 @@ impl GrantsFile {
         Ok(Permissions {
             http: hosts(self.http.as_deref().unwrap_or_default())?,
             env,
-            secrets: self.secrets(secrets)?,
+            secrets: self.secrets(keepers.secrets)?,
             state: self.asks_for_state(),
         })
     }
@@ -250,26 +249,37 @@ fn variables(names: &[String]) -> Result<BTreeSet<String>, Problem> {
     Ok(names.iter().cloned().collect())
 }
 
-/// The secret or the sink whose value is in `variable`.
-fn holder_of(
-    variable: &str,
-    secrets: &Secrets,
-    sinks: &BTreeMap<String, SinkOptions>,
-) -> Option<String> {
-    for (name, secret) in secrets {
-        if matches!(&secret.source, SecretSource::Variable(held) if held == variable) {
-            return Some(format!("the secret {name}"));
+/// What of a host may keep a secret in a variable.
+pub(super) struct Keepers<'a> {
+    pub(super) secrets: &'a Secrets,
+    pub(super) sinks: &'a BTreeMap<String, SinkOptions>,
+    /// What is sent with traces.
+    pub(super) traces: &'a BTreeMap<String, HeaderSource>,
+}
+
+impl Keepers<'_> {
+    /// Whose value is in `variable`, if somebody's is.
+    fn holder_of(&self, variable: &str) -> Option<String> {
+        for (name, secret) in self.secrets {
+            if matches!(&secret.source, SecretSource::Variable(held) if held == variable) {
+                return Some(format!("the secret {name}"));
+            }
         }
-    }
-    for (name, sink) in sinks {
-        if let SinkOptions::Http(options) = sink {
-            let mut headers = options.headers.values();
-            if headers.any(|header| header.variable() == Some(variable)) {
+        for (name, sink) in self.sinks {
+            if let SinkOptions::Http(options) = sink
+                && is_in(&options.headers, variable)
+            {
                 return Some(format!("the sink {name}"));
             }
         }
+        is_in(self.traces, variable).then(|| "the section [traces]".to_owned())
     }
-    None
+}
+
+/// Whether the value of a header is in `variable`.
+fn is_in(headers: &BTreeMap<String, HeaderSource>, variable: &str) -> bool {
+    let mut headers = headers.values();
+    headers.any(|header| header.variable() == Some(variable))
 }
 
 #[cfg(test)]

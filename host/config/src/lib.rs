@@ -56,6 +56,7 @@ mod standalone;
 mod streams;
 mod tables;
 mod tick;
+mod traces;
 mod units;
 mod wording;
 mod written;
@@ -77,5 +78,6 @@ pub use rights::{AwsScope, Need, Resource, Statement};
 pub use settings::{
     AwsConfig, ConsoleConfig, ConsoleRight, ConsoleToken, EmfConfig, EmfTarget, ForwardedUsers,
     HistoryKept, HostConfig, HttpConfig, OnRemove, PluginConfig, RecordingsConfig, StreamConfig,
+    TracesConfig,
 };
 pub use sinks::check_url;

@@ -16,6 +16,7 @@ use super::config::Config;
 use super::delivery::BatchFile;
 use super::filter::FilterFile;
 use super::gather::LeftOut;
+use super::grants::Keepers;
 use super::limits::LimitsFile;
 use super::manifest::Manifest;
 use super::parallelism;
@@ -179,7 +180,12 @@ impl Config {
         check_names(&file.config).under("config")?;
         let sinks = file.sinks.map(|names| check_sinks(names, &self.sinks));
         let world = file.world.as_deref().map(check_world);
-        let permissions = file.grants.check(failure.order, &self.secrets, &self.sinks);
+        let keepers = Keepers {
+            secrets: &self.secrets,
+            sinks: &self.sinks,
+            traces: &self.traces.headers,
+        };
+        let permissions = file.grants.check(failure.order, &keepers);
         let permissions = permissions.under("grants")?;
         let filter = file.filter.map(FilterFile::check).transpose()?;
         let parallelism = parallelism::check(file.parallelism, &failure)?;

@@ -9,10 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use shardmill_aws::{AwsOptions, Role, ServiceAccess, StaticCredentials, WireSetting};
 use shardmill_core::kcl_metrics::Level;
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, SecretSource};
+use shardmill_core::trace::Sampler;
+use shardmill_sinks::HeaderSource;
 
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
@@ -95,6 +98,30 @@ pub enum EmfTarget {
     Tcp(String),
     /// The same, a datagram for each line.
     Udp(String),
+}
+
+/// Whether batches are traced, and where the traces go. What is `None` is left to the variables of
+/// OpenTelemetry, and then to a default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TracesConfig {
+    /// Whether anything is traced at all.
+    pub is_enabled: bool,
+    /// The collector's URL, without the path of traces.
+    pub endpoint: Option<Url>,
+    /// Which batches are traced.
+    pub sampler: Option<Sampler>,
+    /// Whether those are traced as well that have records of spans that are recorded.
+    pub follows: bool,
+    /// Whether the context is written into JSON objects that plugins emit.
+    pub injects: bool,
+    /// How long a request to the collector may take.
+    pub timeout: Option<Duration>,
+    /// What the resource says as `service.name`.
+    pub service_name: Option<String>,
+    /// Headers of every request, by name; a value may be a secret.
+    pub headers: BTreeMap<String, HeaderSource>,
+    /// More attributes of the resource.
+    pub attributes: BTreeMap<String, String>,
 }
 
 /// Whether the console is served, and who may do what there.

@@ -248,7 +248,7 @@ impl HttpFile {
     }
 }
 
-fn check_header(name: &str, source: &HeaderSource) -> Result<(), String> {
+pub(super) fn check_header(name: &str, source: &HeaderSource) -> Result<(), String> {
     if HeaderName::try_from(name).is_err() {
         return Err(format!("{name:?} cannot name a header"));
     }

@@ -38,5 +38,6 @@ pub mod stream;
 pub mod text;
 pub mod time;
 pub mod token_bucket;
+pub mod trace;
 pub mod turns;
 pub mod verdict;

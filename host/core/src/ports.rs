@@ -12,6 +12,7 @@ mod sink;
 mod standalone_hosts;
 mod stream_reader;
 mod subscriptions;
+mod tracer;
 
 use std::pin::Pin;
 
@@ -34,6 +35,7 @@ pub use stream_reader::{
     Fetched, PacedBy, REPLY_BYTES_MAX, REPLY_RECORDS_MAX, ReadError, ShardIterator, StreamReader,
 };
 pub use subscriptions::{ConsumerState, ShardEvent, SubscribeError, Subscription, Subscriptions};
+pub use tracer::Tracer;
 
 /// A port's answer, boxed so that ports can be used behind `dyn`.
 pub type PortFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -28,6 +28,7 @@ use crate::measurements::Measurements;
 use crate::parts::{Outputs, Parts, Sinks};
 use crate::recordings::recordings;
 use crate::supervisor::{NothingLeft, Reloads, Supervisor};
+use crate::traces::Traces;
 
 /// What a dry run puts in the place of what a host has.
 pub struct Substitutes {
@@ -56,6 +57,7 @@ pub struct Host {
     events: mpsc::Receiver<FolderEvent>,
     admin: Option<Admin>,
     emf: Option<Emf>,
+    traces: Option<Traces>,
 }
 
 /// What a host shows of itself to machines.
@@ -63,6 +65,7 @@ pub struct Host {
 struct Shown {
     metrics: Option<Measurements>,
     emf: Option<Emf>,
+    traces: Option<Traces>,
 }
 
 impl Host {
@@ -72,8 +75,10 @@ impl Host {
         clients: AwsClients,
         metrics: Option<Measurements>,
     ) -> anyhow::Result<Self> {
-        let sinks =
-            Arc::new(open_sinks(&config.sinks, &config.aws.options(), Some(&clients)).await?);
+        let traces = Traces::of(&config)?;
+        let tracer = traces.as_ref().map(Traces::tracer);
+        let sinks = open_sinks(&config.sinks, &config.aws.options(), Some(&clients)).await?;
+        let sinks = Arc::new(sinks.traced_by(tracer));
         let outputs = Outputs {
             names: sinks.names(),
             sinks: Sinks::Configured(Arc::clone(&sinks)),
@@ -84,7 +89,11 @@ impl Host {
         Self::with(
             config,
             &clients,
-            Shown { metrics, emf },
+            Shown {
+                metrics,
+                emf,
+                traces,
+            },
             Substitutes {
                 outputs,
                 reader: None,
@@ -109,7 +118,11 @@ impl Host {
     fn with(
         mut config: Config,
         clients: &AwsClients,
-        Shown { metrics, emf }: Shown,
+        Shown {
+            metrics,
+            emf,
+            traces,
+        }: Shown,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
         if !config.plugins.is_dir() {
@@ -127,6 +140,7 @@ impl Host {
         }
         parts.recordings = substitutes.recordings;
         parts.meters = emf.as_ref().map(Emf::meters).unwrap_or_default();
+        parts.tracer = traces.as_ref().map(Traces::tracer);
         let (bell, rings) = HostBell::new(BootClock.wall_ms());
         parts.bell = bell.clone();
         let reloads = Reloads { file: None, rings };
@@ -144,6 +158,7 @@ impl Host {
             events,
             admin,
             emf,
+            traces,
             runtime,
         })
     }
@@ -197,6 +212,7 @@ impl Host {
         if let Some(admin) = self.admin {
             admin_task.spawn(admin.serve(admin_stop.clone()));
         }
+        let sending = self.traces.map(Traces::send);
         let mut folder_task = JoinSet::new();
         folder_task.spawn(self.folder.run(stop.clone()));
         let served = Box::pin(self.supervisor.run(self.events, &stop)).await;
@@ -205,6 +221,9 @@ impl Host {
         let _ = tokio::time::timeout(Duration::from_millis(200), admin_task.join_all()).await;
         // Waits for the last lines, which must not hold up an async thread.
         let _ = tokio::task::spawn_blocking(move || drop(self.emf)).await;
+        if let Some(sending) = sending {
+            sending.finish().await;
+        }
         served
     }
 }

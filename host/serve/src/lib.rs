@@ -22,6 +22,7 @@ pub mod recordings;
 mod shutdown;
 mod supervisor;
 pub mod telemetry;
+mod traces;
 
 pub use admin::{Peer, Token, TokenError};
 pub use assembly::{Host, Substitutes};
@@ -34,3 +35,4 @@ pub use own_cache::{cache_of_command, own_cache};
 pub use parts::{Outputs, Sinks};
 pub use shutdown::Signals;
 pub use supervisor::NothingLeft;
+pub use traces::{Sending, Traces};

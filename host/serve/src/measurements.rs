@@ -60,6 +60,7 @@ impl Measurements {
         crate::metrics::describe();
         crate::recordings::describe();
         crate::emf::describe();
+        crate::traces::describe();
         shardmill_wasm::describe_metrics();
         let counted = handle.clone();
         let upkeep = Upkeep::start(UPKEEP_EVERY, move || counted.run_upkeep());

@@ -13,7 +13,7 @@ use shardmill_core::fleet::StandalonePolicy;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginName, plugin_of_label};
 use shardmill_core::ports::{
-    Clock, Coordinator, DeadLetters, ProcessorFactory, Sink, StreamReader,
+    Clock, Coordinator, DeadLetters, ProcessorFactory, Sink, StreamReader, Tracer,
 };
 use shardmill_core::stream::StreamRef;
 use shardmill_worker::{
@@ -49,6 +49,8 @@ pub(crate) struct Parts {
     pub(crate) tap: Tap,
     /// Where workers note what happens, for the KCL's metrics.
     pub(crate) meters: Meters,
+    /// Takes the traces of batches, if any are traced.
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
     /// Rings when something is wanted of this process.
     pub(crate) bell: HostBell,
     /// The applications that this process serves or served as a standalone host; whether it has
@@ -139,6 +141,7 @@ impl Parts {
             recordings: Recordings::off(),
             tap: Tap::default(),
             meters: Meters::off(),
+            tracer: None,
             bell: HostBell::default(),
             begun: HashMap::new(),
             destinations: outputs.names,
@@ -234,6 +237,7 @@ impl Parts {
             recordings: self.recordings_of(stream),
             tap: self.tap.clone(),
             meters: self.meters.clone(),
+            tracer: self.tracer.clone(),
             bell: self.bell.clone(),
             freezer: Freezer::never(),
         }

@@ -132,6 +132,7 @@ mod tests {
             plugin: PluginName::new("alerts").unwrap(),
             shard: ShardId::new("shardId-0").unwrap(),
             through: None,
+            trace: None,
         };
         let mut body = Body::new(format, pieces, bytes_max);
         let mut refused = Vec::new();

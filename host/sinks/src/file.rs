@@ -394,6 +394,7 @@ mod tests {
             plugin,
             shard: ShardId::new("shardId-000000000000").unwrap(),
             through: None,
+            trace: None,
         })
     }
 

@@ -14,6 +14,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
 use shardmill_core::ports::Origin;
 use shardmill_core::stream::Emitted;
+use shardmill_core::trace::BatchTrace;
 
 use super::LineFormat;
 use super::body::{Body, BodyFormat};
@@ -26,6 +27,9 @@ use super::secret::HeaderSource;
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Characters of an answer that are shown.
 const ANSWER_CHARS_SHOWN: usize = 300;
+
+/// The header of W3C Trace Context.
+const TRACEPARENT: &str = "traceparent";
 
 /// Where and how to post.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +64,13 @@ pub(super) struct HttpCarrier {
     records: usize,
     request_bytes: usize,
     traffic: Traffic,
+}
+
+/// What is posted.
+pub(super) struct HttpRequest {
+    body: Bytes,
+    /// Names the span of the write, if the batch is traced.
+    traceparent: Option<HeaderValue>,
 }
 
 impl HttpCarrier {
@@ -99,7 +110,7 @@ impl HttpCarrier {
 }
 
 impl Carrier for HttpCarrier {
-    type Request = Bytes;
+    type Request = HttpRequest;
 
     fn request(
         &self,
@@ -122,17 +133,19 @@ impl Carrier for HttpCarrier {
                 }
             }
         }
-        Ok((indexes, body.finish().into()))
+        let request = HttpRequest {
+            body: body.finish().into(),
+            traceparent: origin.trace.as_ref().and_then(traceparent),
+        };
+        Ok((indexes, request))
     }
 
     async fn send(&self, request: &Self::Request) -> Attempt {
-        match self
-            .client
-            .post(self.url.clone())
-            .body(request.clone())
-            .send()
-            .await
-        {
+        let mut post = self.client.post(self.url.clone());
+        if let Some(traceparent) = &request.traceparent {
+            post = post.header(TRACEPARENT, traceparent);
+        }
+        match post.body(request.body.clone()).send().await {
             Ok(response) => judge(response).await,
             Err(error) => Attempt::Failed {
                 problem: describe(error),
@@ -140,6 +153,11 @@ impl Carrier for HttpCarrier {
             },
         }
     }
+}
+
+/// The value of the header that names the span of the write.
+fn traceparent(trace: &BatchTrace) -> Option<HeaderValue> {
+    HeaderValue::from_str(&trace.context.to_string()).ok()
 }
 
 fn headers(name: &str, options: &HttpSinkOptions) -> Result<HeaderMap, OpenError> {

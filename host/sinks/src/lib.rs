@@ -19,6 +19,7 @@ mod router;
 mod secret;
 mod stdout;
 mod unfinished;
+mod write_span;
 
 pub use body::BodyFormat;
 pub use captured::{CAPTURED_VERSION, Captured};

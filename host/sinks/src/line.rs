@@ -132,6 +132,7 @@ mod tests {
             plugin: PluginName::new("alerts").unwrap(),
             shard: ShardId::new("shardId-000000000000").unwrap(),
             through: None,
+            trace: None,
         };
         let emitted = Emitted {
             destination: "out".into(),
@@ -186,6 +187,7 @@ mod tests {
             plugin,
             shard: ShardId::new("shardId-0").unwrap(),
             through: None,
+            trace: None,
         };
         for (format, byte) in [
             (LineFormat::Envelope, 1),

@@ -102,6 +102,7 @@ fn http(name: &str, options: &HttpSinkOptions) -> Result<Outlet, OpenError> {
         letters: Some(Arc::new(letters)),
         // Brackets, or the line's end.
         line_bytes_max: Some(options.request_bytes - 2),
+        names_spans: true,
         ..Outlet::new(Arc::new(sink))
     })
 }

@@ -120,6 +120,7 @@ mod tests {
             plugin: PluginName::new("plugin").unwrap(),
             shard: ShardId::new("shardId-000000000000").unwrap(),
             through: None,
+            trace: None,
         });
         let emit = |destination: &str| {
             let (destination, key) = (destination.to_owned(), String::new());

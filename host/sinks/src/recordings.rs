@@ -147,6 +147,7 @@ fn read_batches(mut lines: &[u8], head: &Head) -> Result<Vec<Batch>, RecordingEr
             records: Arc::new(records),
             attempt: line.attempt,
             millis_behind_latest: line.millis_behind_latest,
+            trace: None,
         });
         lines = rest;
     }

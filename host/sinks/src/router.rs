@@ -4,12 +4,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use shardmill_core::plugin::PluginName;
-use shardmill_core::ports::{DeadLetter, DeadLetters, Origin, PortFuture, Sink, SinkError};
+use shardmill_core::ports::{DeadLetter, DeadLetters, Origin, PortFuture, Sink, SinkError, Tracer};
 use shardmill_core::stream::{Emitted, ShardId};
+use shardmill_core::trace::TraceContext;
 
 use super::metrics;
 use super::unfinished::Unfinished;
+use super::write_span::WriteSpan;
 use crate::letters::{LetterTarget, Rooms, Storing};
 
 /// All sinks of a host, by name.
@@ -19,6 +22,7 @@ pub struct Router {
     unfinished: Unfinished<(PluginName, ShardId), Emitted, VecDeque<Part>>,
     unfinished_letters: Unfinished<LetterSource, DeadLetter, Storing>,
     rooms: Rooms,
+    tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// A sink, and how dead letters go there.
@@ -30,6 +34,8 @@ pub(crate) struct Outlet {
     pub(crate) letters: Option<Arc<dyn Sink>>,
     /// Longest line that can be stored, if there is a limit.
     pub(crate) line_bytes_max: Option<usize>,
+    /// Whether requests name the span that they belong to.
+    pub(crate) names_spans: bool,
 }
 
 /// The pieces of a batch that go to one sink. Kept unchanged between tries, so that the sink
@@ -47,7 +53,14 @@ impl Outlet {
             sink,
             letters: None,
             line_bytes_max: None,
+            names_spans: false,
         }
+    }
+
+    /// Whether a line of so many bytes can be stored for certain when something is added to it,
+    /// however it is written: as text within an envelope, quotes take two bytes.
+    fn has_room_beside(&self, bytes: usize) -> bool {
+        self.line_bytes_max.is_none_or(|most| bytes <= most / 4)
     }
 
     fn for_letters(&self) -> &dyn Sink {
@@ -58,6 +71,13 @@ impl Outlet {
 // === impl Router ===
 
 impl Router {
+    /// The same sinks, whose writes are reported to `tracer` if their batches are traced.
+    #[must_use]
+    pub fn traced_by(mut self, tracer: Option<Arc<dyn Tracer>>) -> Self {
+        self.tracer = tracer;
+        self
+    }
+
     /// Adds a sink under a name; a later one of the same name replaces it.
     pub(crate) fn add(&mut self, name: &str, outlet: Outlet) {
         self.outlets.insert(name.to_owned(), outlet);
@@ -104,12 +124,62 @@ impl Router {
     ) -> Result<(), SinkError> {
         while let Some(part) = parts.front() {
             if let Some(first) = part.first() {
-                let sink = &self.find(&first.destination)?.sink;
-                sink.write(Arc::clone(origin), Arc::clone(part)).await?;
+                let outlet = self.find(&first.destination)?;
+                match self.span_of(origin, outlet) {
+                    None => {
+                        outlet
+                            .sink
+                            .write(Arc::clone(origin), Arc::clone(part))
+                            .await?
+                    }
+                    Some(span) => span.write(&*outlet.sink, origin, part).await?,
+                }
             }
             parts.pop_front();
         }
         Ok(())
+    }
+}
+
+impl Router {
+    /// The span of one write, if its batch is traced.
+    fn span_of(&self, origin: &Origin, outlet: &Outlet) -> Option<WriteSpan> {
+        let tracer = self.tracer.as_ref()?;
+        let batch = origin.trace.as_ref()?;
+        Some(WriteSpan::begin(tracer, batch, outlet.names_spans))
+    }
+
+    /// The pieces by sink, with the batch's span written into them if that is wanted: once, so that
+    /// a sink recognizes a part that it was given before.
+    fn parts(&self, origin: &Origin, emitted: &Arc<Vec<Emitted>>) -> VecDeque<Part> {
+        let (Some(tracer), Some(trace)) = (&self.tracer, &origin.trace) else {
+            return by_destination(emitted);
+        };
+        let carrying = |piece: &Emitted| self.carrying(&**tracer, piece, trace.context);
+        let carrying: Vec<Option<Bytes>> = emitted.iter().map(carrying).collect();
+        if carrying.iter().all(Option::is_none) {
+            return by_destination(emitted);
+        }
+        let mut pieces = Vec::clone(emitted);
+        for (piece, carrying) in pieces.iter_mut().zip(carrying) {
+            if let Some(carrying) = carrying {
+                piece.data = carrying;
+            }
+        }
+        by_destination(&Arc::new(pieces))
+    }
+
+    fn carrying(
+        &self,
+        tracer: &dyn Tracer,
+        piece: &Emitted,
+        context: TraceContext,
+    ) -> Option<Bytes> {
+        let outlet = self.outlets.get(&piece.destination)?;
+        if !outlet.has_room_beside(piece.data.len()) {
+            return None;
+        }
+        tracer.carrying(&piece.data, context)
     }
 }
 
@@ -122,7 +192,7 @@ impl Sink for Router {
         Box::pin(async move {
             let source = (origin.plugin.clone(), origin.shard.clone());
             let earlier = self.unfinished.take(&source, &emitted);
-            let mut parts = earlier.unwrap_or_else(|| by_destination(&emitted));
+            let mut parts = earlier.unwrap_or_else(|| self.parts(&origin, &emitted));
             let written = self.write_parts(&origin, &mut parts).await;
             if written.is_err() {
                 self.unfinished.keep(source, &emitted, parts);

@@ -31,6 +31,11 @@ const FROM_FILE: &str = "file:";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 impl HeaderSource {
+    /// A value that is at hand, whatever it looks like.
+    pub fn value(value: String) -> Self {
+        Self(Source::Value(value))
+    }
+
     /// The variable that holds the value, if one does.
     pub fn variable(&self) -> Option<&str> {
         match &self.0 {
@@ -57,7 +62,10 @@ impl HeaderSource {
     }
 
     /// The value, without a line break at its end, which is never intended.
-    pub(super) fn read(&self) -> Result<String, String> {
+    ///
+    /// # Errors
+    /// It is not where the configuration says; the text says why.
+    pub fn read(&self) -> Result<String, String> {
         let value = match &self.0 {
             Source::Value(value) => return Ok(value.clone()),
             Source::Variable(name) => std::env::var(name).map_err(|error| match error {

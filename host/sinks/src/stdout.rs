@@ -113,6 +113,7 @@ mod tests {
             plugin,
             shard: ShardId::new("shardId-0").unwrap(),
             through: None,
+            trace: None,
         };
         for format in [LineFormat::Data, LineFormat::Envelope] {
             let data = Bytes::from_static("\u{1b}]0;owned\u{7} \u{9b}2J \u{202e}é".as_bytes());

@@ -7,6 +7,7 @@
 //!    ├─ Deliveries  one, or with parallel keys several, side by side
 //!    │   └─ Delivery  an instance, and what failed: calls, judges, tries again
 //!    ├─ Saving    output, checkpoint, state: what is settled, and written
+//!    ├─ Traces    which batches are traced, and the spans of their calls and checkpoints
 //!    ├─ Versions  which version of the plugin the shard is to run
 //!    └─ Trouble   what is in the shard's way, as the status and the row show it
 //! ```
@@ -28,10 +29,12 @@ mod log_allowance;
 mod opening;
 mod output;
 mod ports;
+mod receptions;
 mod saving;
 mod shadowing;
 mod shard;
 mod terms;
+mod traces;
 mod trouble;
 mod versions;
 

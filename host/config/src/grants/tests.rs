@@ -182,6 +182,16 @@ fn a_variable_that_holds_a_secret_is_not_shown_in_the_environment() {
     )
     .unwrap_err();
     assert!(error.contains("is the variable of the sink out"), "{error}");
+    let traces = "[traces]\nheaders = { authorization = \"env:OTLP\" }\n";
+    let error = grants(
+        &format!("{traces}[plugin.alerts.grants]\nenv = [\"OTLP\"]"),
+        "",
+    )
+    .unwrap_err();
+    assert!(
+        error.contains("variable of the section [traces]"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -199,6 +199,20 @@ level = "detailed"
 namespace = "{application}"
 every = "10s"
 log-group = "orders"
+[traces]
+enabled = true
+endpoint = "http://127.0.0.1:4318"
+sample = 0.01
+follow = false
+inject = false
+timeout = "10s"
+service-name = "orders"
+
+[traces.headers]
+x-token = "env:TOKEN"
+
+[traces.attributes]
+zone = "a"
 
 [console]
 enabled = true

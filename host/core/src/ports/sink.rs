@@ -3,6 +3,7 @@ use std::sync::Arc;
 use super::PortFuture;
 use crate::plugin::PluginName;
 use crate::stream::{Emitted, Position, ShardId};
+use crate::trace::BatchTrace;
 
 /// Where emitted data goes.
 ///
@@ -30,6 +31,8 @@ pub struct Origin {
     pub shard: ShardId,
     /// The last record of the batch that caused it; `None` if it was emitted on close.
     pub through: Option<Position>,
+    /// The trace of that batch, if it is traced.
+    pub trace: Option<BatchTrace>,
 }
 
 /// Output that could not be stored. The pipeline tries again until it is.

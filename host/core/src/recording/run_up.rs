@@ -124,6 +124,7 @@ mod tests {
             records: Arc::new(vec![record]),
             attempt: number,
             millis_behind_latest: 0,
+            trace: None,
         }
     }
 

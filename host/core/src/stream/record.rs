@@ -6,6 +6,7 @@ use bytes::Bytes;
 use md5::{Digest, Md5};
 
 use super::Position;
+use crate::trace::TraceContext;
 
 /// A record as a plugin gets it: a Kinesis record, or one out of a KPL aggregate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub struct Batch {
     pub attempt: u32,
     /// How far the shard's tip was ahead when the last of these records was fetched.
     pub millis_behind_latest: u64,
+    /// The span of this delivery, if the batch is traced.
+    pub trace: Option<TraceContext>,
 }
 
 /// Something a processor put out through `emit`.

@@ -47,6 +47,7 @@ pub(super) fn recording(shard: &str, sequence: u64, attempt: u32) -> Recording {
             records: Arc::new(vec![record]),
             attempt,
             millis_behind_latest: 0,
+            trace: None,
         },
         failure: FailureRecord {
             code: "trapped".to_owned(),

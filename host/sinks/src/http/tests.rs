@@ -134,6 +134,7 @@ async fn write(
         plugin,
         shard: ShardId::new("shardId-0").unwrap(),
         through: None,
+        trace: None,
     });
     sink.write(origin, Arc::clone(batch)).await
 }

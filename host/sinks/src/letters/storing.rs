@@ -120,6 +120,7 @@ impl Part {
                 plugin: last.plugin.clone(),
                 shard: last.shard.clone(),
                 through: Some(last.record.position.clone()),
+                trace: None,
             }),
             _room: Arc::new(room),
         })

@@ -77,6 +77,7 @@ fn origin(shard: &str) -> Arc<Origin> {
         plugin,
         shard: ShardId::new(shard).unwrap(),
         through: None,
+        trace: None,
     })
 }
 

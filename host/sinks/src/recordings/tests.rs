@@ -29,6 +29,7 @@ fn batch(attempt: u32, records: Vec<Record>) -> Batch {
         records: Arc::new(records),
         attempt,
         millis_behind_latest: 17,
+        trace: None,
     }
 }
 

@@ -1,3 +1,5 @@
+mod traced;
+
 use std::sync::Mutex;
 
 use shardmill_core::plugin::PluginDigest;
@@ -68,6 +70,7 @@ fn origin() -> Arc<Origin> {
         plugin,
         shard: ShardId::new("shardId-0").unwrap(),
         through: None,
+        trace: None,
     })
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Scheme;
+use http::{HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Url};
 use shardmill_core::plugin::{HttpHost, HttpLimits, HttpScheme, Permissions, ProcessorError};
+use shardmill_core::trace::TraceContext;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +32,9 @@ const FIELD_BYTES_EACH: usize = 160;
 /// never sent hold them too.
 pub(crate) const BODY_CHUNK_BYTES: usize = 16 << 10;
 
+/// The header of W3C Trace Context.
+const TRACEPARENT: &str = "traceparent";
+
 type Sent = Result<
     (
         http::Response<WasiBody>,
@@ -52,6 +57,8 @@ pub(crate) struct Outgoing {
     /// Ends with the instance.
     life: CancellationToken,
     call: Call,
+    /// The span that requests belong to, if the batch is traced.
+    span: Option<TraceContext>,
 }
 
 /// One call into the guest. Requests do not outlive it.
@@ -98,6 +105,7 @@ impl Outgoing {
             in_flight_total: Arc::clone(clients.in_flight()),
             share: clients.share_of(plugin),
             log,
+            span: None,
         })
     }
 
@@ -131,6 +139,23 @@ impl Outgoing {
         self.limits()
             .in_flight
             .saturating_sub(self.call.in_flight.available_permits())
+    }
+
+    /// Requests belong to this span from now on, or to none.
+    pub(crate) fn belong_to(&mut self, span: Option<TraceContext>) {
+        self.span = span;
+    }
+
+    /// Names the span in the request's headers, unless the guest names one: then it traces itself.
+    fn name_span(&self, headers: &mut HeaderMap) {
+        let Some(span) = self.span else { return };
+        if headers.contains_key(TRACEPARENT) {
+            return;
+        }
+        // Digits and dashes are always a value.
+        if let Ok(value) = HeaderValue::from_str(&span.to_string()) {
+            headers.insert(TRACEPARENT, value);
+        }
     }
 
     fn limits(&self) -> HttpLimits {
@@ -277,13 +302,14 @@ impl Call {
 impl WasiHttpHooks for Outgoing {
     fn send_request(
         &mut self,
-        request: http::Request<WasiBody>,
+        mut request: http::Request<WasiBody>,
         options: Option<RequestOptions>,
         _processed: Box<dyn Future<Output = Result<(), Error>> + Send>,
     ) -> Box<dyn Future<Output = Sent> + Send> {
         let mut tally = Tally::new(&self.plugin);
         match self.admit(&request, options) {
             Ok(exchange) => {
+                self.name_span(request.headers_mut());
                 let queued = Queued::new(&self.share.in_flight);
                 Box::new(sent(exchange, queued, request, tally))
             }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
 use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, Processed, TickTime, Ticked};
 use shardmill_core::stream::{Batch, Emitted};
+use shardmill_core::trace::TraceContext;
 use shardmill_layout as layout;
 use wasmtime::Store;
 use wasmtime::component::Instance as Component;
@@ -83,10 +84,16 @@ impl Running {
         host: &InstanceHost,
     ) -> Returned<Processed> {
         self.store.data_mut().open_output();
+        if batch.trace.is_some() {
+            self.belong_to(batch.trace);
+        }
         let outcome = match self.bulk {
             Some(export) if is_faster_in_a_frame(batch) => self.process_frame(export, batch, entry),
             Some(_) | None => self.process_lists(batch, entry),
         };
+        if batch.trace.is_some() {
+            self.belong_to(None);
+        }
         let refused = self.unless_refused();
         let emitted = self.store.data_mut().emit.take();
         let outcome = outcome
@@ -95,6 +102,13 @@ impl Running {
             .map_err(|error| explained_by(self.store.data().emit.unknown_destination(), error));
         host.add_fuel_used(entry.metering.fuel_used(&self.store));
         self.after(outcome.map(|outcome| Processed { outcome, emitted }))
+    }
+
+    /// What the guest logs and sends belongs to this span.
+    fn belong_to(&mut self, span: Option<TraceContext>) {
+        let state = self.store.data_mut();
+        state.log.belong_to(span);
+        state.http.belong_to(span);
     }
 
     /// A plugin that goes on after a frame of output was refused would lose what was in it.

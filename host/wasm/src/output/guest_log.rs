@@ -1,8 +1,9 @@
 //! The only way for a guest's text to become a log line.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::plugin::GuestLimits;
+use shardmill_core::trace::TraceContext;
 
 use super::guest_identity::GuestIdentity;
 use super::log_budget::Admission;
@@ -22,6 +23,8 @@ pub(crate) struct GuestLog {
     output: Arc<PluginOutput>,
     redactor: Arc<Redactor>,
     lines: LogLines,
+    // Shared with the streams of the guest; used by one thread at a time.
+    trace: Arc<Mutex<Option<TraceContext>>>,
 }
 
 impl GuestLog {
@@ -38,7 +41,17 @@ impl GuestLog {
             output,
             redactor: Arc::new(redactor),
             lines,
+            trace: Arc::default(),
         }
+    }
+
+    /// Lines belong to this span from now on, or to none.
+    pub(crate) fn belong_to(&self, span: Option<TraceContext>) {
+        *self.trace.lock().unwrap_or_else(PoisonError::into_inner) = span;
+    }
+
+    fn trace(&self) -> Option<TraceContext> {
+        *self.trace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn write(&self, level: Level, source: &str, message: &str) {
@@ -55,10 +68,13 @@ impl GuestLog {
         }
         let source = (!source.is_empty()).then(|| tracing::field::display(source));
         let (plugin, shard) = (&self.identity.label, &self.identity.shard);
+        let trace = self.trace();
+        let trace_id = trace.map(|of| tracing::field::display(of.trace));
+        let span_id = trace.map(|of| tracing::field::display(of.span));
         macro_rules! line {
             ($level:ident) => {
                 // Begins with the name, as no line of the host's does, whatever text follows.
-                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, source, "[{plugin}] {message}")
+                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, trace_id, span_id, source, "[{plugin}] {message}")
             };
         }
         match level {

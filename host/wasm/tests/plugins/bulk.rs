@@ -30,6 +30,7 @@ fn mixed() -> Batch {
         records: Arc::new(records.into_iter().chain(many).collect()),
         attempt: 3,
         millis_behind_latest: 12_345,
+        trace: None,
     }
 }
 

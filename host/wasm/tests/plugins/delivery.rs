@@ -38,6 +38,7 @@ async fn a_ten_mebibyte_record_and_a_batch_of_ten_thousand_pass() {
         records: std::sync::Arc::new(vec![record(1, vec![7_u8; 10 << 20])]),
         attempt: 1,
         millis_behind_latest: 0,
+        trace: None,
     };
     assert_eq!(
         echo.process(big).await.unwrap().emitted[0].data.len(),
@@ -156,6 +157,7 @@ async fn an_example_filters_real_input_and_rejects_what_it_cannot_read() {
         records: std::sync::Arc::new(records),
         attempt: 1,
         millis_behind_latest: 0,
+        trace: None,
     };
     let processed = earthquakes.process(batch.clone()).await.unwrap();
     assert!(!processed.emitted.is_empty());

@@ -17,6 +17,7 @@ fn flights(count: usize) -> Batch {
         records: Arc::new(records),
         attempt: 1,
         millis_behind_latest: 0,
+        trace: None,
     }
 }
 

@@ -93,6 +93,7 @@ pub fn batch(records: usize) -> Batch {
         records: Arc::new(records),
         attempt: 1,
         millis_behind_latest: 0,
+        trace: None,
     }
 }
 
@@ -130,6 +131,7 @@ pub fn batch_of(questions: &[String]) -> Batch {
         records: Arc::new(records),
         attempt: 1,
         millis_behind_latest: 0,
+        trace: None,
     }
 }
 

@@ -8,6 +8,7 @@ use shardmill_core::ports::{Processed, RecordProcessor};
 use shardmill_core::stream::{Batch, Record};
 use tokio::task::JoinSet;
 
+use super::traces::TracedCall;
 use crate::timer::Stopwatch;
 
 /// What came of a call.
@@ -30,6 +31,8 @@ pub(super) struct Flight {
     pub(super) started: Stopwatch,
     /// Whether another call was held against the version meanwhile.
     pub(super) is_overtaken: bool,
+    /// Its span, if the batch is traced.
+    pub(super) traced: Option<Box<TracedCall>>,
 }
 
 /// A call that is to run beside those of other strands.
@@ -50,6 +53,8 @@ pub(super) struct Landed {
 pub(super) struct Ended {
     pub(super) records: Arc<Vec<Record>>,
     pub(super) called: Called,
+    /// Its span, if the batch is traced.
+    pub(super) traced: Option<Box<TracedCall>>,
 }
 
 impl Call {

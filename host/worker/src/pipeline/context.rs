@@ -101,6 +101,11 @@ impl ShardContext {
         self.ports.tick_clock.clock().wall_ms()
     }
 
+    /// The time of spans, if batches are traced.
+    pub(super) fn span_ns(&self) -> Option<u64> {
+        self.ports.tracer.as_ref().map(|tracer| tracer.now_ns())
+    }
+
     pub(super) fn at(&self) -> At {
         At {
             now: self.ports.clock.now(),

@@ -19,6 +19,7 @@ use shardmill_core::ports::Outcome;
 use shardmill_core::rollout::{Attempt, HeldAgainst};
 use shardmill_core::stream::{Batch, Position, Record};
 use shardmill_core::time::Moment;
+use shardmill_core::trace::TraceContext;
 
 use super::call::{CallNotes, Called, Flight};
 use super::context::ShardContext;
@@ -203,8 +204,9 @@ impl Delivery {
         &mut self,
         records: &Arc<Vec<Record>>,
         millis_behind_latest: Option<u64>,
+        trace: Option<TraceContext>,
     ) -> Result<Called, Stopped> {
-        let batch = self.batch_of(records, millis_behind_latest);
+        let batch = self.batch_of(records, millis_behind_latest, trace);
         let given = batch.clone();
         self.context.enter(Stage::InPlugin);
         let started = Stopwatch::start();
@@ -222,11 +224,17 @@ impl Delivery {
         Ok(Called { result, notes })
     }
 
-    fn batch_of(&self, records: &Arc<Vec<Record>>, millis_behind_latest: Option<u64>) -> Batch {
+    fn batch_of(
+        &self,
+        records: &Arc<Vec<Record>>,
+        millis_behind_latest: Option<u64>,
+        trace: Option<TraceContext>,
+    ) -> Batch {
         Batch {
             records: Arc::clone(records),
             attempt: self.strand.retries().attempt(records),
             millis_behind_latest: millis_behind_latest.unwrap_or(0),
+            trace,
         }
     }
 

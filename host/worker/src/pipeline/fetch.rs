@@ -26,6 +26,7 @@ pub(super) use self::word::ReaderWord;
 use super::context::ShardContext;
 use super::filtered::Filtered;
 use super::opening::{Opened, Opener};
+use super::receptions::Received;
 use crate::budget::Reservation;
 use crate::fan_out::FanOutView;
 use crate::metrics;
@@ -48,6 +49,8 @@ pub(super) struct Chunk {
     /// What of the reply is not among the records, since the plugin does not get it.
     pub(super) filtered: Option<Filtered>,
     pub(super) millis_behind_latest: Option<u64>,
+    /// When it came, if batches are traced.
+    pub(super) received: Option<Received>,
     /// Holds the records' bytes in the host's budget.
     pub(super) reservation: Reservation,
     /// Set on the last chunk of a shard: Kinesis' word that it has ended, with the children if it
@@ -79,6 +82,16 @@ struct Place {
     refused_bytes: usize,
     /// Whether the last call failed in a way that a stream created again would explain.
     is_stream_in_doubt: bool,
+    /// When the last reply was asked for, if batches are traced.
+    asked_ns: Option<u64>,
+}
+
+/// What holds for all chunks of a reply.
+#[derive(Clone, Copy)]
+struct About {
+    millis_behind_latest: Option<u64>,
+    /// When it was asked for, and when it was there, if batches are traced.
+    came_ns: Option<(u64, u64)>,
 }
 
 /// What was taken in of a reply or an event.
@@ -118,6 +131,7 @@ impl ShardReader {
             opener,
             refused_bytes: 0,
             is_stream_in_doubt: false,
+            asked_ns: None,
         };
         let mut poller = Poller::new(self.context.options().reads.rate(), self.context.now());
         let Over = if let Some(fan_out) = &self.context.ports().fan_out {
@@ -219,8 +233,9 @@ impl ShardReader {
         let bytes = fetched.cost_bytes();
         let is_idle = ReadPace::is_idle(&fetched.records, fetched.millis_behind_latest);
         reservation.shrink_to(bytes);
+        let came_ns = self.came_ns(place);
         let next = self
-            .hand_over(&mut place.opener, fetched, reservation)
+            .hand_over(&mut place.opener, fetched, reservation, came_ns)
             .await?;
         Ok(TakenIn {
             next,
@@ -229,12 +244,19 @@ impl ShardReader {
         })
     }
 
+    /// When the reply was asked for, and when it was there: the same, if it was pushed.
+    fn came_ns(&self, place: &mut Place) -> Option<(u64, u64)> {
+        let ended_ns = self.context.span_ns()?;
+        Some((place.asked_ns.take().unwrap_or(ended_ns), ended_ns))
+    }
+
     /// Where reading goes on; `Err` also if that is nowhere, since the shard has ended.
     async fn hand_over<N>(
         &self,
         opener: &mut Opener,
         fetched: Fetched<N>,
         mut reservation: Reservation,
+        came_ns: Option<(u64, u64)>,
     ) -> Result<N, Over> {
         let Fetched {
             records,
@@ -256,16 +278,19 @@ impl ShardReader {
             status.is_at_tip = records.is_empty() && millis_behind_latest.unwrap_or(0) == 0;
             status.tip_at = status.is_at_tip.then_some(now);
         });
+        let about = About {
+            millis_behind_latest,
+            came_ns,
+        };
         let mut closed = records.into_iter();
         let mut opened = opener.open_some(&mut closed).await;
         while closed.len() > 0 {
             let share = reservation.split(opened.closed_bytes);
-            self.send(opened, millis_behind_latest, share, None).await?;
+            self.send(opened, about, share, None).await?;
             opened = opener.open_some(&mut closed).await;
         }
         let ended = next.is_none().then_some(children);
-        self.send(opened, millis_behind_latest, reservation, ended)
-            .await?;
+        self.send(opened, about, reservation, ended).await?;
         next.ok_or(Over)
     }
 
@@ -273,7 +298,7 @@ impl ShardReader {
     async fn send(
         &self,
         opened: Opened,
-        millis_behind_latest: Option<u64>,
+        about: About,
         mut reservation: Reservation,
         ended: Option<Vec<Shard>>,
     ) -> Result<(), Over> {
@@ -293,12 +318,18 @@ impl ShardReader {
             return Ok(());
         }
         reservation.fit_to(bytes);
+        let received = about.came_ns.map(|(started_ns, ended_ns)| Received {
+            started_ns,
+            ended_ns,
+            records: records.len(),
+        });
         self.chunks
             .send(Chunk {
+                received,
                 records,
                 bytes,
                 filtered,
-                millis_behind_latest,
+                millis_behind_latest: about.millis_behind_latest,
                 reservation,
                 ended,
             })

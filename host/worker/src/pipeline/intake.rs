@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::pipeline::{Others, ReadStall, ReadWatch};
-use shardmill_core::stream::{Record, Shard};
+use shardmill_core::stream::{Position, Record, Shard};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -14,6 +14,7 @@ use super::buffer::Buffer;
 use super::context::ShardContext;
 use super::fetch::{CHUNKS_MAX, Chunk, ReaderWord, ShardReader, Start};
 use super::filtered::Filtered;
+use super::receptions::{Received, Receptions};
 
 /// From here on a shard that waits for a sink drops what it read ahead. Longer than for one whose
 /// records fail, since a sink may be slow and well: each batch would be read again.
@@ -27,6 +28,7 @@ pub(super) struct Intake {
     feed: Option<Feed>,
     word: ReaderWord,
     watch: ReadWatch,
+    receptions: Receptions,
 }
 
 /// A reader at work.
@@ -47,6 +49,7 @@ impl Intake {
             feed: None,
             word,
             watch: ReadWatch::new(now),
+            receptions: Receptions::default(),
         };
         intake.read_after(checkpoint);
         intake
@@ -116,7 +119,18 @@ impl Intake {
 
     pub(super) fn take_in(&mut self, chunk: Chunk) {
         self.reader_is_free();
+        if let Some(received) = chunk.received
+            && let (Some(first), Some(last)) = (chunk.records.first(), chunk.records.last())
+        {
+            let (first, last) = (first.position.clone(), last.position.clone());
+            self.receptions.note(first, last, received);
+        }
         self.buffer.push(chunk, self.context.now());
+    }
+
+    /// When the record at `position` came, if batches are traced and that was not long ago.
+    pub(super) fn received(&self, position: &Position) -> Option<Received> {
+        self.receptions.of(position)
     }
 
     /// Takes in what was read, if there is something.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use shardmill_core::ports::{DeadLetter, Origin, PortFuture, SinkError};
 use shardmill_core::stream::{Emitted, Position};
+use shardmill_core::trace::BatchTrace;
 
 use super::context::ShardContext;
 use crate::holding::{Gate, Stopped};
@@ -18,6 +19,24 @@ pub(super) struct Output {
     context: Arc<ShardContext>,
     /// Sinks that were given output since the last flush.
     unflushed: BTreeSet<String>,
+}
+
+/// What output comes of.
+pub(super) struct Cause {
+    /// The last record that the plugin had been given.
+    pub(super) through: Option<Position>,
+    /// The trace of the batch, if it is traced.
+    pub(super) trace: Option<BatchTrace>,
+}
+
+/// A call that no record is behind, which is not traced.
+impl From<Option<Position>> for Cause {
+    fn from(through: Option<Position>) -> Self {
+        Self {
+            through,
+            trace: None,
+        }
+    }
 }
 
 /// Failures in a row to store the same thing.
@@ -47,7 +66,7 @@ impl Output {
     pub(super) async fn write(
         &mut self,
         emitted: Vec<Emitted>,
-        through: Option<Position>,
+        cause: Cause,
         gate: &mut Gate,
     ) -> Result<(), Stopped> {
         if emitted.is_empty() {
@@ -63,7 +82,8 @@ impl Output {
         let origin = Arc::new(Origin {
             plugin: self.context.options().plugin.clone(),
             shard: self.context.shard().clone(),
-            through,
+            through: cause.through,
+            trace: cause.trace,
         });
         let sink = &self.context.ports().sink;
         let mut failures = Failures::none();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity};
 use shardmill_core::ports::{
-    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, Sink, StreamReader,
+    Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, Sink, StreamReader, Tracer,
 };
 use tokio::sync::{Notify, watch};
 
@@ -49,4 +49,6 @@ pub(crate) struct PipelinePorts {
     pub(crate) recordings: Recordings,
     /// Shows what goes through the plugin to whoever watches.
     pub(crate) tap: Tap,
+    /// Takes the traces of batches, if any are traced.
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }

@@ -20,7 +20,7 @@ use shardmill_core::stream::{Emitted, LeaseKey, Position, Record};
 use super::context::ShardContext;
 use super::filtered::Filtered;
 use super::fullness::Fullness;
-use super::output::Output;
+use super::output::{Cause, Output};
 use crate::holding::{Gate, Stopped};
 use crate::metrics;
 
@@ -239,14 +239,14 @@ impl Saving {
 
     // Output.
 
-    /// Stores what the plugin emitted up to `through`.
+    /// Stores what the plugin emitted because of `cause`.
     pub(super) async fn store_output(
         &mut self,
         emitted: Vec<Emitted>,
-        through: Option<Position>,
+        cause: Cause,
         gate: &mut Gate,
     ) -> Result<(), Stopped> {
-        self.output.write(emitted, through, gate).await
+        self.output.write(emitted, cause, gate).await
     }
 
     /// Returns once all output is stored.

@@ -13,6 +13,7 @@ mod parallel;
 mod show;
 mod swap;
 mod tick;
+mod tracing_calls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,7 @@ use super::intake::Intake;
 use super::saving::Saving;
 use super::shadowing::{ShadowSettings, Shadowing};
 use super::terms::Terms;
+use super::traces::Traces;
 use super::trouble::Trouble;
 use super::versions::Versions;
 use crate::holding::{Gate, Stopped};
@@ -77,6 +79,7 @@ pub(crate) struct ShardPipeline {
     versions: Versions,
     trouble: Trouble,
     directions: Directions,
+    traces: Traces,
     /// The shards that this one follows.
     parents: Vec<ShardId>,
 }
@@ -131,6 +134,7 @@ impl ShardPipeline {
         let (newest, meter) = (versions.newest(), context.meter().clone());
         let instance = Instance::new(newest, instance, terms, history, shadowing, meter);
         let ticks = Ticks::new(options.tick, context.tick_now());
+        let traces = Traces::of(&context);
         let intake = Intake::new(Arc::clone(&context), &checkpoint);
         Self {
             gate,
@@ -143,6 +147,7 @@ impl ShardPipeline {
             ticks,
             versions,
             directions: Directions::new(directed),
+            traces,
             parents,
             context,
         }
@@ -406,10 +411,12 @@ impl ShardPipeline {
         self.intake.unless_long(flush).await?;
         self.gate.check_held()?;
         self.context.enter(Stage::Checkpointing);
+        let started_ns = self.traces.settling();
         let write = self.saving.write_of(checkpoint.clone(), self.progress());
         if self.context.keeper().checkpoint(write).await.is_err() {
             return Err(self.why_refused());
         }
+        self.traces.settled(&checkpoint, started_ns);
         self.saving.written(checkpoint);
         Ok(())
     }

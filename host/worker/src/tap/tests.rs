@@ -19,6 +19,7 @@ fn batch(records: Vec<Record>) -> Batch {
         records: Arc::new(records),
         attempt: 1,
         millis_behind_latest: 0,
+        trace: None,
     }
 }
 

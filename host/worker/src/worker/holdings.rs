@@ -249,6 +249,7 @@ impl Holdings {
             given_up_lines: Arc::clone(&self.given_up_lines),
             recordings: ports.recordings.clone(),
             tap: ports.tap.clone(),
+            tracer: ports.tracer.clone(),
         }
     }
 

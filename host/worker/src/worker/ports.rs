@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, Sink, StreamReader,
-    Subscriptions,
+    Subscriptions, Tracer,
 };
 use tokio::sync::watch;
 
@@ -53,6 +53,8 @@ pub struct Ports {
     pub tap: Tap,
     /// Where it is noted what happens here, for the KCL's metrics.
     pub meters: Meters,
+    /// Takes the traces of batches, if any are traced.
+    pub tracer: Option<Arc<dyn Tracer>>,
     /// Passes on what is wanted of the process.
     pub bell: HostBell,
     /// Stops all tasks of this host in a simulation.

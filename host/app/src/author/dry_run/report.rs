@@ -321,6 +321,7 @@ mod tests {
                     plugin,
                     shard: ShardId::new(shard).unwrap(),
                     through: None,
+                    trace: None,
                 };
                 let data = bytes::Bytes::from_static(data.as_bytes());
                 let emitted = Emitted {

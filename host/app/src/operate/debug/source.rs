@@ -210,6 +210,7 @@ fn alone(letter: DeadLetter, config: &Config) -> anyhow::Result<Recording> {
             records: Arc::new(vec![letter.record]),
             attempt: letter.attempts.max(1),
             millis_behind_latest: 0,
+            trace: None,
         },
         failure: FailureRecord {
             code: FailureRecord::LETTER.to_owned(),

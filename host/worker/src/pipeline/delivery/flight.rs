@@ -10,6 +10,7 @@ use shardmill_core::stream::Record;
 use super::Delivery;
 use crate::holding::Stopped;
 use crate::pipeline::call::{Call, CallNotes, Called, Ended, Flight, Landed};
+use crate::pipeline::traces::TracedCall;
 use crate::timer::Stopwatch;
 
 impl Delivery {
@@ -32,9 +33,11 @@ impl Delivery {
         &mut self,
         records: Vec<Record>,
         millis_behind_latest: Option<u64>,
+        traced: Option<Box<TracedCall>>,
     ) -> Option<Call> {
         let records = Arc::new(records);
-        let batch = self.batch_of(&records, millis_behind_latest);
+        let trace = traced.as_ref().map(|call| call.context());
+        let batch = self.batch_of(&records, millis_behind_latest, trace);
         let call = Call {
             processor: self.instance.lend()?,
             batch: batch.clone(),
@@ -44,13 +47,14 @@ impl Delivery {
             batch,
             started: Stopwatch::start(),
             is_overtaken: false,
+            traced,
         });
         Some(call)
     }
 
     /// The call that was begun has ended: its records, and what came of it. `None` if none was.
     pub(in crate::pipeline) fn end(&mut self, landed: Landed) -> Result<Option<Ended>, Stopped> {
-        let Some(flight) = self.flight.take() else {
+        let Some(mut flight) = self.flight.take() else {
             return Ok(None);
         };
         let result = match landed.back {
@@ -68,6 +72,7 @@ impl Delivery {
             is_overtaken: flight.is_overtaken,
         };
         Ok(Some(Ended {
+            traced: flight.traced.take(),
             records: flight.batch.records,
             called: Called { result, notes },
         }))

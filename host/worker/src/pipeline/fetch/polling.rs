@@ -75,6 +75,7 @@ impl ShardReader {
         // Reserved before the call, since nobody knows before how large the reply is.
         let reservation = self.room(REPLY_BYTES_MAX).await;
         pace.calling(self.context.now());
+        place.asked_ns = self.context.span_ns();
         let reply = tokio::time::timeout(READ_TIMEOUT, self.shown_if_slow(self.read(place))).await;
         let reply = reply.unwrap_or_else(|_| {
             Err(ReadError::Unavailable {
@@ -215,7 +216,9 @@ impl ShardReader {
     async fn end_by_mistake(&self, place: &mut Place) -> Over {
         let reservation = self.context.ports().budget.reserve(0).await;
         let end = Fetched::<ShardIterator>::default();
-        let _ = self.hand_over(&mut place.opener, end, reservation).await;
+        let _ = self
+            .hand_over(&mut place.opener, end, reservation, None)
+            .await;
         Over
     }
 }

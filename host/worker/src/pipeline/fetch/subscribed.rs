@@ -195,6 +195,8 @@ impl ShardReader {
         reservation: Reservation,
     ) -> Result<(), Over> {
         self.context.count(metrics::EVENTS, 1);
+        // It was not asked for.
+        place.asked_ns = None;
         let taken = self.take_in(place, event, reservation).await?;
         if taken.bytes > 0 {
             // A polling iterator would go on before them.

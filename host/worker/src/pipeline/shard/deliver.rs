@@ -10,6 +10,7 @@ use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::Outcome;
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Emitted, Record};
+use shardmill_core::trace::BatchTrace;
 
 use super::ShardPipeline;
 use crate::holding::Stopped;
@@ -17,9 +18,17 @@ use crate::metrics;
 use crate::pipeline::call::Called;
 use crate::pipeline::delivery::Handled;
 use crate::pipeline::give_up::GivenUp;
+use crate::pipeline::output::Cause;
+use crate::pipeline::traces::TracedCall;
 use crate::signs::Stage;
 use crate::status::ShardState;
 use crate::timer::Stopwatch;
+
+/// What came of a call, besides its outcome.
+struct CallOutput {
+    emitted: Vec<Emitted>,
+    trace: Option<BatchTrace>,
+}
 
 impl ShardPipeline {
     /// Delivers a batch once, and waits for that. What of it is not handled is given up, or
@@ -31,9 +40,16 @@ impl ShardPipeline {
         self.gate.pass().await?;
         let records = Arc::new(records);
         let behind = self.intake.millis_behind_latest();
+        let traced = self.trace_call(0, &records);
+        let trace = traced.as_ref().map(|call| call.context());
         let delivery = self.deliveries.first_mut();
-        let called = delivery.call(&records, behind).await?;
-        self.delivered(0, &records, called).await
+        match delivery.call(&records, behind, trace).await {
+            Ok(called) => self.delivered(0, &records, called, traced).await,
+            Err(stopped) => {
+                self.traces.hung(traced);
+                Err(stopped)
+            }
+        }
     }
 
     /// Does what follows from a call of strand `at`.
@@ -42,12 +58,17 @@ impl ShardPipeline {
         at: usize,
         records: &[Record],
         called: Called,
+        traced: Option<Box<TracedCall>>,
     ) -> Result<(), Stopped> {
+        let trace = self
+            .traces
+            .called(traced, &called.result, called.notes.took);
         // The lease may have gone during the call: then nothing of it counts.
         self.gate.check_held()?;
         let (started, in_plugin) = (Stopwatch::start(), called.notes.took);
         let (verdict, emitted) = self.judge(at, records, called);
-        let handled = self.follow(at, records, &verdict, emitted).await?;
+        let output = CallOutput { emitted, trace };
+        let handled = self.follow(at, records, &verdict, output).await?;
         self.context.meter().note(&Observation::Delivered {
             took: in_plugin + started.elapsed(),
             is_ok: verdict.failure.is_none(),
@@ -85,11 +106,11 @@ impl ShardPipeline {
         at: usize,
         records: &[Record],
         verdict: &Verdict,
-        emitted: Vec<Emitted>,
+        output: CallOutput,
     ) -> Result<Handled, Stopped> {
         let blame = verdict.failure.as_ref().map(|failure| failure.of);
         if matches!(blame, None | Some(Blame::Records)) {
-            self.store_output(records, emitted).await?;
+            self.store_output(records, output).await?;
         }
         self.saving.report(records, verdict);
         let handled = self.deliveries.one_mut(at).note(records, verdict);
@@ -114,10 +135,12 @@ impl ShardPipeline {
     async fn store_output(
         &mut self,
         records: &[Record],
-        emitted: Vec<Emitted>,
+        output: CallOutput,
     ) -> Result<(), Stopped> {
+        let CallOutput { emitted, trace } = output;
         let through = records.last().map(|record| record.position.clone());
-        let storing = self.saving.store_output(emitted, through, &mut self.gate);
+        let cause = Cause { through, trace };
+        let storing = self.saving.store_output(emitted, cause, &mut self.gate);
         let stored = self.intake.unless_long(storing).await;
         if stored.is_err() {
             // Not even a plugin that handled them may save a state that has them.

@@ -229,9 +229,9 @@ impl ShardPipeline {
 
     /// Stores what an instance emitted when it was closed.
     pub(super) async fn store_last_output(&mut self, emitted: Vec<Emitted>) -> Result<(), Stopped> {
-        let through = self.saving.handed_out();
+        let cause = self.saving.handed_out().into();
         let gate = &mut self.gate;
-        self.saving.store_output(emitted, through, gate).await
+        self.saving.store_output(emitted, cause, gate).await
     }
 
     /// Releases the lease without waiting for what does not come: what is settled is checkpointed

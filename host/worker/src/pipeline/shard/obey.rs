@@ -236,6 +236,7 @@ impl ShardPipeline {
     /// Nothing of what was read, handed out or held back before counts any more.
     fn begin_at(&mut self, place: &Checkpoint) {
         self.saving.begin_at(place.clone());
+        self.traces.forget();
         self.deliveries.forget_all();
         if !SeededBug::SeekKeepsReadAhead.is_on() {
             self.intake.restart(place);

@@ -124,7 +124,8 @@ impl ShardPipeline {
 
     fn begin_call(&mut self, at: usize, batch: Vec<Record>) {
         let behind = self.intake.millis_behind_latest();
-        let Some(call) = self.deliveries.one_mut(at).begin(batch, behind) else {
+        let traced = self.trace_call(at, &batch);
+        let Some(call) = self.deliveries.one_mut(at).begin(batch, behind, traced) else {
             return;
         };
         let freezer = self.context.ports().freezer.clone();
@@ -210,10 +211,15 @@ impl ShardPipeline {
         let Returned { at, landed } = returned;
         let delivery = self.deliveries.one_mut(at);
         let since = delivery.called_since();
-        let Some(Ended { records, called }) = delivery.end(landed)? else {
+        let Some(Ended {
+            records,
+            called,
+            traced,
+        }) = delivery.end(landed)?
+        else {
             return Ok(());
         };
-        self.delivered(at, &records, called).await?;
+        self.delivered(at, &records, called, traced).await?;
         if let Some(since) = since {
             self.deliveries.one_mut(at).took(since.elapsed());
         }

@@ -83,8 +83,8 @@ impl ShardPipeline {
         if SeededBug::TickIsCoveredFirst.is_on() {
             self.write_checkpoint().await?;
         }
-        let through = self.saving.handed_out();
-        let storing = self.saving.store_output(emitted, through, &mut self.gate);
+        let cause = self.saving.handed_out().into();
+        let storing = self.saving.store_output(emitted, cause, &mut self.gate);
         self.intake.unless_long(storing).await?;
         if held_back == HeldBack::Commit {
             self.saving.commit_held_back();

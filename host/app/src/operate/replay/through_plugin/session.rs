@@ -156,6 +156,7 @@ impl Session {
                 records,
                 attempt,
                 millis_behind_latest: 0,
+                trace: None,
             })
             .await;
         let fate = result.as_ref().err().map(ProcessorError::fate);
@@ -346,6 +347,7 @@ impl Session {
                 plugin: self.context.plugin.clone(),
                 shard: self.context.shard.clone(),
                 through,
+                trace: None,
             }),
             emitted: Arc::new(emitted),
             is_written: false,
