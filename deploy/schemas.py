@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Cuts the description of Kubernetes' API into a JSON schema for each kind, for kubeconform.
+"""Cuts the description of Kubernetes' API, and those of other resources, into a JSON schema for each
+kind, for kubeconform.
 
-    deploy/schemas.py SWAGGER FOLDER
+    deploy/schemas.py SWAGGER FOLDER CRD...
 
 Keys that the API does not know are refused, as `kubectl apply --validate=strict` does.
 """
@@ -9,6 +10,8 @@ Keys that the API does not know are refused, as `kubectl apply --validate=strict
 import json
 import pathlib
 import sys
+
+import yaml
 
 
 def strict(schema):
@@ -25,7 +28,7 @@ def strict(schema):
     return made
 
 
-def main(swagger, folder):
+def main(swagger, folder, *resources):
     definitions = {name: strict(each) for name, each in json.loads(pathlib.Path(swagger).read_text())["definitions"].items()}
     # Written as a number or as text.
     definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"] = {"type": ["string", "number"]}
@@ -36,9 +39,17 @@ def main(swagger, folder):
             group = kind["group"].split(".")[0]
             file = "-".join(part.lower() for part in [kind["kind"], group, kind["version"]] if part)
             schema = {"$ref": f"#/definitions/{name}", "definitions": definitions}
-            wanted = {"Deployment", "ConfigMap", "ServiceAccount", "PodDisruptionBudget", "NetworkPolicy"}
+            wanted = {"Deployment", "ConfigMap", "ServiceAccount", "PodDisruptionBudget", "NetworkPolicy", "Service"}
             if kind["kind"] in wanted:
                 (folder / f"{file}.json").write_text(json.dumps(schema))
+    for resource in resources:
+        spec = yaml.safe_load(pathlib.Path(resource).read_text())["spec"]
+        kind, group = spec["names"]["kind"].lower(), spec["group"].split(".")[0]
+        for version in spec["versions"]:
+            schema = strict(version["schema"]["openAPIV3Schema"])
+            # Every object has it, and the description says nothing of what is in it.
+            schema["properties"]["metadata"] = {"type": "object"}
+            (folder / f"{kind}-{group}-{version['name']}.json").write_text(json.dumps(schema))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ use shardmill_core::stream::{Emitted, InitialPosition, LeaseKey, ShardId, Stream
 use shardmill_core::time::Moment;
 use shardmill_worker::{
     BatchLimits, ByteBudget, Freezer, HostBell, LeaseOptions, Meters, Ports, ReadLimits,
-    Recordings, Retrieval, RingBudget, ShardStatus, SharedRollout, SharedShadow, SharedStream,
-    StatusBoard, Tap, TickClock, Worker, WorkerError, WorkerOptions,
+    Recordings, Retrieval, RingBudget, Scaling, ShardStatus, SharedRollout, SharedShadow,
+    SharedStream, StatusBoard, Tap, TickClock, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -81,6 +81,8 @@ pub struct TestFleet {
     pub tracer: Option<Arc<dyn Tracer>>,
     /// Rings when something is wanted of this process.
     pub bell: HostBell,
+    /// How hosts started from now on are scaled, and what their process uses.
+    pub scaling: Option<Scaling>,
     /// Settings of hosts started from now on.
     pub options: WorkerOptions,
     /// Set if what is started here is one of several plugins of a host: the host's budget.
@@ -235,6 +237,7 @@ impl TestFleet {
             tap: Tap::default(),
             tracer: None,
             bell: HostBell::default(),
+            scaling: None,
             options,
             budget: None,
             shared: None,
@@ -374,6 +377,7 @@ impl TestFleet {
             meters: Meters::off(),
             tracer: self.tracer.clone(),
             bell: self.bell.clone(),
+            scaling: self.scaling.clone(),
             freezer: freezer.clone(),
         };
         let status = StatusBoard::default();

@@ -276,6 +276,7 @@ impl Rig {
             meters: Meters::off(),
             tracer: self.tracer.clone(),
             bell: HostBell::default(),
+            scaling: None,
             freezer: Freezer::never(),
         }
     }

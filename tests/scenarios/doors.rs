@@ -22,9 +22,10 @@ const REPLY_WITHIN: Duration = Duration::from_secs(20);
 const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get", "\0",
 ];
-const TARGETS: [&str; 10] = [
+const TARGETS: [&str; 11] = [
     "/status",
     "/metrics",
+    "/scaling",
     "/../../../../etc/passwd",
     "/%2e%2e/%2e%2e/etc/passwd",
     "/ready?plugin=%00%1b[2J",

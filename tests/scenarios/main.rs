@@ -55,6 +55,7 @@ mod pressed;
 mod reloading;
 mod removal;
 mod rollout;
+mod scaling;
 mod several;
 mod shadows;
 mod sinks;

@@ -18,11 +18,12 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::ports::{
     Clock, Coordinator, DeadLetters, LeaseStore, ProcessorFactory, StreamReader, Subscriptions,
 };
+use shardmill_core::scaling::ScalingPolicy;
 use shardmill_core::time::Moment;
 use shardmill_invariants::history::{HostChange, Micros, What};
 use shardmill_worker::{
-    Freezer, HostBell, Meters, Ports, Recordings, SharedRollout, StatusBoard, Tap, TickClock,
-    Worker, WorkerError, WorkerOptions,
+    Freezer, HostBell, Meters, Ports, ProcessLoad, Recordings, Scaling, SharedRollout, StatusBoard,
+    Tap, TickClock, Worker, WorkerError, WorkerOptions,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -432,7 +433,17 @@ fn ports(
         meters: Meters::off(),
         tracer: None,
         bell: HostBell::default(),
+        scaling: Some(scaling()),
         freezer: Freezer::by(is_frozen),
+    }
+}
+
+/// Every host measures its load, and the leader says how many are wanted: it must disturb nothing.
+/// No simulated second costs processor time.
+fn scaling() -> Scaling {
+    Scaling {
+        policy: ScalingPolicy::default(),
+        process: ProcessLoad::new(2.0, || Duration::ZERO),
     }
 }
 

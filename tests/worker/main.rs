@@ -33,6 +33,7 @@ mod recordings;
 mod records;
 mod resharding;
 mod rollout;
+mod scaling;
 mod shadow;
 mod shared_read;
 mod signs;

@@ -17,6 +17,7 @@ mod inspection;
 mod lease_item;
 mod lease_table;
 mod library_tables;
+mod load_item;
 mod mail_item;
 pub(crate) mod meter;
 mod row;

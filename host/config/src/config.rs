@@ -20,8 +20,8 @@ use super::ceilings::Ceilings;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
 use super::sections::Sections;
 use super::settings::{
-    AwsConfig, ConsoleConfig, EmfConfig, HostConfig, HttpConfig, RecordingsConfig, SecretConfig,
-    TracesConfig,
+    AwsConfig, ConsoleConfig, EmfConfig, HostConfig, HttpConfig, RecordingsConfig, ScalingConfig,
+    SecretConfig, TracesConfig,
 };
 use super::written::Written;
 
@@ -77,6 +77,8 @@ pub struct Config {
     pub recordings: RecordingsConfig,
     /// The section `[traces]`: whether batches are traced, and where the traces go.
     pub traces: TracesConfig,
+    /// The section `[scaling]`: how many hosts are wanted; `None` if nobody asks.
+    pub scaling: Option<ScalingConfig>,
     /// The section `[console]`: who may see and change what in the console.
     pub console: ConsoleConfig,
     /// The section `[emf]`: where the KCL's metrics go, for CloudWatch; `None` for nowhere.

@@ -31,6 +31,7 @@ use super::problem::{At, Problem};
 use super::reads::ReadsFile;
 use super::recordings::RecordingsFile;
 use super::rollout::RolloutFile;
+use super::scaling::ScalingFile;
 use super::secrets::{SecretFile, check_secrets};
 use super::section;
 use super::sections::Sections;
@@ -83,6 +84,8 @@ pub(super) struct ConfigFile {
     host: HostFile,
     #[serde(deserialize_with = "section::one")]
     recordings: RecordingsFile,
+    #[serde(deserialize_with = "section::optional")]
+    scaling: Option<ScalingFile>,
     #[serde(deserialize_with = "section::one")]
     console: ConsoleFile,
     #[serde(deserialize_with = "section::one")]
@@ -146,6 +149,7 @@ impl ConfigFile {
             recordings: self.recordings.check()?,
             emf: self.emf.check(folder, &sinks)?,
             traces: self.traces.check(folder)?,
+            scaling: self.scaling.map(ScalingFile::check).transpose()?.flatten(),
             integrity: self.integrity.check(&IntegrityRules::default())?,
             rollout: self.rollout.check(RolloutPolicy::default())?,
             failure: self.failure.check(&sinks)?,

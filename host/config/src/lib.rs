@@ -45,6 +45,7 @@ mod retrieval;
 mod rights;
 mod role;
 mod rollout;
+mod scaling;
 mod secrets;
 mod section;
 mod sections;
@@ -77,7 +78,7 @@ pub use rest::Rest;
 pub use rights::{AwsScope, Need, Resource, Statement};
 pub use settings::{
     AwsConfig, ConsoleConfig, ConsoleRight, ConsoleToken, EmfConfig, EmfTarget, ForwardedUsers,
-    HistoryKept, HostConfig, HttpConfig, OnRemove, PluginConfig, RecordingsConfig, StreamConfig,
-    TracesConfig,
+    HistoryKept, HostConfig, HttpConfig, OnRemove, PluginConfig, RecordingsConfig, ScalingConfig,
+    StreamConfig, TracesConfig,
 };
 pub use sinks::check_url;

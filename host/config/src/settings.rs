@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use shardmill_aws::{AwsOptions, Role, ServiceAccess, StaticCredentials, WireSetting};
 use shardmill_core::kcl_metrics::Level;
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, SecretSource};
+use shardmill_core::scaling::ScalingPolicy;
 use shardmill_core::trace::Sampler;
 use shardmill_sinks::HeaderSource;
 
@@ -122,6 +123,15 @@ pub struct TracesConfig {
     pub headers: BTreeMap<String, HeaderSource>,
     /// More attributes of the resource.
     pub attributes: BTreeMap<String, String>,
+}
+
+/// How many hosts are wanted, and what one of them is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScalingConfig {
+    /// What the operator wants.
+    pub policy: ScalingPolicy,
+    /// The cores that this host may count on; `None` for what the system lets it use.
+    pub cores: Option<f64>,
 }
 
 /// Whether the console is served, and who may do what there.

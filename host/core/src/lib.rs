@@ -7,6 +7,7 @@
 //!   progress since the last write  ──> CheckpointPolicy ──> write now, or wait
 //!   what plugins hold and ask for  ──> Shares    ──> who gets it, and who waits
 //!   what two versions did          ──> judge_trial() ──> promote, roll back, or go on
+//!   what hosts measured of a load  ──> assess(), Damper ──> hosts wanted, and why
 //! ```
 //!
 //! The world enters as arguments (time included) and leaves as values; `worker` acts on them
@@ -30,6 +31,7 @@ pub mod plugin;
 pub mod ports;
 pub mod recording;
 pub mod rollout;
+pub mod scaling;
 pub mod seeded_bug;
 pub mod shadow;
 pub mod shared_read;

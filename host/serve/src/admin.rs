@@ -1,5 +1,5 @@
-//! A small HTTP server for operators: `/live`, `/ready`, `/status`, `/metrics`, which are
-//! read-only, and whatever pages the program adds.
+//! A small HTTP server for operators: `/live`, `/ready`, `/status`, `/metrics`, `/scaling`, which
+//! are read-only, and whatever pages the program adds.
 
 mod door;
 mod last_look;
@@ -12,6 +12,7 @@ use std::net::{SocketAddr, TcpListener};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use shardmill_config::{HostConfig, refuse_open};
@@ -23,6 +24,7 @@ pub use self::server::Peer;
 use self::server::{Pace, PaceOfEach};
 pub use self::token::{Token, TokenError};
 use crate::host_status::HostStatus;
+use crate::hosts_wanted::{self, HostsWanted, hosts_wanted};
 use crate::measurements::Measurements;
 use crate::readiness;
 
@@ -94,6 +96,7 @@ impl Admin {
                 get(|State(page): State<Page>| async move { Json(page.status.snapshot()) }),
             )
             .route("/metrics", get(metrics))
+            .route("/scaling", get(scaling))
             .layer(from_fn_with_state(Pace::new(), server::keep_pace));
         let door = self.page.door.clone();
         let mut router = Router::new()
@@ -173,15 +176,31 @@ fn without_ended(text: &str) -> String {
     lines.filter(|line| !line.ends_with(" NaN\n")).collect()
 }
 
+/// How many hosts are wanted, for an autoscaler. It gets an error where that is not known, which
+/// leaves everything as it is: a number would be acted on.
+async fn scaling(State(page): State<Page>) -> Response {
+    match hosts_wanted(&page.status.snapshot()) {
+        HostsWanted::Known(answer) => Json(answer).into_response(),
+        HostsWanted::Unknown(unknown) => {
+            (StatusCode::SERVICE_UNAVAILABLE, Json(unknown)).into_response()
+        }
+        HostsWanted::Off => {
+            let message = "no plugin is scaled: add the section [scaling] to the configuration\n";
+            (StatusCode::NOT_FOUND, message).into_response()
+        }
+    }
+}
+
 async fn metrics(State(page): State<Page>) -> (StatusCode, String) {
     let Some(measurements) = page.metrics else {
         return (StatusCode::NOT_FOUND, "metrics are off\n".to_owned());
     };
     match measurements.page().await {
-        Ok(text) => (
-            StatusCode::OK,
-            without_ended(&text) + &readiness::as_metrics(&page.status.snapshot()),
-        ),
+        Ok(text) => {
+            let host = page.status.snapshot();
+            let now = readiness::as_metrics(&host) + &hosts_wanted::as_metrics(&host);
+            (StatusCode::OK, without_ended(&text) + &now)
+        }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
 }

@@ -9,6 +9,7 @@ mod emf;
 pub mod engine;
 pub mod hardening;
 mod host_status;
+mod hosts_wanted;
 pub mod kept;
 mod measurements;
 mod memory_sum;

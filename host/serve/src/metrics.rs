@@ -10,6 +10,9 @@ pub(crate) const BUFFER_LIMIT: &str = "shardmill_buffer_limit_bytes";
 /// Whether a plugin is ready: 1 or 0. Labels: plugin.
 pub(crate) const READY: &str = "shardmill_ready";
 
+/// Hosts wanted for all plugins; on one host only.
+pub(crate) const HOSTS_WANTED: &str = "shardmill_hosts_wanted";
+
 /// The commit that was built, if the build named it.
 pub const COMMIT: &str = match option_env!("SHARDMILL_COMMIT") {
     Some(commit) => commit,

@@ -17,16 +17,19 @@ use shardmill_core::ports::{
 };
 use shardmill_core::stream::StreamRef;
 use shardmill_worker::{
-    ByteBudget, ByteShare, Freezer, HostBell, Meters, Ports, Recordings, RingBudget, SharedRollout,
-    SharedStream, Standalone, Tap, TickClock, WorkerOptions,
+    ByteBudget, ByteShare, Freezer, HostBell, Meters, Ports, ProcessLoad, Recordings, RingBudget,
+    Scaling, SharedRollout, SharedStream, Standalone, Tap, TickClock, WorkerOptions,
 };
 use tokio::sync::watch;
 
-use shardmill_config::{Config, HistoryKept, Manifest, OnRemove, PluginConfig, StreamConfig};
+use shardmill_config::{
+    Config, HistoryKept, Manifest, OnRemove, PluginConfig, ScalingConfig, StreamConfig,
+};
 use shardmill_sinks::{OwnSinks, Router};
 
 use crate::clock::BootClock;
 use crate::metrics::BUFFER_LIMIT;
+use crate::process::cpu_time;
 
 /// What all workers of a host share, and what makes one of them.
 pub(crate) struct Parts {
@@ -53,6 +56,8 @@ pub(crate) struct Parts {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     /// Rings when something is wanted of this process.
     pub(crate) bell: HostBell,
+    /// How many hosts are wanted, if somebody asks.
+    scaling: Option<Scaling>,
     /// The applications that this process serves or served as a standalone host; whether it has
     /// begun with each.
     begun: HashMap<String, Arc<AtomicBool>>,
@@ -143,6 +148,7 @@ impl Parts {
             meters: Meters::off(),
             tracer: None,
             bell: HostBell::default(),
+            scaling: config.scaling.map(scaling),
             begun: HashMap::new(),
             destinations: outputs.names,
             sinks: outputs.sinks,
@@ -209,6 +215,8 @@ impl Parts {
         let standalone = settings
             .standalone
             .map(|policy| self.standalone(application, policy, settings.permissions.state));
+        // Each of them reads everything, however many there are.
+        let is_standalone = standalone.is_some();
         let dynamodb = &self.clients.dynamodb;
         let tables = Arc::new(self.config.tables.clone());
         let fan_out = KinesisFanOut::new(self.clients.kinesis.clone(), &stream.stream)
@@ -239,6 +247,7 @@ impl Parts {
             meters: self.meters.clone(),
             tracer: self.tracer.clone(),
             bell: self.bell.clone(),
+            scaling: self.scaling.clone().filter(|_| !is_standalone),
             freezer: Freezer::never(),
         }
     }
@@ -345,6 +354,20 @@ impl Parts {
 
     pub(crate) fn on_remove(&self) -> OnRemove {
         self.config.host.on_remove
+    }
+}
+
+/// How the applications of this process are scaled. Its cores are what the operator says, or what
+/// the system lets it use: affinity and the quota of its control group count, and that other
+/// processes use the same cores does not.
+fn scaling(config: ScalingConfig) -> Scaling {
+    let cores = config.cores.unwrap_or_else(|| {
+        let cores = std::thread::available_parallelism();
+        cores.map_or(1.0, |cores| cores.get() as f64)
+    });
+    Scaling {
+        policy: config.policy,
+        process: ProcessLoad::new(cores, cpu_time),
     }
 }
 

@@ -2,7 +2,7 @@
 //! written; those that the system does not provide are left out.
 
 use std::fmt::{Display, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -71,8 +71,15 @@ fn show(page: &mut String, name: &str, kind: &str, help: &str, value: Option<imp
 }
 
 fn cpu_seconds() -> f64 {
+    cpu_time().as_secs_f64()
+}
+
+/// The processor time that this process has used, over all threads.
+pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or_default();
+    Duration::from_secs(seconds) + Duration::from_nanos(nanos)
 }
 
 /// A line such as `VmRSS:     1024 kB`.

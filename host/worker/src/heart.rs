@@ -18,6 +18,7 @@ use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::time::Moment;
 use tokio::sync::watch;
 
+use crate::load::LoadMeter;
 use crate::metrics;
 use crate::options::LeaseOptions;
 use crate::rollout::SharedRollout;
@@ -50,6 +51,8 @@ pub(crate) struct HeartPorts {
     pub(crate) rollout: SharedRollout,
     pub(crate) status: StatusBoard,
     pub(crate) announcement: Announcement,
+    /// Measures the load for the row, if the application is scaled.
+    pub(crate) load: Option<LoadMeter>,
     /// Whether each row is renewed, since a KCL shares the table and knows no heartbeats. Then this
     /// heart holds nothing.
     pub(crate) renews_rows: Arc<AtomicBool>,
@@ -167,6 +170,8 @@ impl Heart {
         row.cannot_look
             .clone_from(&announcement.cannot_look.borrow());
         row.versions = self.ports.rollout.rows();
+        let now = self.ports.clock.now();
+        row.load = self.ports.load.as_mut().and_then(|load| load.measure(now));
         row.beat += 1;
     }
 

@@ -18,6 +18,7 @@ mod gone;
 mod heart;
 mod holding;
 mod host_bell;
+mod load;
 mod meters;
 pub mod metrics;
 mod options;
@@ -39,6 +40,7 @@ pub use budget::{ByteBudget, ByteShare, Reservation, TooManyPlugins};
 pub use freezer::Freezer;
 pub use gone::confirm_gone;
 pub use host_bell::{HostBell, Outcome, Ring, Wish};
+pub use load::{ProcessLoad, Scaling};
 pub use meters::{Gathered, Meters};
 pub use options::{InvalidOptions, LeaseOptions, ReadLimits, WorkerOptions};
 pub use recordings::{RecordingLimits, Recordings};
@@ -48,8 +50,9 @@ pub use shadow::{ShadowReport, SharedShadow};
 pub use shardmill_core::pipeline::BatchLimits;
 pub use shared_read::{RingBudget, SharedReader, SharedStream};
 pub use status::{
-    BlockedStatus, FanOutStatus, Gaps, GivenUp, Parking, ShardRetrieval, ShardState, ShardStatus,
-    StageStatus, StatusBoard, SwapRefusal, VersionStatus, Why, WorkerStatus,
+    BlockedStatus, FanOutStatus, Gaps, GivenUp, HostsWantedStatus, Parking, ShardRetrieval,
+    ShardState, ShardStatus, StageStatus, StatusBoard, SwapRefusal, TimeSpent, VersionStatus, Why,
+    WorkerStatus,
 };
 pub use tap::{SHOWN_BYTES_MAX, Sample, SampleKind, Tap, TooManyWatchers, Wanted, Watch};
 pub use tick_clock::TickClock;

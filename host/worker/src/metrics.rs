@@ -73,6 +73,8 @@ pub(crate) const HOLES: &str = "shardmill_coverage_holes";
 /// Leases that no host took for three lease durations, though nothing has to come before them; on
 /// the leader only. Labels: plugin, why.
 pub(crate) const UNOWNED: &str = "shardmill_leases_unowned";
+/// Hosts wanted for the plugin alone; on the leader only. Labels: plugin.
+pub(crate) const HOSTS_WANTED: &str = "shardmill_plugin_hosts_wanted";
 /// Seconds that the reader is behind the tip. Labels: plugin, shard.
 pub(crate) const BEHIND: &str = "shardmill_reader_behind_seconds";
 /// When the last settled record arrived, in seconds since the Unix epoch. Labels: plugin, shard.
@@ -228,7 +230,7 @@ const fn histogram(name: &'static str, unit: Unit, help: &'static str) -> Descri
     }
 }
 
-const DESCRIPTIONS: [Description; 58] = [
+const DESCRIPTIONS: [Description; 59] = [
     counter(RECORDS, Unit::Count, "records settled"),
     counter(
         FILTERED,
@@ -347,6 +349,11 @@ const DESCRIPTIONS: [Description; 58] = [
         UNOWNED,
         Unit::Count,
         "leases that no host took for three lease durations, by cause; reported by the leader",
+    ),
+    gauge(
+        HOSTS_WANTED,
+        Unit::Count,
+        "hosts wanted for the plugin alone; reported by the leader",
     ),
     gauge(
         BEHIND,

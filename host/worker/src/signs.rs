@@ -16,7 +16,7 @@ use shardmill_core::ports::Clock;
 use shardmill_core::stream::ShardId;
 
 use crate::metrics;
-use crate::status::{BlockedStatus, ShardStatus, StageStatus, StatusBoard, Why};
+use crate::status::{Activity, BlockedStatus, ShardStatus, StageStatus, StatusBoard, Why};
 use crate::timer::Stopwatch;
 
 /// A stage that waits for something counts as long after this time; shorter waits are normal.
@@ -100,6 +100,16 @@ impl Stage {
             Self::Reading | Self::Waiting | Self::Paused => None,
         }
     }
+
+    /// What the time goes into.
+    fn activity(&self) -> Activity {
+        match self {
+            Self::Reading => Activity::Reading,
+            Self::Starting | Self::InPlugin => Activity::InPlugin,
+            Self::Storing(_) => Activity::Storing,
+            Self::Checkpointing | Self::Waiting | Self::Paused => Activity::Other,
+        }
+    }
 }
 
 impl fmt::Display for Stage {
@@ -175,7 +185,11 @@ impl Signs {
         let shown = StageStatus::since(stage.to_string(), since);
         condition.stage = stage;
         condition.since = since;
-        self.update_status(|status| status.stage = shown);
+        let activity = condition.stage.activity();
+        self.update_status(|status| {
+            status.stage = shown;
+            status.time.begin(activity);
+        });
     }
 
     /// Something failed, the `attempts`th time in a row.

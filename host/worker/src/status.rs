@@ -12,8 +12,14 @@ use shardmill_core::time::Moment;
 use tokio::time::Instant;
 
 mod blocked;
+mod hosts_wanted;
+mod measuring;
+mod time_spent;
 
 pub use blocked::{BlockedStatus, StageStatus, Why};
+pub use hosts_wanted::HostsWantedStatus;
+pub(crate) use time_spent::Activity;
+pub use time_spent::TimeSpent;
 
 /// The shared view of one worker. Cheap to clone.
 ///
@@ -65,6 +71,11 @@ pub struct WorkerStatus {
     /// Leases that no host took for three lease durations, though nothing has to come before them,
     /// if this host leads.
     pub unowned_leases: Option<usize>,
+    /// How many hosts the leader wants; `None` where it does not say.
+    pub hosts_wanted: Option<HostsWantedStatus>,
+    /// Whether this host takes part in saying how many hosts are wanted.
+    #[serde(skip)]
+    pub is_scaled: bool,
     /// Parts of the hash key space that no lease covers, as of the last audit by this host.
     pub coverage_holes: Vec<String>,
     /// The fan-out consumer, if shards are to be subscribed to.
@@ -124,6 +135,9 @@ pub struct ShardStatus {
     /// What it does just now, and for how long.
     #[serde(flatten)]
     pub stage: StageStatus,
+    /// Where the time went in this holding.
+    #[serde(skip)]
+    pub time: TimeSpent,
     /// The epoch of the holding.
     pub epoch: u64,
     /// The version at work.
@@ -397,6 +411,7 @@ impl ShardStatus {
         Self {
             state: ShardState::Starting,
             stage: StageStatus::new("starting".to_owned()),
+            time: TimeSpent::default(),
             epoch,
             plugin_digest: None,
             settled: None,

@@ -54,6 +54,7 @@ mod survey;
 mod sync;
 mod take;
 mod versions;
+mod wanted;
 mod writes;
 
 pub(crate) use error::PassError;
@@ -75,6 +76,7 @@ pub use standalone::Standalone;
 use subscribing::{Subscribing, fan_out};
 use survey::SurveyEnd;
 use versions::FleetVersions;
+use wanted::HostsWanted;
 use writes::Writes;
 
 /// Serves one application on one host.
@@ -85,6 +87,7 @@ pub struct Worker {
     lookout: Lookout,
     office: Office,
     duties: Duties,
+    wanted: HostsWanted,
     serving: Serving,
     heeding: Heeding,
     holdings: Holdings,
@@ -169,6 +172,7 @@ impl Worker {
             lookout,
             office: Office::new(Arc::clone(&run)),
             duties: Duties::new(Arc::clone(&run)),
+            wanted: HostsWanted::new(Arc::clone(&run)),
             serving: Serving::new(Arc::clone(&run)),
             heeding: Heeding::new(Arc::clone(&run)),
             holdings: Holdings::new(Arc::clone(&run), renews_rows, fan_out),

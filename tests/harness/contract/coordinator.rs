@@ -11,6 +11,7 @@ use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::{CachedShards, Coordinator, Raced};
 use shardmill_core::rollout::{Quarantined, VersionRow};
+use shardmill_core::scaling::{Figure, HostLoad, ScalingPolicy};
 use shardmill_core::stream::{
     HashKeyRange, InitialPosition, LeaseKey, SequenceNumber, Shard, ShardId, StreamName,
 };
@@ -33,6 +34,11 @@ fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
         },
         cannot_write: None,
         cannot_look: None,
+        load: (beat > 5).then(|| HostLoad {
+            shards: 3,
+            needed_milli: 1_250,
+            ..HostLoad::default()
+        }),
     }
 }
 
@@ -373,6 +379,14 @@ pub async fn the_board_shows_all_but_the_workers(coordinator: &dyn Coordinator) 
         hosts: 9,
         leases: 40,
         is_beside_kcl: true,
+        hosts_wanted: Some(Figure {
+            wanted: 4,
+            undamped: Some(3),
+            load_milli: 3_100,
+            shards: 40,
+            policy: ScalingPolicy::default(),
+            why: "what arrives needs so many".to_owned(),
+        }),
     };
     let leader = LeaderRow {
         service: Some(service),

@@ -15,3 +15,29 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "shardmill.selector" . }}
 app.kubernetes.io/version: {{ .Values.image.tag | quote }}
 {{- end -}}
+
+{{- /* Cores as a number: what is set, or what the pod requests, as 500m or 2. */ -}}
+{{- define "shardmill.cores" -}}
+{{- $set := .Values.scaling.cores | toString -}}
+{{- if $set -}}
+{{- $set -}}
+{{- else -}}
+{{- $requests := .Values.resources.requests | default dict -}}
+{{- $cpu := required "scaling.cores is needed if resources.requests.cpu is not set" $requests.cpu | toString -}}
+{{- if hasSuffix "m" $cpu -}}
+{{- divf (trimSuffix "m" $cpu | float64) 1000 -}}
+{{- else -}}
+{{- $cpu -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Names under which the admin pages may be asked for, as a list of the configuration. */ -}}
+{{- define "shardmill.adminNames" -}}
+{{- $names := .Values.admin.names | default list -}}
+{{- if .Values.scaling.enabled -}}
+{{- $service := printf "%s.%s" (include "shardmill.name" .) .Release.Namespace -}}
+{{- $names = concat $names (list $service (printf "%s.svc" $service) (printf "%s.svc.cluster.local" $service)) -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}

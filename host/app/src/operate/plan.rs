@@ -1,4 +1,6 @@
-//! `shardmill plan`: the dry run of a host's next look.
+//! `shardmill plan`: the dry run of a host's next look; with `--hosts`, of the leader's figure.
+
+mod hosts;
 
 use std::time::Duration;
 
@@ -63,6 +65,9 @@ struct ShardLine {
 pub(crate) async fn execute(args: &PlanArgs) -> anyhow::Result<()> {
     let worker = worker_to_ask(args)?;
     let reading = Reading::take(&args.application, &args.reading).await?;
+    if args.hosts {
+        return hosts::execute(args, &reading);
+    }
     let report = report(&args.application, &worker, &reading);
     if args.reading.output.json {
         return print_json(&report);

@@ -14,6 +14,7 @@ use shardmill_core::text::shortened;
 
 use super::attributes::{Item, number, text};
 use super::directive_item::{self, CONTROL};
+use super::load_item;
 use super::row::{
     FLEET, ID, INCARNATION, WORKER, for_people, incarnation, key, string, unsigned, worker,
 };
@@ -47,6 +48,8 @@ const MAX_LEASES: &str = "maxLeases";
 const VERSIONS: &str = "versions";
 const CANNOT_WRITE: &str = "cannotWrite";
 const CANNOT_LOOK: &str = "cannotLook";
+/// A map, absent from the row of a host that does not measure its load.
+const LOAD: &str = "load";
 /// Enough for the name of a right or a table.
 const REASON_CHARS_MAX: usize = 200;
 /// How the leader serves the fleet: a map, absent from the row of a leader of an older version.
@@ -55,6 +58,8 @@ const DEPUTIES: &str = "deputies";
 const HOSTS: &str = "hosts";
 const LEASES: &str = "leases";
 const BESIDE_KCL: &str = "besideKcl";
+/// A map, absent where the leader does not scale.
+const HOSTS_WANTED: &str = "hostsWanted";
 const SEEN: &str = "seenMillis";
 pub(super) const GOING: &str = "going";
 const KEEPS_STATE: &str = "keepsState";
@@ -120,6 +125,9 @@ pub(super) fn encode_worker(row: &WorkerRow) -> Item {
     if let Some(reason) = &row.cannot_look {
         item.insert(CANNOT_LOOK.to_owned(), short(reason));
     }
+    if let Some(load) = &row.load {
+        item.insert(LOAD.to_owned(), load_item::encode_load(load));
+    }
     if !row.versions.is_empty() {
         item.insert(VERSIONS.to_owned(), version_item::encode_all(&row.versions));
     }
@@ -150,7 +158,7 @@ fn encode_service(service: &Service) -> AttributeValue {
         .iter()
         .map(|id| text(id.as_str()))
         .collect();
-    AttributeValue::M(Item::from([
+    let mut item = Item::from([
         (DEPUTIES.to_owned(), AttributeValue::L(deputies)),
         (HOSTS.to_owned(), number(service.hosts as u64)),
         (LEASES.to_owned(), number(service.leases as u64)),
@@ -158,7 +166,11 @@ fn encode_service(service: &Service) -> AttributeValue {
             BESIDE_KCL.to_owned(),
             AttributeValue::Bool(service.is_beside_kcl),
         ),
-    ]))
+    ]);
+    if let Some(figure) = &service.hosts_wanted {
+        item.insert(HOSTS_WANTED.to_owned(), load_item::encode_figure(figure));
+    }
+    AttributeValue::M(item)
 }
 
 /// One that cannot be read counts as absent: then every host watches.
@@ -173,6 +185,7 @@ fn decode_service(item: &Item) -> Option<Service> {
         hosts: count(service, HOSTS)?,
         leases: count(service, LEASES)?,
         is_beside_kcl: boolean(service, BESIDE_KCL),
+        hosts_wanted: service.get(HOSTS_WANTED).and_then(load_item::decode_figure),
     })
 }
 
@@ -262,6 +275,7 @@ pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
             .unwrap_or_default(),
         cannot_write: for_people(item, CANNOT_WRITE).ok(),
         cannot_look: for_people(item, CANNOT_LOOK).ok(),
+        load: item.get(LOAD).and_then(load_item::decode_load),
     })
 }
 
@@ -317,6 +331,7 @@ mod tests {
     use shardmill_core::fleet::Incarnation;
     use shardmill_core::plugin::PluginDigest;
     use shardmill_core::rollout::{Quarantined, VersionRow};
+    use shardmill_core::scaling::{Figure, HostLoad, ScalingPolicy};
 
     use super::*;
 
@@ -356,12 +371,25 @@ mod tests {
             ],
             cannot_write: Some("denied".into()),
             cannot_look: Some("refused".into()),
+            load: Some(HostLoad {
+                shards: 2,
+                needed_milli: 1_500,
+                ..HostLoad::default()
+            }),
         };
         let service = Service {
             deputies: vec![worker.clone()],
             hosts: 3,
             leases: 40,
             is_beside_kcl: true,
+            hosts_wanted: Some(Figure {
+                wanted: 3,
+                undamped: None,
+                load_milli: 2_500,
+                shards: 40,
+                policy: ScalingPolicy::default(),
+                why: "what arrives needs so many".into(),
+            }),
         };
         let leader = LeaderRow {
             holder: Some((worker, incarnation)),
@@ -430,6 +458,7 @@ mod tests {
             versions: Vec::new(),
             cannot_write: None,
             cannot_look: None,
+            load: None,
         });
         assert!(!item.contains_key(VERSIONS));
         assert!(decode_worker(&item).unwrap().versions.is_empty());
@@ -439,6 +468,9 @@ mod tests {
             decode_worker(&item).unwrap().versions.is_empty(),
             "and the row counts all the same"
         );
+        assert_eq!(decode_worker(&item).unwrap().load, None);
+        item.insert(LOAD.to_owned(), text("much"));
+        assert_eq!(decode_worker(&item).unwrap().load, None);
     }
 
     #[test]

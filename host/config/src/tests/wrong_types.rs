@@ -199,6 +199,7 @@ level = "detailed"
 namespace = "{application}"
 every = "10s"
 log-group = "orders"
+
 [traces]
 enabled = true
 endpoint = "http://127.0.0.1:4318"
@@ -213,6 +214,14 @@ x-token = "env:TOKEN"
 
 [traces.attributes]
 zone = "a"
+
+[scaling]
+enabled = true
+hosts-min = 2
+hosts-max = 9
+catch-up = "2m"
+settle = "5m"
+cores = 1.5
 
 [console]
 enabled = true

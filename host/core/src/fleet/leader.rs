@@ -229,6 +229,7 @@ mod tests {
             hosts: 9,
             leases: 9,
             is_beside_kcl: false,
+            hosts_wanted: None,
         };
         let mut leadership = Leadership::default();
         assert_eq!(

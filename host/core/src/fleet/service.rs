@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use crate::lease::WorkerId;
+use crate::scaling::Figure;
 
 /// Hosts that watch beside the leader. Two: one may be lost with the leader.
 pub const DEPUTIES: usize = 2;
@@ -30,6 +31,8 @@ pub struct Service {
     pub leases: usize,
     /// Whether a KCL shares the lease table, so that each row must be renewed.
     pub is_beside_kcl: bool,
+    /// How many hosts are wanted; `None` if the leader does not say.
+    pub hosts_wanted: Option<Figure>,
 }
 
 /// How a host learns what to do.
@@ -139,6 +142,7 @@ mod tests {
             hosts: 9,
             leases: 9,
             is_beside_kcl: false,
+            hosts_wanted: None,
         };
         let me = WorkerId::new("b").unwrap();
         assert_eq!(service(&["a"]).role(&me), Role::Watch);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::lease::WorkerId;
 use crate::rollout::VersionRow;
+use crate::scaling::HostLoad;
 use crate::text::one_line;
 
 /// One run of one worker: a restart under the same worker id is another incarnation.
@@ -64,6 +65,8 @@ pub struct WorkerRow {
     /// Why it cannot look after leases, if it cannot: it keeps what it has, and takes and creates
     /// none. For people only.
     pub cannot_look: Option<String>,
+    /// What it measured of the load; `None` if it does not measure it, or not yet.
+    pub load: Option<HostLoad>,
 }
 
 #[cfg(test)]
@@ -80,6 +83,7 @@ impl WorkerRow {
             versions: Vec::new(),
             cannot_write: None,
             cannot_look: None,
+            load: None,
         }
     }
 }

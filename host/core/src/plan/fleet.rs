@@ -122,7 +122,7 @@ pub(super) struct Roster<'a> {
 
 impl<'a> FleetView<'a> {
     /// The leases that are not read to their end.
-    pub(super) fn unfinished(&self) -> impl Iterator<Item = &'a ObservedLease> {
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &'a ObservedLease> {
         let leases = self.leases.iter();
         leases.filter(|observed| !observed.lease.is_finished())
     }

@@ -8,11 +8,12 @@ use shardmill_core::rollout::RolloutState;
 use crate::metrics;
 
 /// The gauges of a worker that have no other label than the plugin.
-const OF_WORKER: [&str; 4] = [
+const OF_WORKER: [&str; 5] = [
     metrics::LEASES,
     metrics::HOLES,
     metrics::FLEET_VERSIONS,
     metrics::HEARTBEAT,
+    metrics::HOSTS_WANTED,
 ];
 /// The gauges of the plugin on all its streams: another worker of it sets them again.
 const OF_PLUGIN: [&str; 2] = [metrics::BUFFER, metrics::BUFFER_GUARANTEED];

@@ -255,6 +255,7 @@ impl Worker {
         self.heeding.board_read(now);
         self.office.observe(board.leader.as_ref());
         self.lookout.read_board(board);
+        self.show_hosts_wanted();
         self.follow_control();
         let Some(service) = self.office.service() else {
             return Ok(());

@@ -57,6 +57,11 @@ impl Office {
         self.leadership.service()
     }
 
+    /// The version of the leader's record, which rises with each write; 0 before there is one.
+    pub(super) fn version(&self) -> u64 {
+        self.leadership.seen().map_or(0, |row| row.version)
+    }
+
     /// The worker that leads, for people.
     pub(super) fn holder(&self) -> Option<String> {
         let (worker, _) = self.leadership.seen()?.holder.as_ref()?;

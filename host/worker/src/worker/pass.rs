@@ -79,7 +79,9 @@ impl Worker {
             return Ok(Duration::ZERO);
         }
         self.do_errands(stop).await?;
+        self.want_hosts();
         self.refresh_leadership().await?;
+        self.show_hosts_wanted();
         let offered = self
             .run
             .ports
@@ -135,6 +137,7 @@ impl Worker {
         let leads = match self.office.next_step() {
             LeaderStep::Follow => {
                 self.duties.step_down();
+                self.wanted.step_down();
                 false
             }
             LeaderStep::Lead | LeaderStep::Refresh => true,
@@ -149,6 +152,7 @@ impl Worker {
         // Before the answer, which may be lost: another may have led since, and what this host
         // listed then brings finished shards back.
         self.duties = Duties::new(self.run.clone());
+        self.wanted.step_down();
         self.serving = Serving::new(self.run.clone());
         let is_mine = self.office.write(self.service()).await?;
         if is_mine {
@@ -185,11 +189,13 @@ impl Worker {
         }
         let sharing = self.lookout.sharing_workers();
         let deputies = before.map_or(&[][..], |service| &service.deputies);
+        let published = before.and_then(|service| service.hosts_wanted.as_ref());
         Service {
             deputies: Service::choose_deputies(deputies, &sharing, me),
             hosts: sharing.len(),
             leases: self.lookout.rows().len(),
             is_beside_kcl: self.lookout.kcl().renews_rows(),
+            hosts_wanted: self.wanted.to_publish(published),
         }
     }
 
@@ -202,6 +208,7 @@ impl Worker {
     ) -> Result<bool, PassError> {
         let Decided { leases, plan, sync } = self.decide_surely(sync).await?;
         self.lookout.next().takes_wait(plan.withholds_takes());
+        self.wanted.listed(&leases, &self.lookout);
         self.show(&leases, &plan);
         self.follow_claims(&plan);
         let acted = self.act(plan, stop).await;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::budget::ByteShare;
 use crate::freezer::Freezer;
 use crate::host_bell::HostBell;
+use crate::load::Scaling;
 use crate::meters::Meters;
 use crate::recordings::Recordings;
 use crate::rollout::SharedRollout;
@@ -55,6 +56,8 @@ pub struct Ports {
     pub meters: Meters,
     /// Takes the traces of batches, if any are traced.
     pub tracer: Option<Arc<dyn Tracer>>,
+    /// How the application is scaled, if the host says how many hosts are wanted.
+    pub scaling: Option<Scaling>,
     /// Passes on what is wanted of the process.
     pub bell: HostBell,
     /// Stops all tasks of this host in a simulation.

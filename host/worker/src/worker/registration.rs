@@ -9,6 +9,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::run::Run;
 use crate::heart::{Announcement, Heart, HeartPorts, HeartWatch, Replaced};
+use crate::load::LoadMeter;
 
 /// Whether this run is registered, and how its heart beats.
 pub(super) struct Registration {
@@ -73,6 +74,7 @@ impl Registration {
             rollout: self.run.ports.rollout.clone(),
             status: self.run.status.clone(),
             announcement,
+            load: self.load_meter(),
             renews_rows,
         };
         let (heart, watch) = Heart::new(
@@ -98,7 +100,18 @@ impl Registration {
             versions: self.run.ports.rollout.rows(),
             cannot_write: None,
             cannot_look: None,
+            load: None,
         }
+    }
+
+    fn load_meter(&self) -> Option<LoadMeter> {
+        let scaling = self.run.ports.scaling.clone()?;
+        let status = self.run.status.clone();
+        Some(LoadMeter::new(
+            scaling,
+            status,
+            self.run.options.parallelism,
+        ))
     }
 
     /// A registration lost its race. That is well if the row is this run's: a retry inside the SDK
