@@ -668,8 +668,14 @@ async fn the_program_describes_itself_to_people_shells_and_man() {
     assert_eq!(short, said(&["-V"]).await);
     let long: serde_json::Value =
         serde_json::from_str(&said(&["version", "--verbose", "--json"]).await).unwrap();
+    let fact = |name: &str| long[name].as_str().unwrap();
     assert_eq!(
-        format!("shardmill {}\n", long["version"].as_str().unwrap()),
+        format!(
+            "shardmill {} ({}, commit {})\n",
+            fact("version"),
+            fact("variant"),
+            fact("commit")
+        ),
         short
     );
     assert!(

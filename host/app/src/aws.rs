@@ -56,9 +56,14 @@ fn local_stack(data: &Path) -> anyhow::Result<AwsConfig> {
     let text = match read_text(&path, ENDPOINTS_BYTES_MAX) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => bail!(
-            "no embedded stack runs with data directory {}: start `shardmill dev` first, or name \
+            "no embedded stack runs with data directory {}: start `shardmill dev` first{}, or name \
                 its data directory, --local=DATA",
-            data.display()
+            data.display(),
+            if cfg!(feature = "local") {
+                ""
+            } else {
+                " (of a full build; this one is lean)"
+            }
         ),
         Err(error) => bail!("cannot read {}: {error}", path.display()),
     };

@@ -1,6 +1,6 @@
 //! The command line: clap types and nothing else.
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use shardmill_serve::telemetry;
@@ -76,12 +76,15 @@ pub(crate) use values::Target;
 /// Runs WebAssembly record processors on Amazon Kinesis Data Streams.
 ///
 /// Put a component in the plugins folder and run a host: it leases shards, reads, delivers and
-/// checkpoints, and swaps the code in place when the file changes. Start with `shardmill dev`,
-/// which needs no AWS account.
+/// checkpoints, and swaps the code in place when the file changes.
+#[cfg_attr(
+    feature = "local",
+    doc = "Start with `shardmill dev`, which needs no AWS account."
+)]
 #[derive(Debug, Parser)]
 #[command(
     name = "shardmill",
-    version,
+    version = crate::tools::in_short(),
     max_term_width = 110,
     after_help = "`shardmill COMMAND --help` shows the options of a command, with examples."
 )]
@@ -281,8 +284,25 @@ pub(crate) fn parse() -> Cli {
         );
         command().error(ErrorKind::InvalidValue, message).exit();
     }
-    let matches = command().get_matches();
+    let matches = command()
+        .try_get_matches()
+        .unwrap_or_else(|error| explained(error).exit());
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Says which build has the command, if only this one lacks it.
+fn explained(error: clap::Error) -> clap::Error {
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) if groups::is_left_out(name) => {
+            let message = format!(
+                "`shardmill {name}` needs the embedded Kinesis and DynamoDB, and this is the lean \
+                    build without them: use the full build (its archive and package are named \
+                    `full`), or build with the feature `local`, which is on by default\n"
+            );
+            command().error(ErrorKind::InvalidSubcommand, message)
+        }
+        _ => error,
+    }
 }
 
 /// Whether messages that show it would have more lines than they were written with, or steer a

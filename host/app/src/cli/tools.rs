@@ -32,7 +32,7 @@ pub(crate) struct ManArgs {
 /// Arguments of `version`.
 #[derive(Debug, Args)]
 pub(crate) struct VersionArgs {
-    /// Also show the commit, compiler, engine, contract, machine, and the data formats that it
+    /// Also show the compiler, engine, contract, machine, and the data formats that it
     /// reads.
     #[arg(long)]
     pub(crate) verbose: bool,

@@ -1,5 +1,7 @@
 //! `shardmill version`: what was built, what it reads and where it runs, as a bug report needs it.
 
+use std::sync::LazyLock;
+
 use serde::Serialize;
 use shardmill_core::plugin::CONTRACT;
 
@@ -13,6 +15,8 @@ const UNKNOWN: &str = "unknown";
 #[serde(rename_all = "kebab-case")]
 struct Report {
     version: &'static str,
+    commit: &'static str,
+    variant: &'static str,
     #[serde(flatten)]
     details: Option<Details>,
 }
@@ -20,7 +24,6 @@ struct Report {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Details {
-    commit: &'static str,
     rustc: &'static str,
     target: &'static str,
     profile: &'static str,
@@ -35,11 +38,24 @@ struct Details {
     cpus: usize,
 }
 
+/// With the embedded stack, `full`; without it, `lean`.
+const VARIANT: &str = if cfg!(feature = "local") {
+    "full"
+} else {
+    "lean"
+};
+
+/// The version, the variant and the commit, as `--version` shows them after the program's name.
+pub(crate) fn in_short() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        format!("{version} ({VARIANT}, commit {})", shardmill_serve::COMMIT)
+    });
+    &TEXT
+}
+
 pub(crate) fn execute(args: &VersionArgs) -> anyhow::Result<()> {
-    let report = Report {
-        version: env!("CARGO_PKG_VERSION"),
-        details: args.verbose.then(Details::find),
-    };
+    let report = Report::new(args.verbose.then(Details::find));
     if args.output.json {
         return print_json(&report);
     }
@@ -47,10 +63,20 @@ pub(crate) fn execute(args: &VersionArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+impl Report {
+    fn new(details: Option<Details>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: shardmill_serve::COMMIT,
+            variant: VARIANT,
+            details,
+        }
+    }
+}
+
 impl Details {
     fn find() -> Self {
         Self {
-            commit: shardmill_serve::COMMIT,
             rustc: env!("SHARDMILL_BUILD_RUSTC"),
             target: env!("SHARDMILL_BUILD_TARGET"),
             profile: env!("SHARDMILL_BUILD_PROFILE"),
@@ -83,7 +109,6 @@ impl Details {
     }
 
     fn write(&self, page: &mut Page) {
-        page.line("commit", self.commit);
         page.line("rustc", self.rustc);
         page.line("target", self.target);
         page.line("profile", self.profile);
@@ -108,7 +133,7 @@ impl Details {
 
 fn as_text(report: &Report) -> String {
     let mut page = Page::new(9);
-    page.plain(format_args!("shardmill {}", report.version));
+    page.plain(format_args!("shardmill {}", in_short()));
     if let Some(details) = &report.details {
         details.write(&mut page);
     }
@@ -165,17 +190,18 @@ mod tests {
 
     #[test]
     fn the_short_form_is_one_line_and_the_long_one_has_a_line_for_each_fact() {
-        let short = as_text(&Report {
-            version: "0.1.0",
-            details: None,
-        });
-        assert_eq!(short, "shardmill 0.1.0\n");
-        let long = as_text(&Report {
-            version: "0.1.0",
-            details: Some(Details::find()),
-        });
+        let short = as_text(&Report::new(None));
+        let version = env!("CARGO_PKG_VERSION");
+        let start = format!("shardmill {version} ({VARIANT}, commit ");
+        assert!(short.starts_with(&start), "{short}");
+        assert!(
+            short.ends_with(&format!("{})\n", shardmill_serve::COMMIT)),
+            "{short}"
+        );
+        assert_eq!(short.lines().count(), 1, "{short}");
+        let long = as_text(&Report::new(Some(Details::find())));
         for label in [
-            "commit", "rustc", "wasmtime", "contract", "reads", "os", "cpu",
+            "features", "rustc", "wasmtime", "contract", "reads", "os", "cpu",
         ] {
             assert!(
                 long.lines()
