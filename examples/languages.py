@@ -4,8 +4,8 @@
     SHARDMILL=target/release/shardmill examples/languages.py [LANGUAGE ...] [--write docs/languages.md]
 
 Each project is created, built and tested with the commands of its own README, checked, and given the flights of the sample,
-which must come out as they went in. Then it is made to fail, to keep state and to send requests: see counter/prove.py. With --write
-it is measured instead, and the table is written: then use a host built with --release, on an idle machine. Needs only Python's
+which must come out as they went in. Then it is made to fail, to keep state and to send requests: see counter/prove.py; for
+that it depends on the package of its language, as release/sdks.py packs it, instead of its own copy. With --write it is measured instead, and the table is written: then use a host built with --release, on an idle machine. Needs only Python's
 standard library, and for each language what its README asks for.
 """
 
@@ -25,8 +25,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "examples/counter"))
+sys.path[:0] = [str(ROOT / "examples/counter"), str(ROOT / "release")]
+import packed  # noqa: E402
 import prove  # noqa: E402
+import sdks  # noqa: E402
 from prove import Failed  # noqa: E402
 
 SAMPLE = ROOT / "examples/flights/sample.ndjson.gz"
@@ -58,10 +60,11 @@ def environment():
     return kept
 
 
-def run(command, folder, shell=False):
+def run(command, folder, shell=False, further=None):
     """Returns standard output and the seconds it took."""
     started = time.monotonic()
-    done = subprocess.run(command, cwd=folder, shell=shell, env=environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, shell=shell, env=environment() | (further or {}), capture_output=True,
+                          text=True)
     if done.returncode != 0:
         raise Failed(f"{command} ended with {done.returncode}:\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}")
     return done.stdout, time.monotonic() - started
@@ -90,13 +93,20 @@ def make(language, host, folder):
     return component, took
 
 
-def further(language, host, folder):
-    """Errors of the new project; then errors, state and requests of the counter that it is turned into."""
+def further(language, host, folder, packages):
+    """Errors of the new project; then errors, state and requests of the counter that it is turned into. That one depends on
+    the package of its language; C has none.
+    """
     started = time.monotonic()
     prove.misconfigured(run, host, folder, NAME)
     project = folder / NAME
-    for command in prove.change(run, language, project):
-        run(command, project, shell=True)
+    commands, variables, changes = prove.change(run, language, project), {}, {}
+    if language.name != "c":
+        variables, changes = packed.depend(language.name, project, packages)
+    for command in commands:
+        for old, new in changes.items():
+            command = command.replace(old, new)
+        run(command, project, shell=True, further=variables)
     shutil.copy(project / language.component, folder / f"{NAME}.wasm")
     prove.counter(run, host, folder, NAME, language)
     return time.monotonic() - started
@@ -248,6 +258,12 @@ def main():
     if host is None:
         parser.error("no shardmill on the PATH: set SHARDMILL to the binary")
     host, rows = str(Path(host).resolve()), []
+    temporary = tempfile.TemporaryDirectory()
+    packages = Path(temporary.name) / "sdks"
+    if not args.write:
+        started = time.monotonic()
+        sdks.pack(packages)
+        print(f"packed for the registries: {time.monotonic() - started:.1f} s", flush=True)
     for language in LANGUAGES:
         if args.languages and language.name not in args.languages:
             continue
@@ -258,7 +274,7 @@ def main():
                 # First, before anything is compiled.
                 report = measure(host, folder) if args.write else {}
                 records, seconds = process(host, folder)
-                proofs = 0.0 if args.write else further(language, host, folder)
+                proofs = 0.0 if args.write else further(language, host, folder, packages)
                 print(f"{language.title}: " + ", ".join(f"{phase} {spent:.1f} s" for phase, spent in took.items())
                       + f", {records} records through the host {seconds:.1f} s, proofs {proofs:.1f} s", flush=True)
                 if args.write:

@@ -28,9 +28,8 @@ SAID = {
 }
 # The changes to a new project: text in files, further commands, and the build command.
 EDITS = {
-    "python": [("wit/processor.wit", EXPORT, HTTP + EXPORT)],
     "javascript": [("package.json", "--world-name plugin --disable http fetch-event", "--world-name stateful-plugin")],
-    "go": [("wit/processor.wit", EXPORT, HTTP + EXPORT + STATE)],
+    "go": [("Makefile", "WORLD :=\n", f"WORLD := {HTTP.strip()} {STATE.strip()}\n")],
     "c": [("wit/processor.wit", EXPORT, EXPORT + STATE),
           ("Makefile", "CONTRACT := $(BINDINGS)/plugin.c\n", "CONTRACT := $(BINDINGS)/plugin.c $(BINDINGS)/state.c\n")],
 }

@@ -16,8 +16,8 @@ type Processor interface {
 	Close(CloseReason) error
 }
 
-// A Stateful is a Processor that keeps state of its shard. The world `plugin` in wit/processor.wit needs the line
-// `export state;` too, and the manifest `state = true` under `[grants]`.
+// A Stateful is a Processor that keeps state of its shard. The world of the component needs `export state;` too, which is
+// in WORLD in a project's Makefile, and the manifest `state = true` under `[grants]`.
 type Stateful interface {
 	Processor
 	// Save returns the state after everything processed so far. It is called before each checkpoint: keep it quick and small.
@@ -135,7 +135,8 @@ func Emit(destination, key string, data []byte) error { return emit(destination,
 func Config(key string) (value string, found bool) { return config(key) }
 
 // Send sends an HTTP request to a host that the plugin may reach, and waits for the response. An error means that there is
-// none. The world `plugin` in wit/processor.wit needs the line `import wasi:http/outgoing-handler@0.2.12;`.
+// none. The world of the component needs `import wasi:http/outgoing-handler@0.2.12;`, which is in WORLD in a project's
+// Makefile.
 func Send(method, url string, headers [][2]string, body []byte) (status int, answer []byte, err error) {
 	return send(method, url, headers, body)
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"shardmill"
+	shardmill "shardmill.example/wit/go"
 )
 
 var flights = []string{

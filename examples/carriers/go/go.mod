@@ -2,6 +2,6 @@ module carriers
 
 go 1.25
 
-require shardmill v0.0.0
+require shardmill.example/wit v0.1.0
 
-replace shardmill => ../../../wit/go
+replace shardmill.example/wit => ../../../wit

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"slices"
 
-	"shardmill"
+	shardmill "shardmill.example/wit/go"
 )
 
 type processor struct {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"shardmill"
+	shardmill "shardmill.example/wit/go"
 )
 
 // An instance serves one shard. The count is its state.

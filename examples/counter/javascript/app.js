@@ -1,6 +1,8 @@
 // The component: what the host calls.
 
 import { put } from "shardmill:processor/emit@0.1.0";
+// componentize-js looks no name up in node_modules.
+import { reporting } from "./node_modules/shardmill-processor/javascript/index.js";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
@@ -37,22 +39,4 @@ async function handle(text) {
     return `${response.status} ${await response.text()}`;
   }
   return `${text} ${++count}`;
-}
-
-// Turns whatever is thrown, now or by a promise, into an error of the contract for the host. Anything else would trap and
-// cost the instance.
-function reporting(call) {
-  return async (argument) => {
-    try {
-      return await call(argument);
-    } catch (error) {
-      throw { tag: "other", val: describe(error) };
-    }
-  };
-}
-
-function describe(error) {
-  // An import throws the error it returned: `{ payload: { tag, val } }`.
-  if (error?.payload) return JSON.stringify(error.payload);
-  return error instanceof Error ? `${error}\n${error.stack}` : String(error);
 }

@@ -1,33 +1,14 @@
 """The component: what the host calls."""
 
-import functools
-import traceback
-
-from componentize_py_types import Err
 from wit_world import exports
 from wit_world.imports import emit, types
 
 import outgoing
+from shardmill_processor import reporting
 
 # The state, which lasts from call to call, and what ends with the instance.
 count = 0
 failed = 0
-
-
-def reporting(call):
-    """Reports an exception to the host as an error. One that escapes would trap and cost the instance."""
-
-    @functools.wraps(call)
-    def wrapper(*arguments):
-        try:
-            return call(*arguments)
-        except (Exception, SystemExit) as error:
-            if isinstance(error, Err) and isinstance(error.value, types.Error):
-                raise
-            trace = "".join(traceback.format_tb(error.__traceback__))
-            raise Err(types.Error_Other(f"{error!r}\n{trace}"))
-
-    return wrapper
 
 
 class Processor(exports.Processor):

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, DirEntry, include_dir};
 
 static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/templates");
-/// The contract: WIT for all languages, what is written by hand for Rust and Go, and what is
-/// generated for C.
+/// The contract, and what is packed with it for the registry of each language. Projects get copies.
 static CONTRACT: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../wit");
 /// In templates, the place of the project's name.
 const NAME: &str = "{{name}}";
@@ -107,27 +106,30 @@ impl Language {
         if has_extension(path, &["wit"]) {
             return self.needs_wit(path).then(|| Path::new("wit").join(path));
         }
+        let with_the_contract = |parts: &[&str]| {
+            let is_part = parts.iter().any(|part| path.starts_with(part));
+            is_part.then(|| Path::new("wit").join(path))
+        };
         match self {
-            Self::Rust => ["src", "layout/src"]
-                .iter()
-                .any(|sources| path.starts_with(sources))
-                .then(|| Path::new("wit").join(path)),
-            Self::Go => {
-                let source = path.strip_prefix("go").ok()?;
-                Some(Path::new("shardmill").join(source))
+            Self::Rust => with_the_contract(&["src", "layout/src"]),
+            Self::Go => with_the_contract(&["go", "go.mod"]),
+            Self::Javascript => with_the_contract(&["javascript", "package.json"]),
+            Self::Python => {
+                let source = path.strip_prefix("python").ok()?;
+                let is_run = has_extension(source, &["py"]);
+                is_run.then(|| source.to_owned())
             }
             Self::C => {
                 let source = path.strip_prefix("c").ok()?;
                 has_extension(source, &["c", "h"]).then(|| Path::new("shardmill").join(source))
             }
-            Self::Python | Self::Javascript => None,
         }
     }
 
     /// jco uses the only world that exists, even if another is named, so a project that keeps state
-    /// adds to that world.
+    /// adds to that world; in Go, when it is built.
     fn needs_wit(self, path: &Path) -> bool {
-        path != Path::new("stateful.wit") || !matches!(self, Self::Go | Self::C)
+        path != Path::new("stateful.wit") || self != Self::C
     }
 }
 

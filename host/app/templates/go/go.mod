@@ -2,6 +2,7 @@ module {{name}}
 
 go 1.25
 
-require shardmill v0.0.0
+require shardmill.example/wit v0.1.0
 
-replace shardmill => ./shardmill
+// A copy, so that the project is independent of any server. Delete this line and the folder to depend on the version.
+replace shardmill.example/wit => ./wit

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"shardmill"
+	shardmill "shardmill.example/wit/go"
 )
 
 // An instance serves one shard: keep here what must last from call to call.

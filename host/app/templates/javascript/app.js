@@ -3,6 +3,8 @@
 import { put } from "shardmill:processor/emit@0.1.0";
 import { get } from "wasi:config/store@0.2.0-rc.1";
 
+// componentize-js looks no name up in node_modules.
+import { refuseUnknown, reporting } from "./node_modules/shardmill-processor/javascript/index.js";
 import { handle } from "./processor.js";
 
 // An instance serves one shard: keep in the module what must last from call to call.
@@ -26,30 +28,3 @@ export const processor = {
 
   close: reporting((_reason) => {}),
 };
-
-// Refuses what names no sink of the host before the first record needs it.
-function refuseUnknown(destination) {
-  const known = get("shardmill.destinations");
-  if (known === undefined || known.split(",").includes(destination)) return;
-  const message = `\`destination\` is "${destination}", which names no sink of the host; there are: ${known}`;
-  throw { tag: "misconfigured", val: message };
-}
-
-// Turns whatever is thrown, now or by a promise, into an error of the contract for the host. Anything else would trap and
-// cost the instance.
-function reporting(call) {
-  return async (argument) => {
-    try {
-      return await call(argument);
-    } catch (error) {
-      if (error?.tag === "misconfigured") throw error;
-      throw { tag: "other", val: describe(error) };
-    }
-  };
-}
-
-function describe(error) {
-  // An import throws the error it returned: `{ payload: { tag, val } }`.
-  if (error?.payload) return JSON.stringify(error.payload);
-  return error instanceof Error ? `${error}\n${error.stack}` : String(error);
-}

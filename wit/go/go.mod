@@ -1,3 +1,0 @@
-module shardmill
-
-go 1.25
