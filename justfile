@@ -58,6 +58,10 @@ deny:
 deploy:
     deploy/check
 
+# Makes a release of the tagged commit: dist/. See release/README.md.
+release *OPTIONS:
+    release/build {{OPTIONS}}
+
 # Runs everything that must hold before a change lands.
 ci:
     .ci/run

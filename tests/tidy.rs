@@ -17,6 +17,8 @@ mod modules;
 mod predecessors;
 #[path = "tidy/public_docs.rs"]
 mod public_docs;
+#[path = "tidy/release.rs"]
+mod release;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/words.rs"]
