@@ -30,8 +30,16 @@ fn everything_that_is_released_has_the_version_of_the_workspace() {
         ("wit/package.json", "\"version\": \"", "\""),
         ("deploy/helm/shardmill/Chart.yaml", "\nversion: ", "\n"),
         ("deploy/helm/shardmill/Chart.yaml", "\nappVersion: ", "\n"),
-        ("host/app/templates/rust/Cargo.toml", "= { version = \"", "\""),
-        ("host/app/templates/rust/wit/Cargo.toml", "\nversion = \"", "\""),
+        (
+            "host/app/templates/rust/Cargo.toml",
+            "= { version = \"",
+            "\"",
+        ),
+        (
+            "host/app/templates/rust/wit/Cargo.toml",
+            "\nversion = \"",
+            "\"",
+        ),
         (
             "host/app/templates/rust/wit/layout/Cargo.toml",
             "\nversion = \"",
