@@ -145,7 +145,10 @@ impl Damper {
         }
         let watched = now.since(self.since);
         if watched < settle {
-            return (next, waits(undamped < was.wanted, settle - watched));
+            return (
+                next,
+                waits(undamped < was.wanted, settle.saturating_sub(watched)),
+            );
         }
         let greatest = self.peaks.iter().map(|peak| peak.load);
         let greatest = greatest.fold(0.0, f64::max) / TARGET;

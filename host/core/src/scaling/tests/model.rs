@@ -207,7 +207,7 @@ impl Model {
 
     /// Runs until the load is normal, then five times that, then normal again.
     pub(super) fn run(mut self, scaler: Scaler) -> Run {
-        let settle = self.draw.policy.settle.as_secs() as u32;
+        let settle = u32::try_from(self.draw.policy.settle.as_secs()).unwrap();
         self.pass(600 + 2 * settle, 1.0, Scaler::Figure);
         let before = self.figure.as_ref().unwrap().wanted;
         self.figures = vec![before];
@@ -319,7 +319,7 @@ impl Model {
             let me = self.hosts[at].id.clone();
             for step in self.plan_of(&me) {
                 has_moved = true;
-                self.apply(&me, step);
+                self.apply(&me, &step);
             }
         }
         let is_moving =
@@ -376,7 +376,7 @@ impl Model {
         self.hosts.iter().map(worker).collect()
     }
 
-    fn apply(&mut self, me: &WorkerId, step: Step) {
+    fn apply(&mut self, me: &WorkerId, step: &Step) {
         let key = step.key().clone();
         let wait = self.dice.between(0.2, 2.0);
         let now = self.now;
