@@ -44,7 +44,7 @@ fn main() {
 async fn collect(file: &Path) {
     let collector = OtlpCollector::start().await;
     std::fs::write(file, &collector.url).expect("written");
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Ends the process with it.

@@ -72,8 +72,9 @@ fn the_wheel_has_every_file_of_the_contract() {
     let manifest = read("wit/pyproject.toml");
     let files: BTreeSet<String> = fs::read_dir(root().join("wit"))
         .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.ends_with(".wit"))
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "wit"))
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
         .collect();
     assert!(files.len() > 5, "{files:?}");
     for name in files.iter().map(String::as_str).chain(["deps"]) {

@@ -173,7 +173,7 @@ impl Supervisor {
             }
         }
         self.deadly.end();
-        self.drain_all().await;
+        Box::pin(self.drain_all()).await;
         served
     }
 

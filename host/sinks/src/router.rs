@@ -125,15 +125,16 @@ impl Router {
         while let Some(part) = parts.front() {
             if let Some(first) = part.first() {
                 let outlet = self.find(&first.destination)?;
-                match self.span_of(origin, outlet) {
+                let written = match self.span_of(origin, outlet) {
+                    Some(span) => span.write(&*outlet.sink, origin, part).await,
                     None => {
                         outlet
                             .sink
                             .write(Arc::clone(origin), Arc::clone(part))
-                            .await?
+                            .await
                     }
-                    Some(span) => span.write(&*outlet.sink, origin, part).await?,
-                }
+                };
+                written?;
             }
             parts.pop_front();
         }

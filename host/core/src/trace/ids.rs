@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_batch_has_the_same_trace_on_every_host_and_never_shares_it_with_another() {
-        let shard = |number: u32| ShardId::new(&format!("shardId-{number:012}")).unwrap();
+        let shard = |number: u32| ShardId::new(format!("shardId-{number:012}")).unwrap();
         let id = |application: &str, number: u32, at: &Position| {
             TraceId::of_batch(application, &shard(number), at)
         };

@@ -183,13 +183,11 @@ fn timeout(config: &TracesConfig, standard: &Standard, ignored: &mut Vec<String>
     let Some((name, text)) = standard.of_exporter("TIMEOUT") else {
         return TIMEOUT;
     };
-    match text.parse() {
-        Ok(ms @ 1..=60_000) => Duration::from_millis(ms),
-        _ => {
-            ignored.push(format!("{name}: must be from 1 to 60000 milliseconds"));
-            TIMEOUT
-        }
+    if let Ok(ms @ 1..=60_000) = text.parse() {
+        return Duration::from_millis(ms);
     }
+    ignored.push(format!("{name}: must be from 1 to 60000 milliseconds"));
+    TIMEOUT
 }
 
 fn headers(

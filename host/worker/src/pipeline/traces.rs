@@ -121,14 +121,14 @@ impl Traces {
         let first = &records.first()?.position;
         let last = &records.last()?.position;
         let begun = self.open.iter().find(|open| open.covers(strand, first));
-        let (trace, receive) = match begun.map(|open| (open.call.trace, open.receive)) {
-            Some(begun) => begun,
-            None => {
-                let trace = self.sampled(&*tracer, records, first)?;
-                let received = batch.received(first);
-                let receive = received.map(|came| self.report_receive(&*tracer, trace, came));
-                (trace, receive)
-            }
+        let begun = begun.map(|open| (open.call.trace, open.receive));
+        let (trace, receive) = if let Some(begun) = begun {
+            begun
+        } else {
+            let trace = self.sampled(&*tracer, records, first)?;
+            let received = batch.received(first);
+            let receive = received.map(|came| self.report_receive(&*tracer, trace, came));
+            (trace, receive)
         };
         let context = TraceContext {
             trace,
