@@ -8,7 +8,7 @@ component; for type checkers, the wheel has stubs of them. What this package add
 import functools
 import traceback
 from pathlib import Path
-from typing import Callable, ParamSpec, TypeVar
+from typing import Callable, ParamSpec, TypeVar, get_args
 
 __all__ = ["contract", "refuse_unknown", "reporting"]
 
@@ -30,7 +30,7 @@ def reporting(call: Callable[P, R]) -> Callable[P, R]:
         try:
             return call(*arguments, **named)
         except (Exception, SystemExit) as error:
-            if isinstance(error, Err) and isinstance(error.value, types.Error):
+            if isinstance(error, Err) and isinstance(error.value, get_args(types.Error)):
                 raise
             trace = "".join(traceback.format_tb(error.__traceback__))
             raise Err(types.Error_Other(f"{error!r}\n{trace}"))
