@@ -34,6 +34,7 @@ const RESERVED_WORDS: [Reserved; 3] = [
         word: "place",
         meaning: "where reading is, or may begin",
         only_in: &[
+            "host/core/src/backup",
             "host/core/src/control",
             "host/core/src/shared_read",
             "host/app/src/operate/control",

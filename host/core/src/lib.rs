@@ -14,6 +14,7 @@
 //! through [`ports`].
 
 pub mod backoff;
+pub mod backup;
 pub mod control;
 pub mod cost;
 pub mod deaths;

@@ -49,6 +49,8 @@ pub enum Deed {
     ResetState,
     /// A person asked for the application's tables to be deleted.
     Delete,
+    /// A person restored the application from a backup.
+    Restore,
     /// A person asked hosts to read their configuration again.
     Reload,
     /// A host read its configuration again, as it was told, and took over what it says.
@@ -89,7 +91,7 @@ pub enum Deed {
 
 impl Deed {
     /// Every deed once, in the order of declaration.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Pause,
         Self::Resume,
         Self::Seek,
@@ -102,6 +104,7 @@ impl Deed {
         Self::ImportState,
         Self::ResetState,
         Self::Delete,
+        Self::Restore,
         Self::Reload,
         Self::Reloaded,
         Self::NotReloaded,
@@ -137,6 +140,7 @@ impl Deed {
             Self::ImportState => "import-state",
             Self::ResetState => "reset-state",
             Self::Delete => "delete",
+            Self::Restore => "restore",
             Self::Reload => "reload",
             Self::Reloaded => "reloaded",
             Self::NotReloaded => "not-reloaded",
@@ -173,6 +177,7 @@ impl Deed {
             | Self::ImportState
             | Self::ResetState
             | Self::Delete
+            | Self::Restore
             | Self::Reload
             | Self::Reloaded
             | Self::NotReloaded

@@ -142,6 +142,12 @@ impl Lease {
         self.checkpoint == Checkpoint::ShardEnd
     }
 
+    /// Whether a worker of the application ever held the lease. A host records when it took it; a
+    /// KCL stays its owner.
+    pub fn was_held(&self) -> bool {
+        self.owner.is_some() || self.held_since_ms.is_some() || self.plugin_digest.is_some()
+    }
+
     /// The right to write to this row as `owner`, based on its present state.
     pub fn token(&self, owner: WorkerId) -> LeaseToken {
         LeaseToken {

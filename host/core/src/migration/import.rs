@@ -293,7 +293,7 @@ impl<'a> Planner<'a> {
         let Some(row) = self.rows.get(&shard.id) else {
             return ImportStep::Create(Box::new(self.row(shard, start)));
         };
-        if was_held(row) {
+        if row.was_held() {
             ImportStep::Served(row.checkpoint.clone())
         } else if row.checkpoint == start {
             ImportStep::Keep(start)
@@ -316,12 +316,6 @@ impl<'a> Planner<'a> {
             ..Lease::fresh(shard, start)
         }
     }
-}
-
-/// Whether a worker of the application ever held the lease. A host records when it took it; a KCL
-/// stays its owner.
-fn was_held(row: &Lease) -> bool {
-    row.owner.is_some() || row.held_since_ms.is_some() || row.plugin_digest.is_some()
 }
 
 /// Why nothing may be imported, independently of the shards.
