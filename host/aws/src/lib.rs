@@ -29,8 +29,8 @@ pub(crate) use client::clients_of_services;
 pub use client::{AwsClients, AwsOptions, ConnectError, StaticCredentials, clients_from, connect};
 pub use dynamodb::{
     Billing, CoordinatorTable, Creation, HistoryPart, LeaseTable, LibraryTables, RowMove,
-    RowWritten, StandaloneTables, TableInspector, TableOptions, applications_of_streams,
-    delete_table, existing_tables, served_applications,
+    RowWritten, StandaloneTables, StateRestored, TableInspector, TableOptions,
+    applications_of_streams, delete_table, existing_tables, served_applications,
 };
 pub use kinesis::{
     AdminError, ConsumerDescription, KinesisFanOut, KinesisReader, PutEntry, PutError, PutOutcome,

@@ -63,10 +63,25 @@ const UNCHANGED_FINISHED_AND_DIRECTED: &str = "leaseCounter = :seen AND checkpoi
     (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null)) AND \
     directives.version = :seenVersion";
 
+/// Restore: owner, counter and directives are as they were seen.
+const UNCHANGED_OWNED_AND_NEVER_DIRECTED: &str =
+    "leaseCounter = :seen AND leaseOwner = :seenOwner AND attribute_not_exists(directives)";
+const UNCHANGED_OWNED_AND_DIRECTED: &str =
+    "leaseCounter = :seen AND leaseOwner = :seenOwner AND directives.version = :seenVersion";
+const UNCHANGED_UNOWNED_AND_NEVER_DIRECTED: &str = "leaseCounter = :seen AND \
+    (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null)) AND \
+    attribute_not_exists(directives)";
+const UNCHANGED_UNOWNED_AND_DIRECTED: &str = "leaseCounter = :seen AND \
+    (attribute_not_exists(leaseOwner) OR attribute_type(leaseOwner, :null)) AND \
+    directives.version = :seenVersion";
+
 /// What a checkpoint clears: a prepared KCL two-phase checkpoint is void once a newer one is
 /// written.
 const PENDING_CHECKPOINT: &str =
     "pendingCheckpoint, pendingCheckpointSubSequenceNumber, pendingCheckpointState";
+/// What a restore clears: it says something of the holder, or of the place that is left.
+const OF_THE_LAST_HOLDER: &str = "leaseOwner, heldSinceMillis, checkpointOwner, claimedBy, \
+    stuckBecause, millisBehindLatest";
 /// Where an operator sent the shard: gone once something is settled.
 const SOUGHT_PLACE: &str = "soughtPlace";
 
@@ -119,10 +134,7 @@ pub(super) fn claim(seen: &Lease, owner: &WorkerId, by: &WorkerId) -> Conditiona
 pub(super) fn move_checkpoint(seen: &Lease, to: &Lease) -> ConditionalUpdate {
     let mut changes = Changes::raise_counter(seen.counter);
     changes.set_checkpoint(&to.checkpoint);
-    match shard_set(&to.children) {
-        Some(children) => changes.set("childShardIds", ":children", children),
-        None => changes.removes.push("childShardIds"),
-    }
+    changes.set_or_remove("childShardIds", ":children", shard_set(&to.children));
     changes.value(":null", text("NULL"));
     changes.on(UNCHANGED_AND_NEVER_HELD)
 }
@@ -147,6 +159,41 @@ pub(super) fn reopen(seen: &Lease, at: &Checkpoint) -> ConditionalUpdate {
     changes.set("directives", ":directives", directive_item::encode(&next));
     changes.value(":seenVersion", number(seen.directives.version));
     changes.on(UNCHANGED_FINISHED_AND_DIRECTED)
+}
+
+/// The row goes to where a backup has it, held by nobody. A holder that wakes up later finds the
+/// counter raised.
+pub(super) fn restore(seen: &Lease, to: &Lease) -> ConditionalUpdate {
+    let mut changes = Changes::raise_counter(seen.counter);
+    changes.set_checkpoint(&to.checkpoint);
+    changes
+        .removes
+        .extend([PENDING_CHECKPOINT, OF_THE_LAST_HOLDER]);
+    let (children, arrived) = (shard_set(&to.children), to.settled_arrival_ms);
+    changes.set_or_remove("childShardIds", ":children", children);
+    changes.set_or_remove("settledArrivalMillis", ":arrived", arrived.map(number));
+    let digest = to.plugin_digest.as_ref();
+    changes.set_some(
+        "pluginDigest",
+        ":digest",
+        digest.map(|it| text(it.as_str())),
+    );
+    let is_directed = seen.directives.version > 0;
+    if is_directed {
+        changes.value(":seenVersion", number(seen.directives.version));
+    }
+    if to.directives.version > 0 {
+        let directives = directive_item::encode(&to.directives);
+        changes.set("directives", ":directives", directives);
+    }
+    // For its values: what the row was seen with.
+    unchanged(seen, &mut changes.values);
+    changes.on(match (seen.owner.is_some(), is_directed) {
+        (true, false) => UNCHANGED_OWNED_AND_NEVER_DIRECTED,
+        (true, true) => UNCHANGED_OWNED_AND_DIRECTED,
+        (false, false) => UNCHANGED_UNOWNED_AND_NEVER_DIRECTED,
+        (false, true) => UNCHANGED_UNOWNED_AND_DIRECTED,
+    })
 }
 
 /// What operators want of the shard. Leaves the counter alone, which is the owner's.
@@ -276,6 +323,18 @@ impl Changes {
     fn set_some(&mut self, attribute: &str, placeholder: &str, value: Option<AttributeValue>) {
         if let Some(value) = value {
             self.set(attribute, placeholder, value);
+        }
+    }
+
+    fn set_or_remove(
+        &mut self,
+        attribute: &'static str,
+        placeholder: &str,
+        value: Option<AttributeValue>,
+    ) {
+        match value {
+            Some(value) => self.set(attribute, placeholder, value),
+            None => self.removes.push(attribute),
         }
     }
 

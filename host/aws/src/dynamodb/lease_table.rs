@@ -191,7 +191,11 @@ impl LeaseTable {
         }
     }
 
-    fn update_request(&self, key: &LeaseKey, update: ConditionalUpdate) -> UpdateItemFluentBuilder {
+    pub(super) fn update_request(
+        &self,
+        key: &LeaseKey,
+        update: ConditionalUpdate,
+    ) -> UpdateItemFluentBuilder {
         self.client
             .update_item()
             .table_name(&self.table)

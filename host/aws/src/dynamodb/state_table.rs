@@ -56,7 +56,7 @@ impl LeaseTable {
         }
     }
 
-    fn lease_part(
+    pub(super) fn lease_part(
         &self,
         key: &LeaseKey,
         update: ConditionalUpdate,
@@ -72,7 +72,7 @@ impl LeaseTable {
         Ok(TransactWriteItem::builder().update(update).build())
     }
 
-    fn state_parts(
+    pub(super) fn state_parts(
         &self,
         key: &LeaseKey,
         change: StateChange,
@@ -127,7 +127,7 @@ impl LeaseTable {
     }
 
     /// A cancelled transaction was not applied, for any reason.
-    fn cancelled(&self, key: &LeaseKey, reasons: &[CancellationReason]) -> WriteResult {
+    pub(super) fn cancelled(&self, key: &LeaseKey, reasons: &[CancellationReason]) -> WriteResult {
         let failed = reasons
             .iter()
             .find(|reason| reason.code() == Some("ConditionalCheckFailed"));
@@ -188,7 +188,7 @@ impl LeaseTable {
     }
 }
 
-fn refused(error: &BuildError) -> StoreError {
+pub(super) fn refused(error: &BuildError) -> StoreError {
     StoreError::Refused {
         message: error.to_string(),
     }
