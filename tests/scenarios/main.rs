@@ -14,6 +14,7 @@
 )]
 
 mod aggregates;
+mod backups;
 mod bulletins;
 mod cloudwatch;
 mod commands;

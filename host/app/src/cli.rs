@@ -5,6 +5,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use shardmill_serve::telemetry;
 
+mod backup;
 mod bench;
 mod capture;
 mod check;
@@ -37,6 +38,7 @@ mod test;
 mod tools;
 mod values;
 
+pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use bench::BenchArgs;
 pub(crate) use capture::CaptureArgs;
 pub(crate) use check::CheckArgs;
@@ -170,6 +172,15 @@ pub(crate) enum OperateCommand {
     /// This is the way back to the library. Shows which checkpoints it can store; with --apply,
     /// writes them.
     Export(ExportArgs),
+    /// Keep an application's checkpoints and state in a file.
+    ///
+    /// The fleet keeps running. Optionally keeps the components at work too.
+    Backup(BackupArgs),
+    /// Restore an application from a backup.
+    ///
+    /// On its own stream, or on another one, as after the loss of a region. Shows what it would do;
+    /// with --apply, does it.
+    Restore(RestoreArgs),
     /// Show who holds which shard, and how far each is.
     Leases(LeasesArgs),
     /// Show how an application is doing, in a few lines.

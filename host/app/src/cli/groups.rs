@@ -6,7 +6,7 @@ use std::fmt::Write;
 use clap::Command;
 
 /// Every command that is shown, but `help`.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Write a plugin", &["dev", "new", "test", "bench", "check"]),
     (
         "Operate hosts",
@@ -34,6 +34,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "delete", "history",
         ],
     ),
+    ("Back up and restore", &["backup", "restore"]),
     ("Migrate from another library", &["import", "export"]),
     ("Move records", &["put", "capture"]),
     ("About shardmill", &["completions", "man", "version"]),

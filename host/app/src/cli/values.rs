@@ -175,11 +175,15 @@ pub(super) fn target(text: &str) -> Result<Target, String> {
     if let Ok(number) = SequenceNumber::parse(text) {
         return Ok(Target::Sequence(number));
     }
+    Ok(Target::Time(time_ms(text).map_err(|_| written)?))
+}
+
+/// A time, in milliseconds since the Unix epoch.
+pub(super) fn time_ms(text: &str) -> Result<u64, String> {
+    let written = "a time is written as in 2026-01-01T10:00:00Z";
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| written)?;
     let since_epoch = time.duration_since(UNIX_EPOCH).map_err(|_| written)?;
-    Ok(Target::Time(
-        u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
-    ))
+    Ok(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// An AWS region's name.

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     /// Commands that the console does not offer, each with why.
-    const NOT_OFFERED: [(&str, &str); 16] = [
+    const NOT_OFFERED: [(&str, &str); 18] = [
         ("run", "it is the host itself"),
         ("dev", "it is the host itself"),
         ("top", "the page of the fleet shows the same, live"),
@@ -138,6 +138,11 @@ mod tests {
         ("put", "takes a file"),
         ("capture", "reads the stream, which hosts need the reads of"),
         ("replay", "takes files: dead letters, or a component"),
+        (
+            "backup",
+            "writes a file, which has what plugins keep of records",
+        ),
+        ("restore", "takes a file, and needs that no host is alive"),
         ("import", "runs beside another library's fleet, for hours"),
         ("export", "runs beside another library's fleet"),
         ("iam", "prints a file for another program"),

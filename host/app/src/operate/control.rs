@@ -22,10 +22,12 @@ mod state_edits;
 mod states;
 mod wait;
 
+pub(super) use self::application::asked_by;
 pub(super) use self::delete::delete;
 pub(super) use self::drain::drain;
 pub(super) use self::history::history;
 pub(super) use self::pause::{pause, resume};
+pub(super) use self::place::unknown as place_is_unknown;
 pub(super) use self::release::release;
 pub(super) use self::reload::reload;
 pub(super) use self::reset::reset;

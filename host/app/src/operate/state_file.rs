@@ -115,21 +115,30 @@ fn decode(line: &[u8]) -> anyhow::Result<ShardState> {
 }
 
 fn checkpoint(line: &Line) -> anyhow::Result<Checkpoint> {
-    if let Some(sought) = &line.sought {
-        let sought = Sought::parse(sought).map(Checkpoint::Sought);
-        return sought.context("`sought` is not a place");
-    }
-    match Checkpoint::parse(&line.checkpoint, line.sub_sequence) {
-        Some(Checkpoint::ShardEnd) => bail!("the end of a shard has no state"),
-        Some(checkpoint) => Ok(checkpoint),
-        None => bail!(
-            "`checkpoint` {:?} is neither a sequence number nor a sentinel",
-            line.checkpoint
-        ),
+    let sought = line.sought.as_deref();
+    match checkpoint_of(&line.checkpoint, line.sub_sequence, sought)? {
+        Checkpoint::ShardEnd => bail!("the end of a shard has no state"),
+        checkpoint => Ok(checkpoint),
     }
 }
 
-fn digest(hex: &str) -> anyhow::Result<PluginDigest> {
+/// A checkpoint as files have it, in the three attributes of a row.
+pub(super) fn checkpoint_of(
+    text: &str,
+    sub_sequence: u64,
+    sought: Option<&str>,
+) -> anyhow::Result<Checkpoint> {
+    if let Some(sought) = sought {
+        let sought = Sought::parse(sought).map(Checkpoint::Sought);
+        return sought.context("`sought` is not a place");
+    }
+    let checkpoint = Checkpoint::parse(text, sub_sequence);
+    checkpoint.with_context(|| {
+        format!("`checkpoint` {text:?} is neither a sequence number nor a sentinel")
+    })
+}
+
+pub(super) fn digest(hex: &str) -> anyhow::Result<PluginDigest> {
     PluginDigest::from_hex(hex).context("`version` is not a digest of 64 hexadecimal digits")
 }
 

@@ -101,6 +101,7 @@ impl Details {
                     "recordings of version {}",
                     shardmill_sinks::recordings::RECORDING_VERSION
                 ),
+                format!("backups of version {}", crate::operate::BACKUP_VERSION),
             ],
             os: os(),
             cpu: cpu(),

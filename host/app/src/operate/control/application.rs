@@ -257,7 +257,7 @@ pub(super) fn asked(change: &ChangeArgs) -> Asked {
 }
 
 /// The same, of these arguments.
-pub(super) fn asked_by(by: Option<&str>, why: Option<&str>) -> Asked {
+pub(crate) fn asked_by(by: Option<&str>, why: Option<&str>) -> Asked {
     Asked {
         by: by.map_or_else(this_person, str::to_owned),
         why: why.unwrap_or_default().to_owned(),

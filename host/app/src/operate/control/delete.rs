@@ -6,7 +6,6 @@ mod report;
 use anyhow::bail;
 use shardmill_aws::{AwsClients, CoordinatorTable, StandaloneTables, delete_table};
 use shardmill_core::control::{Deed, HistoryEntry};
-use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{Part, check_ending, split_part};
 use shardmill_core::ports::{Clock, Coordinator, Extent, Raced, StandaloneHosts};
@@ -16,6 +15,7 @@ use self::found::Found;
 use self::report::Report;
 use super::application::asked_by;
 use crate::cli::DeleteArgs;
+use crate::operate::living::refuse_newcomers;
 use crate::operate::parts::refuse_several_parts;
 
 pub(crate) async fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
@@ -102,19 +102,6 @@ async fn delete_tables(
     for table in &found.tables {
         delete_table(&clients.dynamodb, table).await?;
         tracing::info!(table, %asked, "the table is deleted");
-    }
-    Ok(())
-}
-
-/// A host that has come, or has written, since it was looked for.
-fn refuse_newcomers(seen: &FleetRows, now: &FleetRows) -> anyhow::Result<()> {
-    for row in &now.workers {
-        if !seen.workers.contains(row) {
-            bail!(
-                "host {} has started meanwhile: nothing is deleted",
-                row.worker
-            );
-        }
     }
     Ok(())
 }

@@ -96,7 +96,7 @@ async fn known(
 
 /// Why Kinesis knows no such place in the shard; `None` if it does, or it is one that every shard
 /// has.
-pub(super) async fn unknown(
+pub(crate) async fn unknown(
     place: &Checkpoint,
     shard: &ShardId,
     reader: &KinesisReader,

@@ -1,25 +1,22 @@
 //! `shardmill state export`.
 
-use std::io::Write;
-use std::path::Path;
-
-use anyhow::{Context, bail};
+use anyhow::bail;
 use shardmill_aws::LeaseTable;
 use shardmill_core::explain::shard_named;
 use shardmill_core::ports::LeaseStore;
 use shardmill_core::stream::LeaseKey;
-use tempfile::NamedTempFile;
 
 use super::lease_table::open;
 use crate::cli::StateExportArgs;
 use crate::operate::state_file::{ShardState, encode};
+use crate::operate::whole_file::WholeFile;
 use crate::output::print_bytes;
 
 pub(super) async fn execute(args: &StateExportArgs) -> anyhow::Result<()> {
     let table = open(&args.application, &args.connection).await?;
     let keys = keys(&table, &args.shards).await?;
     // Before anything is read: a name that is taken is no reason to wait first.
-    let mut out = args.out.as_deref().map(Export::to).transpose()?;
+    let mut out = args.out.as_deref().map(WholeFile::to).transpose()?;
     let (mut states, mut bytes, mut without) = (0_usize, 0_usize, 0_usize);
     for key in keys {
         let Some(saved) = table.state(&key).await? else {
@@ -40,7 +37,7 @@ pub(super) async fn execute(args: &StateExportArgs) -> anyhow::Result<()> {
             saved,
         })?;
         match &mut out {
-            Some(export) => export.write(&line)?,
+            Some(export) => export.write(line.as_bytes())?,
             None => print_bytes(line.as_bytes()),
         }
     }
@@ -64,66 +61,4 @@ async fn keys(table: &LeaseTable, shards: &[String]) -> anyhow::Result<Vec<Lease
         Ok(LeaseKey::of_shard(&shard))
     });
     named.collect()
-}
-
-/// A file that gets its name once all states are in it: half an export looks like a whole one, and
-/// lacks shards.
-struct Export<'a> {
-    file: NamedTempFile,
-    path: &'a Path,
-}
-
-impl<'a> Export<'a> {
-    /// For this user only: what a plugin keeps may be anything.
-    fn to(path: &'a Path) -> anyhow::Result<Self> {
-        let name = path.display();
-        if path.symlink_metadata().is_ok() {
-            bail!("cannot create {name}: name a file that does not exist");
-        }
-        let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        let folder = folder.unwrap_or(Path::new("."));
-        let file = tempfile::Builder::new()
-            .prefix(".state-")
-            .tempfile_in(folder);
-        let file = file.with_context(|| format!("cannot create {name}"))?;
-        Ok(Self { file, path })
-    }
-
-    fn write(&mut self, line: &str) -> anyhow::Result<()> {
-        let written = self.file.write_all(line.as_bytes());
-        written.with_context(|| format!("cannot write {}", self.path.display()))
-    }
-
-    fn finish(self) -> anyhow::Result<()> {
-        let name = self.path.display();
-        let cannot = || format!("cannot write {name}");
-        self.file.as_file().sync_all().with_context(cannot)?;
-        self.file
-            .persist_noclobber(self.path)
-            .with_context(cannot)?;
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_export_is_there_as_a_whole_or_not_at_all_and_replaces_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("states");
-        let mut unfinished = Export::to(&path).unwrap();
-        unfinished.write("{}\n").unwrap();
-        assert!(!path.exists());
-        drop(unfinished);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        let (mut first, second) = (Export::to(&path).unwrap(), Export::to(&path).unwrap());
-        first.write("{}\n").unwrap();
-        first.finish().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
-        assert!(second.finish().is_err());
-        assert!(Export::to(&path).is_err());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
-    }
 }

@@ -5,17 +5,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use shardmill_aws::{AwsClients, TableInspector, applications_of_streams, existing_tables};
-use shardmill_config::Config;
 use shardmill_core::doctor::{
-    Companions, DeletionFacts, DeletionRefusal, TableFacts, living, refuse_deletion,
+    Companions, DeletionFacts, DeletionRefusal, TableFacts, refuse_deletion,
 };
-use shardmill_core::lease::{LeaseObserver, Pulse, WorkerId};
-use shardmill_core::ports::Clock;
-use shardmill_serve::BootClock;
-use shardmill_worker::LeaseOptions;
+use shardmill_core::lease::{Pulse, WorkerId};
 
 use crate::cli::DeleteArgs;
-use crate::operate::reading::{Look, Tables, WATCH_MAX, watch_past};
+use crate::operate::living::watch;
+use crate::operate::reading::{Look, Tables};
 
 /// What was found.
 pub(super) struct Found {
@@ -44,7 +41,10 @@ impl Found {
         let (last, living) = match facts {
             // Its rows would not be understood.
             TableFacts::OtherKey { .. } => (Look::default(), BTreeMap::new()),
-            TableFacts::Missing | TableFacts::Leases(_) => watch(args, clients).await?,
+            TableFacts::Missing | TableFacts::Leases(_) => {
+                let tables = Tables::of(name, clients);
+                watch(&tables, &args.connection, args.watch).await?
+            }
         };
         Ok(Self {
             tables,
@@ -66,50 +66,4 @@ impl Found {
             living: &self.living,
         })
     }
-}
-
-/// Looks twice, for long enough to know who is dead, and says who may be alive.
-async fn watch(
-    args: &DeleteArgs,
-    clients: &AwsClients,
-) -> anyhow::Result<(Look, BTreeMap<WorkerId, Pulse>)> {
-    let tables = Tables::of(&args.application, clients);
-    let config = args
-        .connection
-        .config
-        .as_deref()
-        .map(Config::load)
-        .transpose()?;
-    let configured = config.map_or_else(LeaseOptions::default, |config| config.leases);
-    let mut observer = LeaseObserver::default();
-    let mut look = tables.look().await?;
-    observe(&mut observer, &look);
-    let of_hosts = look.fleet.workers.iter().map(|row| row.lease_duration);
-    let lease_duration = of_hosts.max().unwrap_or_default().max(configured.duration);
-    let by_default = watch_past(lease_duration).min(WATCH_MAX);
-    let watch_for = args.watch.watch_for.unwrap_or(by_default);
-    if has_somebody(&look) && !watch_for.is_zero() {
-        tracing::info!(watch_for = ?watch_for, "watching who is alive");
-        tokio::time::sleep(watch_for).await;
-        look = tables.look().await?;
-        observe(&mut observer, &look);
-    }
-    let living = living(
-        &observer,
-        &look.listing.leases,
-        BootClock.now(),
-        lease_duration,
-    );
-    Ok((look, living))
-}
-
-fn observe(observer: &mut LeaseObserver, look: &Look) {
-    let now = BootClock.now();
-    observer.observe_workers(&look.fleet.workers, now);
-    observer.observe(&look.listing.leases, now);
-}
-
-fn has_somebody(look: &Look) -> bool {
-    let mut leases = look.listing.leases.iter();
-    !look.fleet.workers.is_empty() || leases.any(|lease| lease.owner.is_some())
 }

@@ -1,0 +1,208 @@
+//! What `restore` shows.
+
+use std::time::Duration;
+
+use comfy_table::Table;
+use serde::Serialize;
+use shardmill_core::backup::{
+    Backup, RestorePlan, RestoreReason, RestoreStep, ShardRestore, StreamRelation,
+};
+use shardmill_core::lease::Checkpoint;
+use shardmill_core::stream::{LeaseKey, Utc};
+
+use super::facts::Stream;
+use super::write::Written;
+use crate::cli::RestoreArgs;
+use crate::output::{Page, age, age_since, millis, or_dash, table};
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Report<'a> {
+    file: String,
+    of: &'a str,
+    at_ms: u64,
+    application: &'a str,
+    stream: String,
+    relation: &'static str,
+    #[serde(skip)]
+    related: StreamRelation,
+    starts_at: String,
+    shards: Vec<ShardRow>,
+    notes: Vec<String>,
+    refused: &'a [String],
+    /// `None` if nothing was written.
+    pub(super) written: Option<Written>,
+    #[serde(skip)]
+    next: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ShardRow {
+    shard: String,
+    now: Option<String>,
+    then: Option<String>,
+    step: &'static str,
+    state_bytes: Option<usize>,
+    kind: &'static str,
+    why: String,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn of(
+        args: &RestoreArgs,
+        application: &'a str,
+        backup: &'a Backup,
+        stream: &Stream,
+        plan: &RestorePlan,
+        refused: &'a [String],
+    ) -> Self {
+        Self {
+            file: args.file.display().to_string(),
+            of: &backup.application,
+            at_ms: backup.at_ms,
+            application,
+            stream: stream.arn().to_owned(),
+            relation: plan.relation.code(),
+            related: plan.relation,
+            starts_at: plan.start.to_string(),
+            shards: plan.shards.iter().map(ShardRow::of).collect(),
+            notes: notes(args, backup, stream, plan),
+            refused,
+            written: None,
+            next: next(args, application, refused),
+        }
+    }
+
+    pub(super) fn as_text(&self) -> String {
+        let mut page = Page::new(11);
+        let (file, of) = (&self.file, self.of);
+        page.line(
+            "backup",
+            format_args!("{file}, of {of} at {}", Utc(self.at_ms)),
+        );
+        page.line("application", self.application);
+        page.line("stream", format_args!("{}: {}", self.stream, self.related));
+        page.plain(format_args!("\n{}", self.table()));
+        for note in self.notes.iter().chain(self.refused) {
+            page.plain(format_args!("\n{note}"));
+        }
+        match &self.written {
+            Some(written) => page.plain(format_args!("\n{} rows written", written.rows)),
+            None => page.plain("\nnothing was written"),
+        }
+        if self.written.is_none() && self.refused.is_empty() {
+            page.line("next", &self.next);
+        }
+        page.into_text()
+    }
+
+    fn table(&self) -> Table {
+        let mut table = table(["SHARD", "NOW", "THEN", "STATE", "STEP", "WHY"]);
+        for row in &self.shards {
+            let state = row.state_bytes.map(|bytes| format!("{bytes} bytes"));
+            table.add_row([
+                row.shard.clone(),
+                or_dash(row.now.as_deref()),
+                or_dash(row.then.as_deref()),
+                or_dash(state.as_deref()),
+                row.step.to_owned(),
+                row.why.clone(),
+            ]);
+        }
+        table
+    }
+}
+
+impl ShardRow {
+    fn of(shard: &ShardRestore) -> Self {
+        let row = shard.step.row();
+        let then = row.map(|row| row.lease.checkpoint.to_string());
+        Self {
+            shard: shard.shard.to_string(),
+            now: shard.now.as_ref().map(ToString::to_string),
+            then: match &shard.step {
+                RestoreStep::Keep(checkpoint) => Some(checkpoint.to_string()),
+                _ => then,
+            },
+            step: shard.step.code(),
+            state_bytes: row.and_then(|row| Some(row.state.as_ref()?.bytes.len())),
+            kind: shard.why.code(),
+            why: match &shard.step {
+                RestoreStep::Refuse(why) => why.to_string(),
+                _ => shard.why.to_string(),
+            },
+        }
+    }
+}
+
+fn notes(args: &RestoreArgs, backup: &Backup, stream: &Stream, plan: &RestorePlan) -> Vec<String> {
+    let mut notes = vec![match plan.relation {
+        StreamRelation::Same => format!(
+            "what was delivered after {} is delivered again, to a plugin that has the state of then",
+            Utc(backup.at_ms)
+        ),
+        _ => format!(
+            "sequence numbers mean nothing there: each shard is read from {} before the record of its \
+                checkpoint arrived, so what lies in between is delivered again, also to a state that \
+                has counted it",
+            match args.from_time {
+                Some(_) => "--from-time and not from".to_owned(),
+                None => age(args.margin),
+            }
+        ),
+    }];
+    if !plan.dropped.is_empty() {
+        let dropped: Vec<String> = plan.dropped.iter().map(ToString::to_string).collect();
+        notes.push(format!("states that are dropped: {}", dropped.join(", ")));
+    }
+    if plan.relation == StreamRelation::Same {
+        notes.extend(too_old(backup, stream, plan));
+    }
+    if backup.pause.is_some() {
+        notes.push(
+            "the application was paused, and is: `shardmill resume` when it is to go on".to_owned(),
+        );
+    }
+    notes
+}
+
+/// Kinesis never says what retention took: it goes on at the oldest record that is left.
+fn too_old(backup: &Backup, stream: &Stream, plan: &RestorePlan) -> Option<String> {
+    const HOUR: Duration = Duration::from_hours(1);
+    let retention_ms = millis(HOUR * stream.retention_hours);
+    let oldest_ms = stream.now_ms.saturating_sub(retention_ms);
+    let is_old = |shard: &&ShardRestore| {
+        let key = LeaseKey::of_shard(&shard.shard);
+        let lease = backup
+            .shards
+            .iter()
+            .map(|it| &it.lease)
+            .find(|it| it.key == key);
+        let at_record = lease.filter(|it| matches!(it.checkpoint, Checkpoint::At(_)));
+        let arrived = at_record.and_then(|lease| lease.settled_arrival_ms);
+        shard.why == RestoreReason::Continues && arrived.is_some_and(|ms| ms < oldest_ms)
+    };
+    let old: Vec<String> = plan
+        .shards
+        .iter()
+        .filter(is_old)
+        .map(|it| it.shard.to_string())
+        .collect();
+    (!old.is_empty()).then(|| {
+        format!(
+            "the stream keeps records for {} h, and the backup is {} old: records of {} may be lost",
+            stream.retention_hours,
+            age_since(backup.at_ms, stream.now_ms),
+            old.join(", ")
+        )
+    })
+}
+
+fn next(args: &RestoreArgs, application: &str, refused: &[String]) -> String {
+    if refused.is_empty() {
+        "the same with --why and --apply; then start the hosts".to_owned()
+    } else {
+        format!("{}: nothing, for {application}", args.file.display())
+    }
+}
