@@ -195,11 +195,11 @@ impl Opened {
             before = after;
             tokio::time::sleep(READ_AGAIN_AFTER).await;
         }
-        Err(self.apart(&key).await)
+        Err(self.apart(&key))
     }
 
     /// Either somebody changed one of the two tables, or a host is very busy.
-    async fn apart(&self, key: &LeaseKey) -> anyhow::Error {
+    fn apart(&self, key: &LeaseKey) -> anyhow::Error {
         let name = &self.application;
         anyhow::anyhow!(
             "{key}: its state does not belong to its checkpoint, after {READS_MAX} reads. If `shardmill \

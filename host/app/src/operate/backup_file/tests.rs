@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use shardmill_core::backup::{BackedUpShard, BackedUpStream};
+use shardmill_core::backup::{BackedUpShard, BackedUpStream, Backup};
 use shardmill_core::control::{Asked, Directives, Pause};
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity, StreamRow};
 use shardmill_core::lease::{Checkpoint, Lease, Sought, WorkerId};

@@ -23,7 +23,7 @@ use crate::output::no_stream;
 /// The stream that the application is to read.
 pub(super) struct Stream {
     pub(super) reader: KinesisReader,
-    stream: StreamRef,
+    reference: StreamRef,
     arn: String,
     pub(super) retention_hours: u32,
     pub(super) identity: StreamIdentity,
@@ -60,7 +60,7 @@ impl Stream {
         let now_ms = reader.now_ms().await?;
         let mut read = Self {
             reader,
-            stream: stream.clone(),
+            reference: stream.clone(),
             arn: found.arn,
             retention_hours: found.retention_hours,
             identity,
@@ -98,7 +98,7 @@ impl Stream {
 
     pub(super) fn now(&self) -> StreamNow<'_> {
         StreamNow {
-            name: self.stream.name(),
+            name: self.reference.name(),
             arn: Some(&self.arn),
             identity: self.identity,
             shards: &self.shards,

@@ -13,8 +13,12 @@ use crate::operate::whole_file::WholeFile;
 pub(super) fn write(folder: &Path, found: &[PluginFile]) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
-    let (components, beside): (Vec<_>, Vec<_>) =
-        found.iter().partition(|file| file.name.ends_with(".wasm"));
+    let is_component = |file: &&PluginFile| {
+        Path::new(&file.name)
+            .extension()
+            .is_some_and(|ending| ending == "wasm")
+    };
+    let (components, beside): (Vec<_>, Vec<_>) = found.iter().partition(is_component);
     for file in beside.into_iter().chain(components) {
         let path = folder.join(&file.name);
         if path.symlink_metadata().is_err() {
