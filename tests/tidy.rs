@@ -36,7 +36,7 @@ const FILE_LINES_MAX: usize = 500;
 const TEST_FILE_LINES_MAX: usize = 700;
 /// What each package of the host may use of the others. A wrong import does not compile; this keeps
 /// the manifests right.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("core", &[]),
     ("wire", &["shardmill-core"]),
     ("filter", &[]),
@@ -45,6 +45,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("wasm", &["shardmill-core", "shardmill-layout"]),
     ("local", &[]),
     ("sinks", &["shardmill-core", "shardmill-aws"]),
+    ("sources", &["shardmill-core", "shardmill-aws"]),
     (
         "config",
         &[
@@ -54,6 +55,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "shardmill-aws",
             "shardmill-wasm",
             "shardmill-sinks",
+            "shardmill-sources",
         ],
     ),
     (
@@ -64,6 +66,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "shardmill-aws",
             "shardmill-wasm",
             "shardmill-sinks",
+            "shardmill-sources",
             "shardmill-config",
         ],
     ),
@@ -76,13 +79,14 @@ const MAY_USE: [(&str, &[&str]); 11] = [
             "shardmill-wasm",
             "shardmill-local",
             "shardmill-sinks",
+            "shardmill-sources",
             "shardmill-config",
             "shardmill-serve",
         ],
     ),
 ];
 /// What a package must never see, by the start of the name.
-const NEVER: [(&str, &[&str]); 10] = [
+const NEVER: [(&str, &[&str]); 11] = [
     (
         "core",
         &[
@@ -99,6 +103,7 @@ const NEVER: [(&str, &[&str]); 10] = [
     ("wasm", &["aws-", "axum", "clap"]),
     ("local", &["wasmtime", "clap"]),
     ("sinks", &["wasmtime", "notify", "axum", "clap"]),
+    ("sources", &["aws-", "wasmtime", "notify", "axum", "clap"]),
     ("config", &["aws-", "wasmtime", "notify", "axum", "clap"]),
     ("serve", &["aws-", "wasmtime", "notify", "clap"]),
 ];

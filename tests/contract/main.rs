@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod kcl_rows;
+mod sources;
 mod table_names;
 
 use std::sync::Arc;

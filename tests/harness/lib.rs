@@ -25,6 +25,7 @@ pub mod native;
 pub mod otlp;
 pub mod process;
 pub mod provisioned;
+pub mod registry;
 pub mod rig;
 pub mod setting;
 pub mod shared_stream;

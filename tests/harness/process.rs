@@ -310,7 +310,12 @@ impl Host {
             .sum()
     }
 
-    async fn page(&self, path: &str) -> String {
+    /// What one of its admin pages says; needs `admin` in its configuration.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
+    pub async fn page(&self, path: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let address = self.admin_address().await;
         let mut stream = tokio::net::TcpStream::connect(&address)

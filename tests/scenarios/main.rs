@@ -53,6 +53,7 @@ mod parallel;
 mod poison;
 mod predecessors;
 mod pressed;
+mod pulling;
 mod reloading;
 mod removal;
 mod rollout;

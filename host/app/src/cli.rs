@@ -5,6 +5,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use shardmill_serve::telemetry;
 
+mod artifact;
 mod backup;
 mod bench;
 mod capture;
@@ -38,6 +39,7 @@ mod test;
 mod tools;
 mod values;
 
+pub(crate) use artifact::{DeployArgs, PushArgs};
 pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use bench::BenchArgs;
 pub(crate) use capture::CaptureArgs;
@@ -238,6 +240,16 @@ pub(crate) enum OperateCommand {
     /// Shows what each host found. A version runs in the shadow of a plugin if its file is
     /// NAME.shadow.wasm: it gets the same records, and its output is compared and not stored.
     Shadow(ShadowArgs),
+    /// Roll a version out to a whole fleet.
+    ///
+    /// Pushes a file, or takes a version that was pushed, and has all hosts pull it and try it: one
+    /// shard, one host, all. Shows which hosts; with --apply, does it, and waits for what comes of
+    /// it.
+    Deploy(DeployArgs),
+    /// Push a plugin to a registry.
+    ///
+    /// Prints the digest to pin. Hosts pull it if their `plugins` names it.
+    Push(PushArgs),
     /// Show who changed what, when and why.
     History(HistoryArgs),
     /// Show, pin, roll back or release versions of a plugin.

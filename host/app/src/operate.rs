@@ -1,6 +1,7 @@
 //! The commands for an operator: to run hosts, to see what the hosts of an application do and why,
 //! and to change it.
 
+mod artifact;
 mod backup;
 mod backup_file;
 mod consumers;
@@ -20,6 +21,7 @@ mod old_fleet;
 mod parts;
 mod plan;
 mod plugins;
+mod push;
 mod reading;
 mod replay;
 mod restore;
@@ -45,6 +47,7 @@ pub(crate) async fn execute(command: OperateCommand) -> anyhow::Result<()> {
         OperateCommand::Restore(args) => Box::pin(restore::execute(&args)).await,
         OperateCommand::Export(args) => Box::pin(export::execute(&args)).await,
         OperateCommand::Top(args) => Box::pin(status::top(&args)).await,
+        OperateCommand::Push(args) => Box::pin(push::execute(&args)).await,
         OperateCommand::Replay(args) => Box::pin(replay::execute(args)).await,
         OperateCommand::Iam(args) => iam::execute(&args),
         OperateCommand::Cost(args) => cost::execute(&args),

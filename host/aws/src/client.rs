@@ -117,6 +117,12 @@ impl AwsClients {
         None
     }
 
+    /// The provider of the credentials for the streams.
+    pub(crate) fn credentials(&self) -> Option<&SharedCredentialsProvider> {
+        let [for_streams, _] = &self.credentials;
+        for_streams.as_ref()
+    }
+
     /// The same clients, whose calls to the tables end in time for leases of this duration; the
     /// caller settles an unknown outcome with a consistent read. Connections are shared.
     #[must_use]

@@ -12,6 +12,7 @@ pub mod kinesis;
 pub mod metrics;
 pub mod operations;
 mod role;
+mod s3;
 mod sdk_error;
 mod shared_files;
 mod transport;
@@ -37,5 +38,6 @@ pub use kinesis::{
     PutReport, PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter, Wire, WireSetting,
 };
 pub use role::{Role, ServiceAccess};
+pub use s3::{S3Object, S3Request};
 pub use sdk_error::RECORD_TOO_LARGE;
 pub use shared_files::UnfitFile;

@@ -124,6 +124,17 @@ pub mod sts {
     };
 }
 
+/// Those of Amazon S3. No client calls them: such a request is signed here, and sent by others.
+pub mod s3 {
+    use super::Operation;
+
+    /// Fetches an object, whole.
+    pub const GET_OBJECT: Operation = Operation {
+        service: "s3",
+        name: "GetObject",
+    };
+}
+
 impl Operation {
     /// Every one that this package calls itself.
     pub const ALL: [Self; 24] = [

@@ -80,10 +80,11 @@ impl Config {
         plugins
     }
 
-    /// The names that have a section here or a manifest in the folder.
+    /// The names that have a section or a source here, or a manifest in the folder.
     fn configured(&self) -> BTreeSet<String> {
         let mut names = self.names_in_folder("toml");
         names.extend(self.sections.by_plugin.keys().cloned());
+        names.extend(self.sources.iter().map(|source| source.plugin.to_string()));
         names
     }
 

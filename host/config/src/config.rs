@@ -20,8 +20,8 @@ use super::ceilings::Ceilings;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
 use super::sections::Sections;
 use super::settings::{
-    AwsConfig, ConsoleConfig, EmfConfig, HostConfig, HttpConfig, RecordingsConfig, ScalingConfig,
-    SecretConfig, TracesConfig,
+    AwsConfig, ConsoleConfig, EmfConfig, HostConfig, HttpConfig, PullConfig, RecordingsConfig,
+    ScalingConfig, SecretConfig, SourceConfig, TracesConfig,
 };
 use super::written::Written;
 
@@ -31,8 +31,12 @@ use super::written::Written;
 pub struct Config {
     /// The stream of plugins that name none.
     pub stream: Option<StreamRef>,
-    /// The folder that plugins are dropped in.
+    /// The folder that plugins are dropped in, by people or by this host.
     pub plugins: PathBuf,
+    /// Where this host pulls versions from that it drops there; one for each plugin at most.
+    pub sources: Vec<SourceConfig>,
+    /// The section `[pull]`: how it does that.
+    pub pull: PullConfig,
     /// This host's id. Unless the file sets it, it is the host's name and a random part.
     pub worker_id: WorkerId,
     /// Whether the configuration names that id, so that a restart keeps it.

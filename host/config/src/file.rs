@@ -1,7 +1,7 @@
 //! The file as written: every key, every default, every check.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use shardmill_core::backoff::Backoff;
@@ -28,6 +28,7 @@ use super::leases::LeasesFile;
 use super::limits::HostLimitsFile;
 use super::plugin::PluginFile;
 use super::problem::{At, Problem};
+use super::pull::{Named, PluginsFile, PullFile};
 use super::reads::ReadsFile;
 use super::recordings::RecordingsFile;
 use super::rollout::RolloutFile;
@@ -41,15 +42,12 @@ use super::tables::TablesFile;
 use super::traces::TracesFile;
 use super::written::Written;
 
-/// The folder of plugins, unless the file names another.
-const DEFAULT_PLUGINS: &str = "plugins";
-
 /// As written. What is absent is as by default.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct ConfigFile {
     stream: Option<String>,
-    plugins: Option<PathBuf>,
+    plugins: PluginsFile,
     worker_id: Option<String>,
     initial_position: Option<String>,
     #[serde(deserialize_with = "section::one")]
@@ -82,6 +80,8 @@ pub(super) struct ConfigFile {
     integrity: IntegrityFile,
     #[serde(deserialize_with = "section::one")]
     host: HostFile,
+    #[serde(deserialize_with = "section::one")]
+    pull: PullFile,
     #[serde(deserialize_with = "section::one")]
     recordings: RecordingsFile,
     #[serde(deserialize_with = "section::optional")]
@@ -121,20 +121,30 @@ impl ConfigFile {
     fn check_general(self, folder: &Path) -> Result<Config, Problem> {
         let has_worker_id = self.worker_id.is_some();
         let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
-        let plugins = self.plugins.unwrap_or_else(|| DEFAULT_PLUGINS.into());
         let sinks = check_sinks(self.sinks, folder)?;
         let limits = self.limits.check(GuestLimits::default())?;
         let compile = self.compile.check()?;
+        let console = self.console.check(folder, self.host.has_admin())?;
+        let retrieval = self.reads.retrieval(self.host.fan_out_allowed);
+        let host = self.host.check(folder, &limits, compile.code_bytes)?;
+        let pull = self.pull.check(folder)?;
+        let named = self.plugins.check(folder, &pull, host.plugins_max)?;
+        let Named {
+            folder: plugins,
+            sources,
+        } = named;
         Ok(Config {
             stream: self.stream.as_deref().map(streams::stream).transpose()?,
-            plugins: folder.join(plugins),
+            plugins,
+            sources,
+            pull,
             worker_id: usable_worker_id(&worker_id).at("worker-id")?,
             has_worker_id,
             initial_position: streams::initial_position(self.initial_position.as_deref())?,
             aws: self.aws.check()?,
             leases: self.leases.check()?,
             tables: self.tables.check()?,
-            retrieval: self.reads.retrieval(self.host.fan_out_allowed),
+            retrieval,
             reads: self.reads.check()?,
             batches: self.batch.check(BatchLimits::default())?,
             checkpoints: self.checkpoint.check(CheckpointPolicy::default()),
@@ -143,8 +153,8 @@ impl ConfigFile {
             compile,
             http: self.http.check()?,
             secrets: check_secrets(self.secrets, folder)?,
-            console: self.console.check(folder, self.host.has_admin())?,
-            host: self.host.check(folder, &limits, compile.code_bytes)?,
+            console,
+            host,
             limits,
             recordings: self.recordings.check()?,
             emf: self.emf.check(folder, &sinks)?,

@@ -72,6 +72,11 @@ pub(super) const RESCAN_EVERY: Floor = Floor {
     millis: 100,
     refusal: "must be at least 100ms: each look asks the system about every file of the folder",
 };
+pub(super) const PULL_EVERY: Floor = Floor {
+    name: "pull.every",
+    millis: 1_000,
+    refusal: "must be at least 1s: each look is a request to the registry for every source",
+};
 /// The shortest interval for `leases --watch`.
 pub const WATCH: Floor = Floor {
     name: "--watch",
@@ -131,7 +136,8 @@ impl Floor {
 mod tests {
     use super::*;
 
-    const OF_SETTINGS: [Floor; 11] = [
+    const OF_SETTINGS: [Floor; 12] = [
+        PULL_EVERY,
         RENEW_EVERY,
         SCAN_EVERY,
         SHARD_SYNC_EVERY,

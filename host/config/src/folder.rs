@@ -45,7 +45,9 @@ impl Config {
             // It is not known where the folder is.
             return checked;
         }
-        if self.plugins.is_dir() {
+        // A host with sources makes the folder itself.
+        let is_made = !self.sources.is_empty() && !self.plugins.exists();
+        if self.plugins.is_dir() || is_made {
             self.check_plugins(left_out, now, &mut checked);
         } else {
             checked.problems.push(self.no_plugins_folder());
@@ -67,7 +69,9 @@ impl Config {
         checked.warnings.extend(self.unheeded_files());
         let components = self.components();
         for name in self.sections.by_plugin.keys() {
-            if !components.contains(name) {
+            let is_pulled = self.sources.iter();
+            let mut is_pulled = is_pulled.map(|source| source.plugin.as_str());
+            if !components.contains(name) && !is_pulled.any(|pulled| pulled == name) {
                 checked.warnings.push(format!(
                     "[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder"
                 ));
@@ -154,6 +158,10 @@ impl Config {
         }
         if let Some(token) = &self.host.admin_token {
             checked.problems.extend(missing("host.admin-token", token));
+        }
+        for (host, login) in &self.pull.logins {
+            let key = format!("pull.registries.{host}");
+            checked.problems.extend(missing(&key, &login.password));
         }
         for token in &self.console.tokens {
             let key = format!("console.tokens.{}", token.name);

@@ -34,9 +34,11 @@ mod manifest;
 mod names;
 mod of_plugin;
 mod of_sections;
+mod of_sources;
 mod parallelism;
 mod plugin;
 mod problem;
+mod pull;
 mod reads;
 mod recordings;
 mod reload;
@@ -78,7 +80,7 @@ pub use rest::Rest;
 pub use rights::{AwsScope, Need, Resource, Statement};
 pub use settings::{
     AwsConfig, ConsoleConfig, ConsoleRight, ConsoleToken, EmfConfig, EmfTarget, ForwardedUsers,
-    HistoryKept, HostConfig, HttpConfig, OnRemove, PluginConfig, RecordingsConfig, ScalingConfig,
-    StreamConfig, TracesConfig,
+    HistoryKept, HostConfig, HttpConfig, OnRemove, PluginConfig, PullConfig, RecordingsConfig,
+    ScalingConfig, SourceConfig, StreamConfig, TracesConfig,
 };
 pub use sinks::check_url;

@@ -18,7 +18,7 @@ use super::plugin::PluginFile;
 use super::problem::{Problem, listed, table_of};
 
 /// Largest manifest. A page of settings has some hundred bytes.
-const BYTES_MAX: u64 = 64 << 10;
+pub(super) const BYTES_MAX: u64 = 64 << 10;
 
 /// A manifest. Problems with its keys, types and values are reported together with the host's
 /// settings over it, all at once.

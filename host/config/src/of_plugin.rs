@@ -47,7 +47,8 @@ impl Config {
     /// Who may put files into the folder chooses their names, and a name is the application whose
     /// leases are taken: the operator may want to name all plugins himself.
     fn refuse_unlisted(&self, name: &PluginName) -> Result<(), String> {
-        let is_listed = self.sections.by_plugin.contains_key(name.as_str());
+        let has_section = self.sections.by_plugin.contains_key(name.as_str());
+        let is_listed = has_section || self.source_of(name).is_some();
         if is_listed || !self.host.only_listed {
             return Ok(());
         }

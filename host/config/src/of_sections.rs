@@ -12,12 +12,12 @@ use super::sections::Sections;
 use super::settings::shared_applications;
 
 impl Config {
-    /// The plugins that the operator named himself, by a section `[plugin.NAME]`.
+    /// The plugins that the operator named himself, by a section `[plugin.NAME]` or by a source.
     pub fn plugins_with_sections(&self) -> BTreeSet<PluginName> {
         let names = self.sections.by_plugin.keys();
-        names
-            .filter_map(|name| PluginName::new(name).ok())
-            .collect()
+        let named = names.filter_map(|name| PluginName::new(name).ok());
+        let pulled = self.sources.iter().map(|source| source.plugin.clone());
+        named.chain(pulled).collect()
     }
 
     pub(super) fn check_sections(

@@ -206,7 +206,8 @@ const OTHER_WORDS: [(&str, &str); 2] = [("sink", "dead-letter"), ("dlq", "dead-l
 fn help(key: &str, message: &str) -> Option<String> {
     if key == "plugins" && message.starts_with("invalid type: map") {
         return Some(
-            "`plugins` is the folder of plugins; what differs by plugin goes under [plugin.NAME]"
+            "`plugins` is the folder of plugins, or a list of sources; what differs by plugin goes \
+                under [plugin.NAME]"
                 .to_owned(),
         );
     }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use shardmill_aws::operations::{Operation, dynamodb, kinesis, kms, sts};
+use shardmill_aws::operations::{Operation, dynamodb, kinesis, kms, s3, sts};
 use shardmill_aws::{Creation, PutTarget, Role, TableOptions};
+use shardmill_core::artifact::Location;
 use shardmill_core::pipeline::GiveUp;
 use shardmill_core::plugin::{Part, coordinator_table, lease_table, split_part, state_table};
 use shardmill_core::stream::{FanOutConsumer, StreamRef};
@@ -59,6 +60,8 @@ pub enum Resource {
         /// The table's region.
         region: Option<String>,
     },
+    /// An object in a bucket, by the names of both.
+    Object(String, String),
     /// The resource with this ARN.
     Arn(String),
 }
@@ -224,6 +227,11 @@ const PUT: [Need; 2] = [
     need(kinesis::PUT_RECORDS, "to store the output of Kinesis sinks"),
 ];
 
+const PULL: [Need; 1] = [need(
+    s3::GET_OBJECT,
+    "to pull versions of plugins from a bucket, and their signatures",
+)];
+
 /// Statements in the order of their purposes, by resource.
 struct Collected<'a> {
     aws: &'a AwsConfig,
@@ -275,6 +283,9 @@ impl Config {
         }
         if let Some(key) = &self.tables.encryption_key {
             collected.add("UseKey", &USE_KEY, Resource::Arn(key.clone()));
+        }
+        for source in &self.sources {
+            collected.pulls(source.reference.location());
         }
         Ok(collected.statements)
     }
@@ -408,6 +419,17 @@ impl Collected<'_> {
         self.add("Subscribe", &SUBSCRIBE, consumer);
     }
 
+    fn pulls(&mut self, location: &Location) {
+        let Location::Bucket { bucket, key } = location else {
+            return;
+        };
+        // Other versions may be deployed that are kept beside it.
+        let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let objects = format!("{folder}{}*", if folder.is_empty() { "" } else { "/" });
+        let resource = Resource::Object(bucket.clone(), objects);
+        self.add("PullPlugins", &PULL, resource);
+    }
+
     fn puts(&mut self, sink: &SinkOptions) {
         let SinkOptions::Kinesis { target, region, .. } = sink else {
             return;
@@ -468,6 +490,7 @@ impl Resource {
                 let region = scope.region_or(region.as_ref());
                 format!("arn:{partition}:dynamodb:{region}:{account}:table/{name}")
             }
+            Self::Object(bucket, key) => format!("arn:{partition}:s3:::{bucket}/{key}"),
             Self::Arn(arn) => arn.clone(),
         }
     }
@@ -501,6 +524,24 @@ mod tests {
         };
         let statements = config.rights().unwrap();
         statements.into_iter().flat_map(lines).collect()
+    }
+
+    #[test]
+    fn a_plugin_from_a_bucket_needs_what_is_kept_there_and_one_from_a_registry_nothing_of_aws() {
+        let pulled = |plugins: &str| -> Vec<String> {
+            let text = format!("stream = \"orders\"\nplugins = [{plugins:?}]\n");
+            let all = rights(&text).into_iter();
+            all.filter(|line| line.starts_with("s3:")).collect()
+        };
+        assert_eq!(
+            pulled("s3://plugins/team/alerts.wasm"),
+            ["s3:GetObject arn:aws:s3:::plugins/team/*"]
+        );
+        assert_eq!(
+            pulled("s3://plugins/alerts.wasm"),
+            ["s3:GetObject arn:aws:s3:::plugins/*"]
+        );
+        assert!(pulled("oci://r.example/alerts:1").is_empty());
     }
 
     #[test]

@@ -12,11 +12,13 @@ use ipnet::IpNet;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use shardmill_aws::{AwsOptions, Role, ServiceAccess, StaticCredentials, WireSetting};
+use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::kcl_metrics::Level;
-use shardmill_core::plugin::{AddressPolicy, HttpLimits, SecretSource};
+use shardmill_core::plugin::{AddressPolicy, HttpLimits, PluginName, SecretSource};
 use shardmill_core::scaling::ScalingPolicy;
 use shardmill_core::trace::Sampler;
 use shardmill_sinks::HeaderSource;
+use shardmill_sources::Login;
 
 pub(crate) use self::applications::{Applications, shared_applications};
 pub use self::plugin::{PluginConfig, StreamConfig};
@@ -54,6 +56,30 @@ pub struct HostConfig {
     pub plugins_max: usize,
     /// How often the folder is looked through, even if the system reports no change.
     pub rescan_every: Duration,
+}
+
+/// Where the versions of a plugin are pulled from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// The plugin that they are versions of.
+    pub plugin: PluginName,
+    /// The version that is wanted unless another is deployed: a certain one, or whatever is there.
+    pub reference: ArtifactRef,
+}
+
+/// How versions are pulled.
+#[derive(Debug, Clone)]
+pub struct PullConfig {
+    /// How often a host looks whether there is another version.
+    pub every: Duration,
+    /// How long one request may take, to the end of its answer.
+    pub timeout: Duration,
+    /// Hosts, with their ports, that may be reached without encryption.
+    pub insecure: BTreeSet<String>,
+    /// Instead of the region's endpoint of S3, if there is one.
+    pub s3_endpoint: Option<String>,
+    /// Who we are to registries, by their hosts.
+    pub logins: BTreeMap<String, Login>,
 }
 
 /// What is kept of batches that failed.

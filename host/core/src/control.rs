@@ -4,7 +4,7 @@
 //! | Wanted | Where it is written | Obeyed by |
 //! |---|---|---|
 //! | a shard paused, sent to another place, records skipped, its state replaced | [`Directives`], in the lease's row | the lease's holder |
-//! | all shards paused, a host drained, a shadow promoted | [`Control`], one row of the coordinator table | every host |
+//! | all shards paused, a host drained, a shadow promoted, a version deployed | [`Control`], one row of the coordinator table | every host |
 //!
 //! So a command needs no host that listens, it outlives whoever gave it, and it moves with the
 //! lease.
@@ -23,7 +23,7 @@ mod state_plan;
 
 pub use asked::{Asked, NAME_CHARS_MAX, WHY_CHARS_MAX, is_name_of_person};
 pub use directives::{Directives, Pause, Seek, SeekState, Skip, Stays};
-pub use fleet_control::{Control, DRAINS_MAX, ReloadAsked, ShadowAsked, ShadowVerb};
+pub use fleet_control::{Control, DRAINS_MAX, DeployAsked, ReloadAsked, ShadowAsked, ShadowVerb};
 pub use history::{Deed, HISTORY_KEPT_DAYS, HistoryEntry};
 pub use in_effect::{Directed, NextStep, Reached};
 pub use place::{Direction, Place};

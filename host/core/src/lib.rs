@@ -13,6 +13,7 @@
 //! The world enters as arguments (time included) and leaves as values; `worker` acts on them
 //! through [`ports`].
 
+pub mod artifact;
 pub mod backoff;
 pub mod backup;
 pub mod control;

@@ -24,9 +24,9 @@ mod untaken;
 mod version_row;
 
 pub use fault::Fault;
-pub use fleet_view::{live_versions, may_start};
+pub use fleet_view::{live_versions, may_start, versions_found_bad};
 pub use judge::{Passed, Regression};
-pub use policy::{PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
+pub use policy::{ONE_HOST, PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
 pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};
 pub use shard_trial::{Attempt, HeldAgainst, Report, ShardTrial};
 pub use site::Site;

@@ -1,7 +1,9 @@
 //! Configuration in, a running host out: the only file that names the AWS and the Wasm adapters
 //! together.
 
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,7 @@ use crate::engine::runtime_options;
 use crate::host_status::HostStatus;
 use crate::measurements::Measurements;
 use crate::parts::{Outputs, Parts, Sinks};
+use crate::pulls::{PullTasks, Pulls};
 use crate::recordings::recordings;
 use crate::supervisor::{NothingLeft, Reloads, Supervisor};
 use crate::traces::Traces;
@@ -46,6 +49,14 @@ pub struct Substitutes {
     pub code: Option<PathBuf>,
 }
 
+/// What a host is put together with.
+struct Surroundings<'a> {
+    clients: &'a AwsClients,
+    shown: Shown,
+    status: HostStatus,
+    pulls: Pulls,
+}
+
 /// A host, built and not yet running.
 pub struct Host {
     runtime: Runtime,
@@ -54,6 +65,7 @@ pub struct Host {
     tap: Tap,
     bell: HostBell,
     folder: PluginFolder,
+    pulls: Option<PullTasks>,
     events: mpsc::Receiver<FolderEvent>,
     admin: Option<Admin>,
     emf: Option<Emf>,
@@ -86,14 +98,22 @@ impl Host {
         };
         let recordings = recordings(&config);
         let emf = Emf::start(config.emf.as_ref());
-        Self::with(
-            config,
-            &clients,
-            Shown {
+        make_folder(&config)?;
+        let status = HostStatus::new(config.worker_id.as_str());
+        let (pulls, tasks) = Pulls::new(&config, &clients, status.sources())?;
+        let surroundings = Surroundings {
+            clients: &clients,
+            shown: Shown {
                 metrics,
                 emf,
                 traces,
             },
+            status,
+            pulls,
+        };
+        let host = Self::with(
+            config,
+            surroundings,
             Substitutes {
                 outputs,
                 reader: None,
@@ -102,7 +122,11 @@ impl Host {
                 recordings,
                 code: None,
             },
-        )
+        )?;
+        Ok(Self {
+            pulls: Some(tasks),
+            ..host
+        })
     }
 
     /// The same, with output going elsewhere than to the configured sinks, and what else a dry run
@@ -112,24 +136,36 @@ impl Host {
         clients: &AwsClients,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
-        Self::with(config, clients, Shown::default(), substitutes)
+        let surroundings = Surroundings {
+            clients,
+            shown: Shown::default(),
+            status: HostStatus::new(config.worker_id.as_str()),
+            pulls: Pulls::none(&config),
+        };
+        Self::with(config, surroundings, substitutes)
     }
 
     fn with(
         mut config: Config,
-        clients: &AwsClients,
-        Shown {
-            metrics,
-            emf,
-            traces,
-        }: Shown,
+        surroundings: Surroundings<'_>,
         substitutes: Substitutes,
     ) -> anyhow::Result<Self> {
+        let Surroundings {
+            clients,
+            shown:
+                Shown {
+                    metrics,
+                    emf,
+                    traces,
+                },
+            status,
+            pulls,
+        } = surroundings;
         if !config.plugins.is_dir() {
             bail!("{}", config.no_plugins_folder());
         }
         let marks = marks_of(&config.host.cache);
-        let status = HostStatus::new(config.worker_id.as_str())
+        let status = status
             .remembering(marks.clone())
             .speaking(clients.wire.clone());
         let admin = bind_admin(&mut config, &status, metrics)?;
@@ -152,9 +188,11 @@ impl Host {
         Ok(Self {
             tap: parts.tap.clone(),
             bell,
-            supervisor: Supervisor::new(parts, status.clone(), &runtime, marks, reloads),
+            supervisor: Supervisor::new(parts, status.clone(), &runtime, marks, reloads)
+                .pulling(pulls),
             status,
             folder,
+            pulls: None,
             events,
             admin,
             emf,
@@ -215,6 +253,9 @@ impl Host {
         let sending = self.traces.map(Traces::send);
         let mut folder_task = JoinSet::new();
         folder_task.spawn(self.folder.run(stop.clone()));
+        if let Some(pulls) = self.pulls {
+            folder_task.spawn(pulls.run(stop.clone()));
+        }
         let served = Box::pin(self.supervisor.run(self.events, &stop)).await;
         admin_stop.cancel();
         // Requests take microseconds. A client that never reads is cut off.
@@ -226,6 +267,20 @@ impl Host {
         }
         served
     }
+}
+
+/// What is pulled needs a folder, which nobody else has to make.
+fn make_folder(config: &Config) -> anyhow::Result<()> {
+    if config.sources.is_empty() || config.plugins.exists() {
+        return Ok(());
+    }
+    let made = DirBuilder::new().mode(0o700).create(&config.plugins);
+    made.with_context(|| {
+        format!(
+            "cannot make the folder {} for what is pulled: make it, or name another in `plugins`",
+            config.plugins.display()
+        )
+    })
 }
 
 /// Stores the bound port in `config`, so that plugins cannot reach it.

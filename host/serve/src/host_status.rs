@@ -13,6 +13,7 @@ use shardmill_worker::{StatusBoard, WorkerStatus};
 use tokio::time::Instant;
 
 use crate::hardening;
+use crate::pulls::{PullBoard, SourceSnapshot};
 
 /// The shared view of a host. Cheap to clone.
 #[derive(Clone, Default)]
@@ -26,6 +27,7 @@ pub struct HostStatus {
     worker_id: Arc<str>,
     marks: Marks,
     wire: Option<Wire>,
+    sources: PullBoard,
 }
 
 #[derive(Clone, Default)]
@@ -71,6 +73,8 @@ pub struct HostSnapshot {
     /// The format that Kinesis is spoken to in, and why it is not the better one; `None` before
     /// there is a client.
     pub wire: Option<String>,
+    /// Where versions are pulled from, by plugin name.
+    pub sources: BTreeMap<String, SourceSnapshot>,
     /// By plugin name; `PLUGIN.STREAM` for the streams that a plugin has besides its first.
     pub plugins: BTreeMap<String, PluginSnapshot>,
 }
@@ -113,6 +117,7 @@ impl HostStatus {
             worker_id,
             marks: Marks::default(),
             wire: None,
+            sources: PullBoard::default(),
         }
     }
 
@@ -127,6 +132,11 @@ impl HostStatus {
         Self { wire, ..self }
     }
 
+    /// Where the tasks that pull show what they do.
+    pub(crate) fn sources(&self) -> PullBoard {
+        self.sources.clone()
+    }
+
     /// A copy of everything, at one moment.
     pub fn snapshot(&self) -> HostSnapshot {
         let plugins = self.lock();
@@ -138,6 +148,7 @@ impl HostStatus {
             folder_written_by: self.written_by().clone(),
             folder_unreadable: self.unreadable().clone(),
             wire: self.wire.as_ref().map(Wire::to_string),
+            sources: self.sources.snapshot(),
             plugins: plugins
                 .iter()
                 .map(|(name, entry)| (name.clone(), entry.snapshot()))

@@ -37,6 +37,14 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
     }
     let is_asked_for =
         |label: &str| named.is_empty() || named.iter().any(|name| is_label_of(label, name));
+    for (name, source) in &host.sources {
+        // One that has a file, pulled or put there by somebody, is served or says why not.
+        let has_file = source.version.is_some() || host.plugins.contains_key(name);
+        if is_asked_for(name) && !has_file {
+            let why = source.error.as_deref().unwrap_or("it is being pulled");
+            reasons.push(format!("{name}: no version was pulled yet: {why}"));
+        }
+    }
     for (label, plugin) in &host.plugins {
         if is_asked_for(label)
             && let Some(why) = not_served(plugin)
@@ -48,7 +56,8 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
 }
 
 fn unknown(host: &HostSnapshot, named: &BTreeSet<&str>) -> impl Iterator<Item = String> {
-    let is_known = |name: &str| host.plugins.keys().any(|label| is_label_of(label, name));
+    let labels = host.plugins.keys().chain(host.sources.keys());
+    let is_known = move |name: &str| labels.clone().any(|label| is_label_of(label, name));
     let unknown = named.iter().filter(move |name| !is_known(name));
     unknown.map(|name| format!("there is no plugin {name}"))
 }
@@ -196,6 +205,7 @@ mod tests {
     use tokio::time::Instant;
 
     use crate::host_status::Unreadable;
+    use crate::pulls::SourceSnapshot;
 
     use super::*;
 
@@ -231,6 +241,7 @@ mod tests {
             folder_written_by: None,
             folder_unreadable: None,
             wire: None,
+            sources: BTreeMap::new(),
             plugins,
         }
     }
@@ -313,6 +324,32 @@ mod tests {
         let silent = served();
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(why(silent), "orders: no heartbeat was written for 11s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_of_which_nothing_was_pulled_yet_is_not_ready_and_one_that_runs_is() {
+        let source = |version: Option<&str>| SourceSnapshot {
+            reference: "oci://r.example/orders:1".to_owned(),
+            wanted_by: "configuration",
+            version: version.map(str::to_owned),
+            checked_seconds: None,
+            error: Some("r.example does not answer".to_owned()),
+            deploy_refused: None,
+        };
+        let with = |plugins: &[(&str, PluginSnapshot)], version| HostSnapshot {
+            sources: BTreeMap::from([("orders".to_owned(), source(version))]),
+            ..host(plugins)
+        };
+        let told = "orders: no version was pulled yet: r.example does not answer";
+        let named = BTreeSet::from(["orders"]);
+        assert_eq!(missing(&with(&[], None), &BTreeSet::new()), [told]);
+        assert_eq!(missing(&with(&[], None), &named), [told]);
+        let runs = [("orders", served())];
+        assert!(
+            missing(&with(&runs, Some("ab")), &named).is_empty(),
+            "it runs on"
+        );
+        assert!(missing(&with(&runs, None), &named).is_empty(), "by hand");
     }
 
     fn serving(shards: &[Option<BlockedStatus>]) -> PluginSnapshot {

@@ -18,8 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::host_status::HostStatus;
 use crate::kept::Kept;
 use crate::parts::{Parts, PluginParts, Settings, to_come};
+use crate::pulls::Pulls;
 
 mod deadly;
+mod deploys;
 mod fall_back;
 mod keep_serving;
 mod pins;
@@ -64,6 +66,8 @@ pub(crate) struct Supervisor {
     /// How the configuration is read again.
     reloads: Reloads,
     shadows: Shadows,
+    /// Where versions are pulled from.
+    pulls: Pulls,
 }
 
 /// No plugin is served any longer, and this process may not start one again.
@@ -112,6 +116,7 @@ impl Supervisor {
     ) -> Self {
         let config = &parts.config;
         let kept = Kept::of_host(config);
+        let pulls = Pulls::none(config);
         let fall_back = kept
             .clone()
             .map(|kept| FallBack::new(kept, runtime.clone(), config.clone()));
@@ -129,7 +134,13 @@ impl Supervisor {
             pins,
             reloads,
             shadows: Shadows::default(),
+            pulls,
         }
+    }
+
+    /// The same with sources that versions are pulled from.
+    pub(crate) fn pulling(self, pulls: Pulls) -> Self {
+        Self { pulls, ..self }
     }
 
     /// Follows the folder until `stop`; then drains all workers, each within the drain limit.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use shardmill_core::control::{Asked, ShadowVerb};
+use shardmill_core::control::{Asked, DeployAsked, ShadowVerb};
 use shardmill_core::plugin::PluginDigest;
 use tokio::sync::mpsc;
 
@@ -45,6 +45,15 @@ pub enum Wish {
         digest: PluginDigest,
         /// What becomes of it.
         verb: ShadowVerb,
+    },
+    /// That a version of an application's plugin is pulled and tried.
+    Deploy {
+        /// The name that its leases are kept under.
+        application: String,
+        /// Which version it is, and where.
+        deploy: DeployAsked,
+        /// The version of the row that says so: an earlier one says something else.
+        control: u64,
     },
 }
 
@@ -151,10 +160,21 @@ impl Shared {
 }
 
 impl Wish {
+    /// The application that it concerns; `None` if it concerns the whole process.
+    pub fn application(&self) -> Option<&str> {
+        match self {
+            Self::Reload => None,
+            Self::EndShadow { application, .. } | Self::Deploy { application, .. } => {
+                Some(application)
+            }
+        }
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             Self::Reload => RELOAD,
             Self::EndShadow { .. } => "shadow",
+            Self::Deploy { .. } => "deploy",
         }
     }
 }

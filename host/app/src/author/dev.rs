@@ -89,6 +89,8 @@ fn configure(args: &DevArgs, stream: StreamName) -> anyhow::Result<Config> {
     };
     config.stream = Some(stream.into());
     config.plugins.clone_from(&args.plugins);
+    // Nothing is pulled into an author's folder.
+    config.sources.clear();
     config.host.admin = Some(args.admin);
     open_console(&mut config);
     // A restart with the same plugins need not compile them again.

@@ -20,6 +20,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "debug",
             "plan",
             "plugins",
+            "push",
             "consumers",
             "state",
             "replay",
@@ -30,8 +31,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Change a running fleet",
         &[
-            "pause", "resume", "seek", "skip", "reset", "drain", "release", "reload", "shadow",
-            "delete", "history",
+            "deploy", "pause", "resume", "seek", "skip", "reset", "drain", "release", "reload",
+            "shadow", "delete", "history",
         ],
     ),
     ("Back up and restore", &["backup", "restore"]),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
 use shardmill_config::{floor, parse_duration};
+use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::control::{NAME_CHARS_MAX, WHY_CHARS_MAX};
 use shardmill_core::plugin::{Part, check_ending, split_part};
 use shardmill_core::stream::{SequenceNumber, check_region};
@@ -184,6 +185,11 @@ pub(super) fn time_ms(text: &str) -> Result<u64, String> {
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| written)?;
     let since_epoch = time.duration_since(UNIX_EPOCH).map_err(|_| written)?;
     Ok(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Where a version of a plugin is.
+pub(super) fn reference(text: &str) -> Result<ArtifactRef, String> {
+    ArtifactRef::parse(text).map_err(|fault| format!("it {fault}"))
 }
 
 /// An AWS region's name.

@@ -135,6 +135,8 @@ mod tests {
         ("test", "for an author's own files"),
         ("bench", "for an author's own files"),
         ("check", "for an author's own files"),
+        ("push", "takes a file"),
+        ("deploy", "takes a file, and runs for as long as a rollout"),
         ("put", "takes a file"),
         ("capture", "reads the stream, which hosts need the reads of"),
         ("replay", "takes files: dead letters, or a component"),

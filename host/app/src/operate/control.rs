@@ -5,6 +5,7 @@ mod answers;
 mod application;
 mod cancel;
 mod delete;
+mod deploy;
 mod distance;
 mod drain;
 mod history;
@@ -24,6 +25,7 @@ mod wait;
 
 pub(super) use self::application::asked_by;
 pub(super) use self::delete::delete;
+pub(super) use self::deploy::deploy;
 pub(super) use self::drain::drain;
 pub(super) use self::history::history;
 pub(super) use self::pause::{pause, resume};

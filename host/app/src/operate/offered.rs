@@ -24,6 +24,7 @@ pub(crate) async fn look_or_change(command: OperateCommand) -> anyhow::Result<()
         OperateCommand::Release(args) => Box::pin(control::release(&args)).await,
         OperateCommand::Reload(args) => Box::pin(control::reload(&args)).await,
         OperateCommand::Shadow(args) => Box::pin(control::shadow(&args)).await,
+        OperateCommand::Deploy(args) => Box::pin(control::deploy(&args)).await,
         OperateCommand::History(args) => Box::pin(control::history(&args)).await,
         OperateCommand::Plugins(args) => Box::pin(plugins::execute(&args)).await,
         OperateCommand::Consumers(args) => Box::pin(consumers::execute(&args)).await,

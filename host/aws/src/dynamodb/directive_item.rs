@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::control::{
-    Asked, Control, DRAINS_MAX, Directives, Pause, Place, RecordRange, ReloadAsked, Seek,
-    SeekState, ShadowAsked, ShadowVerb, Skip, StateEdit,
+    Asked, Control, DRAINS_MAX, DeployAsked, Directives, Pause, Place, RecordRange, ReloadAsked,
+    Seek, SeekState, ShadowAsked, ShadowVerb, Skip, StateEdit,
 };
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
@@ -28,6 +29,10 @@ const STATE_EDIT: &str = "stateEdit";
 const DRAINS: &str = "drains";
 const RELOAD: &str = "reload";
 const SHADOW: &str = "shadow";
+const DEPLOY: &str = "deploy";
+const REFERENCE: &str = "reference";
+const BEFORE: &str = "before";
+const IN_TURNS: &str = "inTurns";
 const DIGEST: &str = "digest";
 const VERB: &str = "verb";
 const WORKER: &str = "worker";
@@ -255,6 +260,9 @@ pub(super) fn encode_control(control: &Control) -> Item {
     if let Some(shadow) = &control.shadow {
         item.insert(SHADOW.to_owned(), encode_shadow(shadow));
     }
+    if let Some(deploy) = &control.deploy {
+        item.insert(DEPLOY.to_owned(), encode_deploy(deploy));
+    }
     item
 }
 
@@ -273,6 +281,20 @@ fn encode_shadow(shadow: &ShadowAsked) -> AttributeValue {
     AttributeValue::M(item)
 }
 
+fn encode_deploy(deploy: &DeployAsked) -> AttributeValue {
+    let mut item = encode_asked(&deploy.asked);
+    item.insert(REFERENCE.to_owned(), text(&deploy.reference.as_text()));
+    item.insert(DIGEST.to_owned(), text(deploy.version.as_str()));
+    if let Some(before) = &deploy.before {
+        item.insert(BEFORE.to_owned(), text(&before.as_text()));
+    }
+    item.insert(
+        IN_TURNS.to_owned(),
+        AttributeValue::Bool(deploy.is_in_turns),
+    );
+    AttributeValue::M(item)
+}
+
 /// Reads the row. A pause that cannot be read is one, for the reason that directives are; anything
 /// else that cannot be read is not wanted.
 pub(super) fn decode_control(item: &Item) -> Result<Control, String> {
@@ -288,6 +310,7 @@ pub(super) fn decode_control(item: &Item) -> Result<Control, String> {
         drains: drains.map(decode_drains).unwrap_or_default(),
         reload: part(item, RELOAD).ok().flatten().and_then(decode_reload),
         shadow: part(item, SHADOW).ok().flatten().and_then(decode_shadow),
+        deploy: part(item, DEPLOY).ok().flatten().and_then(decode_deploy),
     })
 }
 
@@ -306,6 +329,18 @@ fn decode_shadow(item: &Item) -> Option<ShadowAsked> {
         asked: decode_asked(item).ok()?,
         digest: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
         verb: ShadowVerb::of_code(string(item, VERB).ok()?)?,
+    })
+}
+
+/// An earlier version that cannot be read is none: hosts then go back to what is configured.
+fn decode_deploy(item: &Item) -> Option<DeployAsked> {
+    let reference = |name| ArtifactRef::parse(string(item, name).ok()?).ok();
+    Some(DeployAsked {
+        asked: decode_asked(item).ok()?,
+        reference: reference(REFERENCE)?,
+        version: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
+        before: reference(BEFORE),
+        is_in_turns: *item.get(IN_TURNS)?.as_bool().ok()?,
     })
 }
 

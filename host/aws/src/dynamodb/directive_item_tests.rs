@@ -81,6 +81,13 @@ fn all_that_can_be_wanted_survives_a_round_trip() {
             digest: PluginDigest::from_hex(&"7".repeat(64)).unwrap(),
             verb: ShadowVerb::Promote,
         }),
+        deploy: Some(DeployAsked {
+            asked: asked(),
+            reference: pinned("5"),
+            version: PluginDigest::from_hex(&"8".repeat(64)).unwrap(),
+            before: Some(pinned("4")),
+            is_in_turns: true,
+        }),
     };
     assert_eq!(
         decode_control(&encode_control(&control)),
@@ -88,6 +95,7 @@ fn all_that_can_be_wanted_survives_a_round_trip() {
     );
     let mut for_all = control;
     for_all.reload.as_mut().unwrap().worker = None;
+    for_all.deploy.as_mut().unwrap().before = None;
     let mut item = encode_control(&for_all);
     assert_eq!(decode_control(&item), Ok(for_all));
     // A host that cannot read for whom it is does nothing.
@@ -102,6 +110,17 @@ fn all_that_can_be_wanted_survives_a_round_trip() {
     };
     shadow.insert(VERB.to_owned(), text("frame"));
     assert_eq!(decode_control(&item).unwrap().shadow, None);
+    // Nor one that cannot read which version it is to pull.
+    let AttributeValue::M(deploy) = item.get_mut(DEPLOY).unwrap() else {
+        panic!("a map");
+    };
+    deploy.insert(REFERENCE.to_owned(), text("ftp://x"));
+    assert_eq!(decode_control(&item).unwrap().deploy, None);
+}
+
+fn pinned(digit: &str) -> ArtifactRef {
+    let text = format!("oci://r.example/alerts@sha256:{}", digit.repeat(64));
+    ArtifactRef::parse(&text).unwrap()
 }
 
 #[test]

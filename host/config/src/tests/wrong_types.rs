@@ -185,6 +185,20 @@ plugin-bytes-max = "32MiB"
 plugins-max = 100
 rescan-every = "5s"
 
+[pull]
+every = "1m"
+timeout = "1m"
+insecure = ["registry.internal:5000"]
+s3-endpoint = "http://127.0.0.1:9000"
+
+[pull.registries."registry.internal:5000"]
+user = "robot"
+env = "REGISTRY_PASSWORD"
+
+[pull.registries.other]
+user = "robot"
+file = "password"
+
 [recordings]
 enabled = true
 memory = "32MiB"

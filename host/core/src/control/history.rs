@@ -87,11 +87,17 @@ pub enum Deed {
     KeptShadow,
     /// The same by a rule of its configuration.
     ShadowEnded,
+    /// A person asked hosts to pull a version and to try it, or ended that.
+    Deploy,
+    /// A host pulled the version, as it was told, and tries it in its turn.
+    Deployed,
+    /// A host was told so, and says why it could not.
+    NotDeployed,
 }
 
 impl Deed {
     /// Every deed once, in the order of declaration.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 34] = [
         Self::Pause,
         Self::Resume,
         Self::Seek,
@@ -123,6 +129,9 @@ impl Deed {
         Self::EndedShadow,
         Self::KeptShadow,
         Self::ShadowEnded,
+        Self::Deploy,
+        Self::Deployed,
+        Self::NotDeployed,
     ];
 
     /// A stable word, as it is stored.
@@ -159,6 +168,9 @@ impl Deed {
             Self::EndedShadow => "shadow-done",
             Self::KeptShadow => "shadow-not-done",
             Self::ShadowEnded => "shadow-by-rule",
+            Self::Deploy => "deploy",
+            Self::Deployed => "deployed",
+            Self::NotDeployed => "not-deployed",
         }
     }
 
@@ -187,7 +199,10 @@ impl Deed {
             | Self::Skipped
             | Self::Shadow
             | Self::EndedShadow
-            | Self::KeptShadow => true,
+            | Self::KeptShadow
+            | Self::Deploy
+            | Self::Deployed
+            | Self::NotDeployed => true,
             Self::Took
             | Self::GaveUp
             | Self::Halted

@@ -1,6 +1,6 @@
 //! Which plugin, and which version of it.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use super::tables::{TakenName, check_ending};
@@ -159,6 +159,16 @@ impl PluginDigest {
     pub fn from_hex(hex: &str) -> Option<Self> {
         let is_hex = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit());
         is_hex.then(|| Self(hex.to_ascii_lowercase().into()))
+    }
+
+    /// What a hash function gave.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        let mut hex = String::with_capacity(64);
+        for byte in bytes {
+            // Writing into a text cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+        }
+        Self(hex.into())
     }
 
     /// All 64 hex digits, in lower case.

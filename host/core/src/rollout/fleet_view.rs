@@ -1,9 +1,10 @@
 //! What the hosts of a fleet run, as their rows say, and who may start with a new version.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::version_row::RolloutState;
-use crate::fleet::WorkerRow;
+use crate::fleet::{FleetRows, WorkerRow};
 use crate::hash;
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
@@ -46,6 +47,25 @@ pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], shar
         .filter(|(turn, _)| *turn == 0 || (*turn as f64) < turns)
         .map(|(_, row)| *row);
     first.clone().any(|row| row.worker == *me) || first.all(|row| runs_as_active(row, digest))
+}
+
+/// The versions that the fleet found bad: quarantined, and run by no host as active, unless a host
+/// died of one. The one host that found a version bad does not decide for hosts on which it works.
+pub fn versions_found_bad(
+    fleet: &FleetRows,
+    wall_ms: u64,
+    lifetime: Duration,
+) -> Vec<PluginDigest> {
+    let is_at_work = |digest: &PluginDigest| {
+        let mut staying = fleet.workers.iter().filter(|row| !row.is_draining);
+        staying.any(|row| runs_as_active(row, digest))
+    };
+    let entries = fleet.quarantined.iter();
+    let bad = entries.filter(|entry| {
+        let is_meant = entry.is_deadly() || !is_at_work(&entry.digest);
+        is_meant && !entry.is_expired(wall_ms, lifetime)
+    });
+    bad.map(|entry| entry.digest.clone()).collect()
 }
 
 fn runs_as_active(row: &WorkerRow, digest: &PluginDigest) -> bool {
@@ -123,6 +143,33 @@ mod tests {
             .map(|version| first(version).worker.clone())
             .collect();
         assert!(starters.len() > 3, "{starters:?}");
+    }
+
+    #[test]
+    fn a_version_is_bad_that_is_quarantined_and_works_nowhere_or_that_a_host_died_of() {
+        use crate::deaths::DIED;
+        use crate::rollout::Quarantined;
+
+        let entry = |version, reason: &str| Quarantined {
+            digest: digest(version),
+            host: WorkerId::new("a").unwrap(),
+            reason: reason.to_owned(),
+            at_ms: 1_000,
+        };
+        let deadly = format!("{DIED} 2 times in its calls");
+        let fleet = FleetRows {
+            workers: vec![
+                host("a", 1, "active"),
+                host("b", 3, "active"),
+                host("c", 4, "active"),
+                host("d", 2, "canary(0)"),
+            ],
+            quarantined: vec![entry(2, "slow"), entry(3, "slow"), entry(4, &deadly)],
+            ..FleetRows::default()
+        };
+        let bad = |wall_ms| versions_found_bad(&fleet, wall_ms, Duration::from_secs(9));
+        assert_eq!(bad(2_000), [digest(2), digest(4)]);
+        assert_eq!(bad(20_000), [digest(4)], "the quarantine is over");
     }
 
     #[test]

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// two swaps of one shard and no record.
 pub const PROBATION_STRIKES: u32 = 3;
 
+/// A share of the fleet that is one host, however many there are: the smallest one.
+pub const ONE_HOST: f64 = f64::MIN_POSITIVE;
+
 /// What an operator decided about new versions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RolloutPolicy {

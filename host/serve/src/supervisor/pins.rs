@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName};
-use shardmill_core::rollout::RolloutPolicy;
+use shardmill_core::rollout::{ONE_HOST, RolloutPolicy};
 use shardmill_wasm::{Plugin, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -237,6 +237,11 @@ impl Supervisor {
     pub(super) fn policy(&self, name: &PluginName, policy: RolloutPolicy) -> RolloutPolicy {
         RolloutPolicy {
             enabled: policy.enabled && !self.is_pinned(name),
+            share: if self.pulls.is_in_turns(name) {
+                ONE_HOST
+            } else {
+                policy.share
+            },
             ..policy
         }
     }

@@ -46,6 +46,15 @@ impl Supervisor {
     pub(super) fn heed(&mut self, ring: Ring) {
         let asked = ring.asked.to_string();
         let outcome = match &ring.wish {
+            Wish::Deploy {
+                application,
+                deploy,
+                control,
+            } => {
+                let (application, deploy, control) =
+                    (application.clone(), deploy.clone(), *control);
+                return self.deploy(&application, deploy, control, ring);
+            }
             Wish::Reload => {
                 let outcome = self.take_over();
                 tracing::info!(asked, ?outcome, "the configuration was read again");
@@ -71,6 +80,7 @@ impl Supervisor {
             Ok(Reload::Changed { config, keys }) => {
                 tracing::info!(?keys, "settings that have changed");
                 self.parts.config = *config;
+                self.pulls.follow(&self.parts.config);
                 let with_keys = |followed: String| format!("{}; {followed}", shown(&keys));
                 self.follow_settings().map(with_keys).map_err(with_keys)
             }

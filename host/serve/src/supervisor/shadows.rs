@@ -196,13 +196,7 @@ impl Supervisor {
         digest: &PluginDigest,
         verb: ShadowVerb,
     ) -> Outcome {
-        let serves = |running: &Running| {
-            let mut streams = running.settings.plugin.streams.iter();
-            streams.any(|stream| stream.application == application)
-        };
-        let mut running = self.running.iter();
-        let found = running.find(|(_, running)| serves(running));
-        match found.map(|(name, _)| name.clone()) {
+        match self.plugin_of(application) {
             Some(name) => self.end_shadow(&name, digest, verb),
             None => Err(format!("no plugin of {application} runs here")),
         }

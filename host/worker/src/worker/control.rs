@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::control::{Deed, ReloadAsked, ShadowAsked};
+use shardmill_core::control::{Deed, DeployAsked, ReloadAsked, ShadowAsked};
 use shardmill_core::lease::Lease;
 use shardmill_core::plan::Plan;
 use shardmill_core::seeded_bug::SeededBug;
@@ -21,9 +21,11 @@ impl Worker {
             return;
         }
         let (reload, shadow) = (control.reload.clone(), control.shadow.clone());
+        let (deploy, version) = (control.deploy.clone(), control.version);
         let asked = control.drains.get(self.run.me()).map(ToString::to_string);
         self.reload_if_asked(reload);
         self.end_shadow_if_asked(shadow);
+        self.deploy_if_asked(deploy, version);
         let is_drained = asked.is_some();
         if is_drained == self.is_drained {
             return;
@@ -77,6 +79,24 @@ impl Worker {
         }
         bell.ring_once(application, wish, wanted.asked, move |outcome| {
             let deeds = [Deed::EndedShadow, Deed::KeptShadow];
+            chronicle.heeded(deeds, outcome, &why);
+        });
+    }
+
+    /// Has the process pull a version at once, once for each time that somebody deploys one. It
+    /// also reads the wish itself, with each pull: this only saves it the wait.
+    fn deploy_if_asked(&self, wanted: Option<DeployAsked>, control: u64) {
+        let Some(deploy) = wanted else { return };
+        let (chronicle, why) = (Arc::clone(&self.run.chronicle), deploy.asked.why.clone());
+        let (application, asked) = (&self.run.options.application, deploy.asked.clone());
+        let wish = Wish::Deploy {
+            application: application.clone(),
+            deploy,
+            control,
+        };
+        let bell = &self.run.ports.bell;
+        bell.ring_once(application, wish, asked, move |outcome| {
+            let deeds = [Deed::Deployed, Deed::NotDeployed];
             chronicle.heeded(deeds, outcome, &why);
         });
     }

@@ -13,7 +13,7 @@ use crate::output::{millis, print, print_json, short_shard, table, terminal_widt
 /// An entry as it is shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Row {
+pub(super) struct Row {
     at: String,
     at_millis: u64,
     by: String,
@@ -49,7 +49,7 @@ pub(crate) async fn history(args: &HistoryArgs) -> anyhow::Result<()> {
 }
 
 impl Row {
-    fn of(entry: &HistoryEntry) -> Self {
+    pub(super) fn of(entry: &HistoryEntry) -> Self {
         Self {
             at: Utc(entry.at_ms).to_string(),
             at_millis: entry.at_ms,
@@ -83,7 +83,7 @@ impl Row {
 }
 
 /// A table, or, if that is wider than the terminal, some lines for each entry.
-fn as_text(rows: &[Row], width: Option<usize>) -> String {
+pub(super) fn as_text(rows: &[Row], width: Option<usize>) -> String {
     if rows.is_empty() {
         return "nothing was done in that time".to_owned();
     }

@@ -1,0 +1,271 @@
+//! One source: looks what is wanted, pulls it if it is not there, and waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_aws::AwsClients;
+use shardmill_config::{Config, SourceConfig};
+use shardmill_core::artifact::{Pull, PullPolicy, Wanted, WantedBy, wanted};
+use shardmill_core::backoff::Backoff;
+use shardmill_core::plugin::PluginDigest;
+use shardmill_core::ports::Clock;
+use shardmill_sources::{PullError, Pulled, Sources};
+use shardmill_worker::Outcome;
+use tempfile::NamedTempFile;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::drop_in::{InFolder, PluginDrop};
+use super::orders::OrderBook;
+use super::ring::DeployRing;
+use super::view::{PullBoard, SourceView};
+use crate::clock::BootClock;
+use crate::metrics::{self, PullOutcome};
+
+/// The first wait after a failure: a registry that restarts is back in seconds.
+const RETRY_BASE: Duration = Duration::from_secs(2);
+/// The longest one: what was mended is found within minutes, and nobody is flooded.
+const RETRY_CAP: Duration = Duration::from_mins(5);
+
+/// What all sources of a host share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) sources: Sources,
+    pub(super) clients: AwsClients,
+    pub(super) config: watch::Receiver<Arc<Config>>,
+    pub(super) board: PullBoard,
+    pub(super) turn: Arc<Semaphore>,
+}
+
+/// One source.
+pub(super) struct PullTask {
+    shared: Shared,
+    source: SourceConfig,
+    rings: mpsc::Receiver<DeployRing>,
+    files: PluginDrop,
+    orders: OrderBook,
+    view: SourceView,
+    pull: Pull,
+}
+
+/// What came of a look.
+enum Looked {
+    /// What is wanted was there already.
+    Same(PluginDigest),
+    /// It was pulled.
+    Pulled(PluginDigest),
+}
+
+/// Why a look failed.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error("it is not known whether another version was deployed: {0}")]
+    Orders(String),
+    #[error(transparent)]
+    Pull(#[from] PullError),
+    #[error("{0}")]
+    Folder(#[from] std::io::Error),
+    #[error("{0}")]
+    NotHeeded(String),
+}
+
+impl PullTask {
+    pub(super) fn new(
+        shared: Shared,
+        source: SourceConfig,
+        rings: mpsc::Receiver<DeployRing>,
+    ) -> Self {
+        metrics::count_pulls_from_zero(&source.plugin);
+        let config = shared.config.borrow().clone();
+        let view = SourceView::new(source.reference.clone());
+        shared.board.set(&source.plugin, view.clone());
+        let policy = PullPolicy {
+            every: config.pull.every,
+            backoff: Backoff::new(RETRY_BASE, RETRY_CAP).unwrap_or(Backoff::standard()),
+        };
+        Self {
+            files: PluginDrop::new(
+                &config.plugins,
+                &source.plugin,
+                config.host.plugin_bytes_max,
+            ),
+            orders: OrderBook::default(),
+            view,
+            pull: Pull::new(policy, BootClock.now()),
+            shared,
+            source,
+            rings,
+        }
+    }
+
+    /// Looks again and again, for as long as it is polled.
+    pub(super) async fn run(mut self) {
+        loop {
+            let wait = self.pull.next_at().since(BootClock.now());
+            tokio::select! {
+                biased;
+                Some(ring) = self.rings.recv() => self.heed(ring).await,
+                () = tokio::time::sleep(wait) => {
+                    let config = self.shared.config.borrow().clone();
+                    let known = self
+                        .orders
+                        .read(&self.source.plugin, &config, &self.shared.clients)
+                        .await;
+                    // Why it failed is told once.
+                    let _ = self.look(known).await;
+                }
+            }
+        }
+    }
+
+    /// Pulls what was deployed, and says whether it is there.
+    async fn heed(&mut self, ring: DeployRing) {
+        let DeployRing {
+            deploy,
+            control,
+            ring,
+        } = ring;
+        let application = ring.wish.application().unwrap_or_default().to_owned();
+        let reference = deploy.reference.clone();
+        self.orders.deployed(&application, control, deploy);
+        let outcome: Outcome = match self.look(Ok(())).await {
+            Ok(_) if self.view.refused.is_some() => {
+                Err(self.view.refused.clone().unwrap_or_default())
+            }
+            Ok(Looked::Same(version)) => Ok(format!("{reference} is here: version {version}")),
+            Ok(Looked::Pulled(version)) => Ok(format!("pulled {reference}: version {version}")),
+            Err(error) => Err(format!("{error}; it is tried again")),
+        };
+        ring.answer(&outcome);
+    }
+
+    /// One look, and what follows for the next one and for people.
+    async fn look(&mut self, orders: Result<(), String>) -> Result<Looked, LookError> {
+        let looked = self.try_look(orders).await;
+        let plugin = &self.source.plugin;
+        self.pull
+            .ended(BootClock.now(), looked.is_ok(), fastrand::f64());
+        match &looked {
+            Ok(found) => {
+                let (version, outcome) = match found {
+                    Looked::Same(version) => (version, PullOutcome::Unchanged),
+                    Looked::Pulled(version) => {
+                        let reference = &self.view.reference;
+                        let by = self.view.by.code();
+                        tracing::info!(%plugin, %reference, by, %version, "version pulled");
+                        (version, PullOutcome::Pulled)
+                    }
+                };
+                metrics::pulls(plugin, outcome).increment(1);
+                self.view.version = Some(version.clone());
+                self.view.checked_at = Some(Instant::now());
+                self.view.error = None;
+            }
+            Err(error) => {
+                metrics::pulls(plugin, PullOutcome::Failed).increment(1);
+                let reference = &self.view.reference;
+                if self.pull.has_just_failed() {
+                    tracing::warn!(%plugin, %reference, %error, "no version was pulled, trying \
+                        again; what runs goes on");
+                } else {
+                    tracing::debug!(%plugin, %reference, %error, "no version was pulled");
+                }
+                self.view.error = Some(error.to_string());
+            }
+        }
+        self.shared.board.set(plugin, self.view.clone());
+        looked
+    }
+
+    async fn try_look(&mut self, orders: Result<(), String>) -> Result<Looked, LookError> {
+        // One at a time, over all sources.
+        let turn = Arc::clone(&self.shared.turn);
+        let _turn = turn.acquire_owned().await;
+        let files = self.files.clone();
+        let here = blocking(move || files.look()).await?;
+        self.view.version = here.pulled();
+        let has_file = here.component.is_some();
+        let Some(wanted) = wanted(&self.source.reference, self.orders.orders(), has_file) else {
+            return Err(LookError::Orders(orders.err().unwrap_or_default()));
+        };
+        self.show(&wanted);
+        if let Some(version) = here.pulled().filter(|_| self.is_settled(&wanted, &here)) {
+            return Ok(Looked::Same(version));
+        }
+        self.pull_wanted(&wanted, here).await
+    }
+
+    /// Before anything is put into the folder: the supervisor asks for it once the folder reports it.
+    fn show(&mut self, wanted: &Wanted) {
+        if let Some(why) = &wanted.refused
+            && self.view.refused.as_ref() != Some(why)
+        {
+            tracing::warn!(plugin = %self.source.plugin, why, "a deploy is not heeded");
+        }
+        self.view.refused.clone_from(&wanted.refused);
+        self.view.reference = wanted.reference.clone();
+        self.view.by = wanted.by;
+        self.shared
+            .board
+            .set(&self.source.plugin, self.view.clone());
+    }
+
+    /// Whether nothing has to be asked: a certain version is wanted, and it is there.
+    fn is_settled(&self, wanted: &Wanted, here: &InFolder) -> bool {
+        wanted.reference.digest().is_some() && here.is_of(&wanted.reference)
+    }
+
+    async fn pull_wanted(&self, wanted: &Wanted, here: InFolder) -> Result<Looked, LookError> {
+        let reference = &wanted.reference;
+        let known = here.record.mark.as_deref();
+        let known = known.filter(|_| here.is_of(reference));
+        let files = self.files.clone();
+        let fresh = blocking(move || files.fresh()).await?;
+        let mut file = tokio::fs::File::from_std(fresh.reopen()?);
+        let pulled = self
+            .shared
+            .sources
+            .pull(reference, known, &mut file)
+            .await?;
+        drop(file);
+        match (pulled, here.pulled()) {
+            (Some(pulled), _) => self.put(fresh, pulled, wanted).await,
+            (None, Some(version)) => Ok(Looked::Same(version)),
+            (None, None) => Err(LookError::NotHeeded(
+                "the server says that nothing has changed, and there was nothing".to_owned(),
+            )),
+        }
+    }
+
+    async fn put(
+        &self,
+        fresh: NamedTempFile,
+        pulled: Pulled,
+        wanted: &Wanted,
+    ) -> Result<Looked, LookError> {
+        let (files, reference) = (self.files.clone(), wanted.reference.clone());
+        let component = pulled.component.clone();
+        let before = self.view.version.clone();
+        blocking(move || files.put(fresh, &pulled, &reference)).await?;
+        let version = component.version();
+        // A tag may be put to the same version again.
+        if before.as_ref() == Some(&version) && wanted.by == WantedBy::Config {
+            return Ok(Looked::Same(version));
+        }
+        Ok(Looked::Pulled(version))
+    }
+}
+
+/// Runs what waits for the disk where it holds nobody up.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    let mut task = JoinSet::new();
+    task.spawn_blocking(work);
+    match task.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(error)) => Err(std::io::Error::other(error)),
+        None => Err(std::io::Error::other("it was not started")),
+    }
+}
