@@ -394,7 +394,15 @@ const WORDS_OF_RUST: [&str; 16] = [
 ];
 
 /// Names in the file and of services, which look like types.
-const OTHER_NAMES: [&str; 6] = ["KiB", "MiB", "GiB", "PiB", "GetRecords", "DynamoDB"];
+const OTHER_NAMES: [&str; 7] = [
+    "KiB",
+    "MiB",
+    "GiB",
+    "PiB",
+    "GetRecords",
+    "DynamoDB",
+    "CloudWatch",
+];
 
 type KeyPath = Vec<String>;
 
