@@ -389,7 +389,7 @@ async fn an_object_in_a_bucket_is_asked_for_with_a_signature() {
     let buckets = Buckets {
         clients: connect(&aws).await.unwrap(),
         endpoint: Some(format!("http://{}", registry.host)),
-        now: || SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+        now: || SystemTime::UNIX_EPOCH + Duration::from_hours(500_000),
     };
     let sources = Sources::new(options(), Some(buckets)).unwrap();
     let text = "s3://bucket/team/alerts.wasm";

@@ -173,7 +173,7 @@ impl Registry {
         text: impl Into<Bytes>,
     ) -> String {
         let bytes = text.into();
-        self.shared.kept().tag(repository, tag, media_type, bytes)
+        self.shared.kept().tag(repository, tag, media_type, &bytes)
     }
 
     /// Puts a tag to what another tag names.
@@ -221,8 +221,8 @@ impl Shared {
 }
 
 impl Kept {
-    fn tag(&mut self, repository: &str, tag: &str, media_type: &str, bytes: Bytes) -> String {
-        let digest = digest_of(&bytes);
+    fn tag(&mut self, repository: &str, tag: &str, media_type: &str, bytes: &Bytes) -> String {
+        let digest = digest_of(bytes);
         for name in [tag, digest.as_str()] {
             let key = (repository.to_owned(), name.to_owned());
             self.manifests
@@ -383,7 +383,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         if is_read {
             return kept.find_manifest(&parts.method, repository, name);
         }
-        kept.tag(repository, name, MANIFEST_TYPE, body);
+        kept.tag(repository, name, MANIFEST_TYPE, &body);
         return StatusCode::CREATED.into_response();
     }
     if let Some((repository, _)) = rest.split_once("/blobs/uploads/") {
@@ -445,7 +445,7 @@ impl http_body::Body for Pieces {
         }
         match self.then {
             Then::More => {
-                let piece = Bytes::from_static(&[b'x'; PIECE]);
+                let piece = Bytes::from(vec![b'x'; PIECE]);
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
             Then::Nothing => Poll::Pending,

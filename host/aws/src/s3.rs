@@ -173,7 +173,7 @@ mod tests {
             "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
             Some("token".to_owned()),
         );
-        let now = UNIX_EPOCH + Duration::from_secs(1_369_353_600);
+        let now = UNIX_EPOCH + Duration::from_hours(380_376);
         let url = "https://examplebucket.s3.amazonaws.com/test.txt";
         let headers = signed(url, "us-east-1", credentials, now).unwrap();
         let value = |name: &str| {

@@ -113,7 +113,7 @@ impl PullTasks {
         for task in self.tasks {
             let stop = stop.clone();
             running.spawn(async move {
-                stop.run_until_cancelled(task.run()).await;
+                Box::pin(stop.run_until_cancelled(task.run())).await;
             });
         }
         running.join_all().await;

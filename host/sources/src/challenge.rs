@@ -94,11 +94,11 @@ fn value_of(text: &str) -> (String, &str) {
 mod tests {
     use super::*;
 
-    fn bearer(realm: &str, service: Option<&str>) -> Option<Challenge> {
-        Some(Challenge::Bearer {
+    fn bearer(realm: &str, service: Option<&str>) -> Challenge {
+        Challenge::Bearer {
             realm: realm.to_owned(),
             service: service.map(str::to_owned),
-        })
+        }
     }
 
     #[test]
@@ -106,21 +106,21 @@ mod tests {
         for (header, expected) in [
             (
                 "Bearer realm=\"https://a.example/token\",service=\"r.example\",scope=\"x:y:pull\"",
-                bearer("https://a.example/token", Some("r.example")),
+                Some(bearer("https://a.example/token", Some("r.example"))),
             ),
             (
                 "bearer service=r.example, realm=\"https://a.example/\\\"t\\\"\"",
-                bearer("https://a.example/\"t\"", Some("r.example")),
+                Some(bearer("https://a.example/\"t\"", Some("r.example"))),
             ),
             (
                 "Basic realm=\"a, Bearer b\", Bearer realm=\"https://a.example/token\"",
-                bearer("https://a.example/token", None),
+                Some(bearer("https://a.example/token", None)),
             ),
             ("Basic realm=\"registry\"", Some(Challenge::Basic)),
             ("Basic", Some(Challenge::Basic)),
             ("Negotiate", None),
             ("Bearer scope=\"x\"", None),
-            ("Bearer realm=\"unended", bearer("unended", None)),
+            ("Bearer realm=\"unended", Some(bearer("unended", None))),
             ("", None),
         ] {
             assert_eq!(Challenge::parse(header), expected, "{header}");

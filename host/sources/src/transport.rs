@@ -139,7 +139,7 @@ pub(crate) fn unreachable(error: &reqwest::Error) -> PullError {
         cause = error.source();
     }
     if why.is_empty() {
-        why = "the request failed".to_owned();
+        why.push_str("the request failed");
     }
     PullError::Unreachable { host, why }
 }

@@ -51,7 +51,7 @@ pub enum Wish {
         /// The name that its leases are kept under.
         application: String,
         /// Which version it is, and where.
-        deploy: DeployAsked,
+        deploy: Box<DeployAsked>,
         /// The version of the row that says so: an earlier one says something else.
         control: u64,
     },

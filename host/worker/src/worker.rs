@@ -201,7 +201,7 @@ impl Worker {
         let run = Arc::clone(&self.run);
         let mut worker = self;
         loop {
-            match worker.run_once(&stop, drain_limit).await {
+            match Box::pin(worker.run_once(&stop, drain_limit)).await {
                 Err(error @ WorkerError::CannotWrite { .. }) => {
                     tracing::error!(%error, "leaving the fleet until lease rows can be written again");
                     let options = WorkerOptions::clone(&run.options);

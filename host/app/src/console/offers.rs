@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     /// Commands that the console does not offer, each with why.
-    const NOT_OFFERED: [(&str, &str); 18] = [
+    const NOT_OFFERED: [(&str, &str); 20] = [
         ("run", "it is the host itself"),
         ("dev", "it is the host itself"),
         ("top", "the page of the fleet shows the same, live"),

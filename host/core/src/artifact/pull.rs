@@ -42,7 +42,7 @@ impl Pull {
         let wait = if is_ok {
             self.failures = 0;
             let every = self.policy.every;
-            every - (every / 10).mul_f64(roll.clamp(0.0, 1.0))
+            every.saturating_sub((every / 10).mul_f64(roll.clamp(0.0, 1.0)))
         } else {
             self.failures = self.failures.saturating_add(1);
             self.policy.backoff.delay(self.failures, roll)

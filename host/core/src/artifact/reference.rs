@@ -349,11 +349,16 @@ fn registry(rest: &str, has_digest: bool) -> Result<Location, ReferenceFault> {
     })
 }
 
+/// Object stores and servers tell capitals from small letters, and so does the folder.
+fn is_component(path: &str) -> bool {
+    path.strip_suffix(".wasm").is_some()
+}
+
 fn web(url: &str, rest: &str) -> Result<Location, ReferenceFault> {
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     check_host(host)?;
     let path = without_query(rest);
-    if url.contains('#') || !path.ends_with(".wasm") || !path.contains('/') {
+    if url.contains('#') || !is_component(path) || !path.contains('/') {
         return Err(ReferenceFault::NotWasm);
     }
     Ok(Location::Web {
@@ -368,7 +373,7 @@ fn bucket(rest: &str) -> Result<Location, ReferenceFault> {
     if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(is_of_bucket) {
         return Err(ReferenceFault::Host);
     }
-    if !key.ends_with(".wasm") || key.contains(['?', '#']) {
+    if !is_component(key) || key.contains(['?', '#']) {
         return Err(ReferenceFault::NotWasm);
     }
     Ok(Location::Bucket {

@@ -72,7 +72,7 @@ impl PluginDrop {
     /// A file in the folder, to be filled and renamed. Removes those that processes left which died.
     pub(super) fn fresh(&self) -> io::Result<NamedTempFile> {
         let entries = std::fs::read_dir(&self.folder)?.flatten();
-        for left in entries.filter(|entry| is_left(entry)) {
+        for left in entries.filter(is_left) {
             let _ = std::fs::remove_file(left.path());
         }
         tempfile::Builder::new()

@@ -190,7 +190,7 @@ impl PullTask {
             return Err(LookError::Orders(orders.err().unwrap_or_default()));
         };
         self.show(&wanted);
-        if let Some(version) = here.pulled().filter(|_| self.is_settled(&wanted, &here)) {
+        if let Some(version) = here.pulled().filter(|_| is_settled(&wanted, &here)) {
             return Ok(Looked::Same(version));
         }
         self.pull_wanted(&wanted, here).await
@@ -209,11 +209,6 @@ impl PullTask {
         self.shared
             .board
             .set(&self.source.plugin, self.view.clone());
-    }
-
-    /// Whether nothing has to be asked: a certain version is wanted, and it is there.
-    fn is_settled(&self, wanted: &Wanted, here: &InFolder) -> bool {
-        wanted.reference.digest().is_some() && here.is_of(&wanted.reference)
     }
 
     async fn pull_wanted(&self, wanted: &Wanted, here: InFolder) -> Result<Looked, LookError> {
@@ -255,6 +250,11 @@ impl PullTask {
         }
         Ok(Looked::Pulled(version))
     }
+}
+
+/// Whether nothing has to be asked: a certain version is wanted, and it is there.
+fn is_settled(wanted: &Wanted, here: &InFolder) -> bool {
+    wanted.reference.digest().is_some() && here.is_of(&wanted.reference)
 }
 
 /// Runs what waits for the disk where it holds nobody up.

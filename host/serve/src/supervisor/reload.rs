@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use shardmill_config::{ConfigError, Reload};
+use shardmill_core::control::DeployAsked;
 use shardmill_core::plugin::PluginName;
 use shardmill_worker::{Outcome, Ring, Wish};
 use tokio::sync::mpsc;
@@ -52,7 +53,7 @@ impl Supervisor {
                 control,
             } => {
                 let (application, deploy, control) =
-                    (application.clone(), deploy.clone(), *control);
+                    (application.clone(), DeployAsked::clone(deploy), *control);
                 return self.deploy(&application, deploy, control, ring);
             }
             Wish::Reload => {

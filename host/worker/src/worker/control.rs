@@ -91,7 +91,7 @@ impl Worker {
         let (application, asked) = (&self.run.options.application, deploy.asked.clone());
         let wish = Wish::Deploy {
             application: application.clone(),
-            deploy,
+            deploy: Box::new(deploy),
             control,
         };
         let bell = &self.run.ports.bell;

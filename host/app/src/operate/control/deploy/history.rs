@@ -48,7 +48,8 @@ struct Deployed {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Host {
-    host: String,
+    #[serde(rename = "host")]
+    id: String,
     version: String,
     state: String,
     why: Option<String>,
@@ -62,7 +63,7 @@ pub(super) async fn show(args: &DeployArgs, application: &Application) -> anyhow
     let history = found.await?.entries;
     let hosts = fleet.workers.iter().flat_map(|row| {
         row.versions.iter().map(|version| Host {
-            host: row.worker.to_string(),
+            id: row.worker.to_string(),
             version: version.digest.as_str().to_owned(),
             state: version.state.clone(),
             why: version.reason.clone(),
@@ -125,7 +126,7 @@ impl Shown<'_> {
             let why = host.why.as_deref();
             let why = why.map(|why| short_reason(why, REASON_SHOWN));
             hosts.add_row([
-                host.host.as_str(),
+                host.id.as_str(),
                 &host.version[..12],
                 &host.state,
                 &why.unwrap_or_else(|| "-".to_owned()),
