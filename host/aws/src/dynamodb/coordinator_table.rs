@@ -24,7 +24,6 @@ use super::errors::{is_condition_failed, store_error};
 use super::history_item::{self, EXPIRES};
 use super::mail_item;
 use super::row::{self, FLEET, ID, KIND, key};
-use super::rows_version;
 use super::scope::Scope;
 use super::shard_cache::{self, SHARDS};
 use super::stream_asked::StreamAsked;
@@ -121,7 +120,7 @@ impl CoordinatorTable {
     async fn read_fleet(&self, before: Option<&str>) -> Result<FleetRows, StoreError> {
         let mut rows = FleetRows::default();
         for item in self.query(FLEET, before).await? {
-            rows_version::check(&self.table, &item)?;
+            super::rows_version::check(&self.table, &item)?;
             let read = collect(&item, &mut rows);
             let id = row::string(&item, ID).unwrap_or("?");
             if let Some(problem) = self.unreadable.news(id, read.err()) {

@@ -2,6 +2,8 @@
 //! cut short, leaves nothing out: where the application began comes before any row that means it,
 //! and parents come before their children.
 
+use std::sync::Arc;
+
 use anyhow::bail;
 use serde::Serialize;
 use shardmill_aws::{AwsClients, CoordinatorTable, LeaseTable, RowMove, StateRestored};
@@ -40,8 +42,11 @@ impl Writer<'_> {
         args: &RestoreArgs,
         clients: &AwsClients,
     ) -> anyhow::Result<Written> {
+        let made_as = crate::aws::table_options(&args.connection)?;
         let leases = LeaseTable::new(clients.dynamodb.clone(), self.application);
+        let leases = leases.made_as(Arc::clone(&made_as));
         let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), self.application);
+        let coordinator = coordinator.made_as(made_as);
         coordinator.ensure_table().await?;
         let fleet = coordinator.fleet().await?;
         refuse_newcomers(&self.target.look.fleet, &fleet)?;
