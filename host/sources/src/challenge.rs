@@ -43,12 +43,26 @@ fn scheme_at(header: &str, scheme: &str) -> Option<usize> {
         let starts = header[..start].trim_end();
         let is_first = starts.is_empty() || starts.ends_with(',');
         let is_whole = header[end..].is_empty() || header[end..].starts_with(' ');
-        if is_first && is_whole {
+        if is_first && is_whole && !ends_in_quotes(&header[..start]) {
             return Some(end);
         }
         from = end;
     }
     None
+}
+
+/// Whether a quoted value has begun in it and not ended.
+fn ends_in_quotes(text: &str) -> bool {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    for sign in text.chars() {
+        match sign {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            _ => {}
+        }
+    }
+    is_quoted
 }
 
 /// `name="value"` and `name=value`, up to what is neither.

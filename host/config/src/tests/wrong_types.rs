@@ -195,7 +195,7 @@ s3-endpoint = "http://127.0.0.1:9000"
 user = "robot"
 env = "REGISTRY_PASSWORD"
 
-[pull.registries.other]
+[pull.registries.mirror]
 user = "robot"
 file = "password"
 
@@ -510,6 +510,8 @@ fn kind_of_section(path: &[String]) -> &str {
         "key" | "other" | "admin-token" => "secrets",
         // Both are somebody who shows a token.
         "alice" | "carol" => "tokens",
+        // Both are registries.
+        "registry.internal:5000" | "mirror" => "registries",
         // All are plugins.
         "prices" | "totals" => "orders",
         name => name,
@@ -602,9 +604,11 @@ const MAY_BE_SHORT: [&str; 8] = [
     "http.connect-timeout",
     "http.first-byte-timeout",
     "http.timeout",
+    "pull.timeout",
     "recordings.keep-for",
     "sinks.http.connect-timeout",
     "sinks.http.timeout",
+    "traces.timeout",
 ];
 
 /// What is wrong with the configuration once the duration at `path` is this short.

@@ -356,7 +356,7 @@ impl Model {
             },
             idle_for: Duration::ZERO,
             is_mine: shard.lease.owner.as_ref() == Some(me),
-            is_claim_fresh: shard.lease.claimant.is_some(),
+            is_claim_fresh: self.is_there(shard.lease.claimant.as_ref()),
             has_owner_left: false,
             is_owner_new: false,
             finished_for: Duration::ZERO,
@@ -364,6 +364,11 @@ impl Model {
             lease: shard.lease.clone(),
         };
         self.shards.iter().map(lease).collect()
+    }
+
+    /// A claim of a host that has left is void.
+    fn is_there(&self, claimant: Option<&WorkerId>) -> bool {
+        self.hosts.iter().any(|host| Some(&host.id) == claimant)
     }
 
     fn workers(&self) -> Vec<ObservedWorker> {
