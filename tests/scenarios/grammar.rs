@@ -3,6 +3,7 @@
 //! `SHARDMILL_GRAMMAR=10000 cargo test --test scenarios grammar -- --nocapture` searches on, from
 //! `SHARDMILL_GRAMMAR_FROM`; what it finds is kept as a seed here.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -43,25 +44,72 @@ fn limited(setting: &Setting) -> Host {
     Host::run("a", command, setting.path())
 }
 
-/// Whether something came of it: refused, failed, or did its work.
-fn is_known(status: &Value, name: &str) -> bool {
-    let plugin = &status["plugins"][name];
-    let mut shards = plugin["shards"]
-        .as_object()
-        .into_iter()
-        .flat_map(|shards| shards.values());
-    plugin["refused-file"].is_string()
-        || shards.any(|shard| shard["blocked"].is_object() || shard["records"].as_u64() > Some(0))
+/// What hosts said of components, without what is different in each, and the first seed of it.
+#[derive(Default)]
+struct Kinds {
+    by_text: BTreeMap<String, (u64, u64)>,
+    silent: u64,
 }
 
-async fn until_known(host: &Host, names: &[String]) {
+impl Kinds {
+    fn add(&mut self, seed: u64, text: &str) {
+        // Where it trapped differs in each, and so do addresses, in hexadecimal digits behind an x.
+        let what = text.split(", in ").next().unwrap_or_default();
+        let words = what.split(' ').filter(|word| !word.starts_with("0x"));
+        let mut kind = words.collect::<Vec<_>>().join(" ");
+        kind = kind.replace(&format!("seed-{seed}"), "NAME");
+        kind.retain(|c| !c.is_ascii_digit());
+        let seen = self.by_text.entry(kind).or_insert((0, seed));
+        seen.0 += 1;
+    }
+
+    /// With the estimate of Good and Turing: the chance that the next component shows a kind that
+    /// none has shown is the part of components whose kind is theirs alone.
+    fn show(&self) {
+        for (kind, (count, first)) in &self.by_text {
+            eprintln!("  {count} from seed {first}: {kind}");
+        }
+        let all: u64 = self.by_text.values().map(|(count, _)| count).sum();
+        let alone = self.by_text.values().filter(|(count, _)| *count == 1);
+        eprintln!(
+            "{} kinds in {all} components, {} of them once; {} did nothing that shows",
+            self.by_text.len(),
+            alone.count(),
+            self.silent
+        );
+    }
+}
+
+/// What came of a component: refused, failed, or did its work. `None` while it is not known.
+fn known(status: &Value, name: &str) -> Option<String> {
+    let plugin = &status["plugins"][name];
+    if let Some(refused) = plugin["refused-file"].as_str() {
+        return Some(format!("refused: {refused}"));
+    }
+    let shards = plugin["shards"].as_object()?;
+    shards.values().find_map(|shard| {
+        let is_at_work = shard["records"].as_u64() > Some(0);
+        let reason = shard["blocked"]["reason"].as_str();
+        let blocked = reason.map(|reason| format!("blocked: {reason}"));
+        blocked.or_else(|| is_at_work.then(|| "works".to_owned()))
+    })
+}
+
+async fn until_known(host: &Host, seeds: &[u64], kinds: &mut Kinds) {
     let started = Instant::now();
-    let mut left = names.to_vec();
+    let mut left = seeds.to_vec();
     while !left.is_empty() && started.elapsed() < PATIENCE {
         let status = host.status().await;
-        left.retain(|name| !is_known(&status, name));
+        left.retain(|seed| match known(&status, &format!("seed-{seed}")) {
+            Some(text) => {
+                kinds.add(*seed, &text);
+                false
+            }
+            None => true,
+        });
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    kinds.silent += u64::try_from(left.len()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,13 +126,13 @@ async fn components_by_chance_neither_end_a_host_nor_take_its_memory_nor_cost_a_
     })
     .await;
     let seeds: Vec<u64> = KEPT.into_iter().chain(first..first + count).collect();
-    let (started, mut at_most) = (Instant::now(), 0);
+    let (started, mut at_most, mut kinds) = (Instant::now(), 0, Kinds::default());
     for wave in seeds.chunks(AT_ONCE) {
         let names: Vec<_> = wave.iter().map(|seed| format!("seed-{seed}")).collect();
         for (seed, name) in wave.iter().zip(&names) {
             setting.drop_plugin(name, &grammar::component(*seed));
         }
-        until_known(&host, &names).await;
+        until_known(&host, wave, &mut kinds).await;
         at_most = at_most.max(host.resident_kib());
         assert!(
             at_most > 0 && at_most < DATA_KIB,
@@ -101,6 +149,7 @@ async fn components_by_chance_neither_end_a_host_nor_take_its_memory_nor_cost_a_
         started.elapsed(),
         at_most >> 10
     );
+    kinds.show();
     setting.until_checkpointed("flights", &last).await;
     assert!(host.terminate().await.success(), "the host outlived them");
     let output = Output::read(&[&setting.output_of("a")]);
