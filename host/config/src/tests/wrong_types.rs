@@ -598,7 +598,7 @@ const MAY_BE_ZERO: [&str; 7] = [
 
 /// Settings that may be 1 ms and not 0: neither is anything repeated by them, nor does all fail
 /// that is near enough.
-const MAY_BE_SHORT: [&str; 8] = [
+const MAY_BE_SHORT: [&str; 10] = [
     "failure.max-age",
     "http.between-bytes-timeout",
     "http.connect-timeout",
