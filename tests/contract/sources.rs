@@ -1,5 +1,5 @@
-//! Versions are pulled from registries, web servers and buckets whole or not at all, and nothing that
-//! these do makes a host wait for ever, take more bytes than it may, or show what is secret.
+//! Versions are pulled from registries, web servers and buckets whole or not at all, and nothing
+//! that these do makes a host wait for ever, take more bytes than it may, or show what is secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};

@@ -1,6 +1,6 @@
 //! A registry in this process: the part of the OCI distribution specification that pulling and
-//! pushing needs, with tokens if it is guarded, and with faults. It also serves plain files, as a web
-//! server and a bucket do.
+//! pushing needs, with tokens if it is guarded, and with faults. It also serves plain files, as a
+//! web server and a bucket do.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

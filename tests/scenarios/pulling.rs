@@ -53,8 +53,8 @@ fn host(setting: &Setting, id: &str, reference: &str, config: &str) -> Host {
     host_logging(setting, id, id, reference, config)
 }
 
-/// The same, with its log in `LOG.log`: the log of a host that starts again would name the address of
-/// its first run.
+/// The same, with its log in `LOG.log`: the log of a host that starts again would name the address
+/// of its first run.
 fn host_logging(setting: &Setting, log: &str, id: &str, reference: &str, config: &str) -> Host {
     let file = setting.configure(id, LEASES, config);
     let path = setting.path().join(&file);

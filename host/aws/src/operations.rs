@@ -86,8 +86,8 @@ pub mod dynamodb {
     pub const UPDATE_TIME_TO_LIVE: Operation = of("UpdateTimeToLive");
 }
 
-/// The operations of KMS that DynamoDB calls with the caller's rights, for a table with a key of the
-/// customer (DynamoDB's encryption usage notes).
+/// The operations of KMS that DynamoDB calls with the caller's rights, for a table with a key of
+/// the customer (DynamoDB's encryption usage notes).
 pub mod kms {
     use super::Operation;
 

@@ -28,7 +28,8 @@ pub struct ServiceAccess {
 }
 
 impl ServiceAccess {
-    /// The chain as this service uses it. Asks nobody: the role is assumed before the first request.
+    /// The chain as this service uses it. Asks nobody: the role is assumed before the first
+    /// request.
     pub(crate) async fn of(&self, chain: &SdkConfig, role: Option<&Role>) -> SdkConfig {
         let mut config = chain.clone().into_builder();
         if let Some(region) = &self.region {

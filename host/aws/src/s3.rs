@@ -39,7 +39,8 @@ pub struct S3Object<'a> {
 }
 
 impl AwsClients {
-    /// Signs a request for an object, with the credentials of these clients. `now` is the wall time.
+    /// Signs a request for an object, with the credentials of these clients. `now` is the wall
+    /// time.
     ///
     /// # Errors
     /// There are no credentials, or the request cannot be signed.

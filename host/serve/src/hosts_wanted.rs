@@ -11,8 +11,8 @@ use shardmill_worker::{HostsWantedStatus, WorkerStatus};
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::metrics::HOSTS_WANTED;
 
-/// A leader that is silent for a lease duration is replaced, and its successor writes at once. After
-/// this many, there is something that this host does not see.
+/// A leader that is silent for a lease duration is replaced, and its successor writes at once.
+/// After this many, there is something that this host does not see.
 const STALE_AFTER_LEASES: u32 = 6;
 
 /// What is wanted, as far as this host knows.
@@ -104,9 +104,9 @@ impl Answer {
     }
 }
 
-/// The same as a series, of one host only: the one that leads its first plugin, by name. Others know
-/// it a few seconds later, and whoever takes the greatest value of several would keep hosts for as
-/// long as one of them is wrong.
+/// The same as a series, of one host only: the one that leads its first plugin, by name. Others
+/// know it a few seconds later, and whoever takes the greatest value of several would keep hosts
+/// for as long as one of them is wrong.
 pub(crate) fn as_metrics(host: &HostSnapshot) -> String {
     let mut text = String::new();
     let leads = scaled(host).next().is_some_and(|(_, plugin)| {

@@ -1,5 +1,5 @@
-//! Brings versions of plugins from where the configuration says into the plugins folder, which takes
-//! them as it takes any other file. One task for each source; all of them end with the host.
+//! Brings versions of plugins from where the configuration says into the plugins folder, which
+//! takes them as it takes any other file. One task for each source; all of them end with the host.
 
 mod drop_in;
 mod orders;

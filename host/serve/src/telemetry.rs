@@ -161,8 +161,8 @@ pub fn show(text: &str) {
     }
 }
 
-/// Writes a whole line to standard error, between those of the log, and leaves room for these. False
-/// if standard error is not read, and the line is dropped.
+/// Writes a whole line to standard error, between those of the log, and leaves room for these.
+/// False if standard error is not read, and the line is dropped.
 pub(crate) fn write_beside_the_log(line: &str) -> bool {
     let text = format!("{line}\n");
     let Some(queue) = QUEUE.get() else {

@@ -32,8 +32,8 @@ pub(crate) async fn read(
     Ok(bytes.into())
 }
 
-/// Writes an answer of at most `limit` bytes into a file, and gives its digest. The file is flushed,
-/// and not yet on the disk.
+/// Writes an answer of at most `limit` bytes into a file, and gives its digest. The file is
+/// flushed, and not yet on the disk.
 pub(crate) async fn store(
     mut response: Response,
     what: &str,

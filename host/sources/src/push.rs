@@ -29,8 +29,8 @@ pub struct Pushed {
 }
 
 impl Sources {
-    /// Stores a plugin in a registry, under a tag. The same files are the same artifact, however often
-    /// they are pushed.
+    /// Stores a plugin in a registry, under a tag. The same files are the same artifact, however
+    /// often they are pushed.
     pub async fn push(
         &self,
         reference: &ArtifactRef,

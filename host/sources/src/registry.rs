@@ -49,7 +49,8 @@ pub(crate) struct Manifest {
 pub(crate) struct Registry {
     transport: Transport,
     logins: Arc<Logins>,
-    // What each repository accepted last; one of each that is configured. Never held across an await.
+    // What each repository accepted last; one of each that is configured. Never held across an
+    // await.
     shown: Arc<Mutex<HashMap<(String, Action), HeaderValue>>>,
 }
 
@@ -207,8 +208,8 @@ impl Registry {
         url.map_err(|error| PullError::Unfit(format!("{} is no name: {error}", repository.name)))
     }
 
-    /// Sends a request with what the repository accepted last; if it wants something else, once more
-    /// with that.
+    /// Sends a request with what the repository accepted last; if it wants something else, once
+    /// more with that.
     async fn send(
         &self,
         repository: Repository<'_>,

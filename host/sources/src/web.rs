@@ -68,8 +68,8 @@ impl<'a> WebFile<'a> {
         }))
     }
 
-    /// First: a signature that comes while the component is fetched belongs to the next one. A server
-    /// that does not want to say whether there is one has none.
+    /// First: a signature that comes while the component is fetched belongs to the next one. A
+    /// server that does not want to say whether there is one has none.
     async fn signature(&self, sizes: Sizes) -> Result<Option<Bytes>, PullError> {
         if self.has_query() {
             // What was signed is this one address.

@@ -63,8 +63,8 @@ impl Meters {
         Self(None)
     }
 
-    /// Keeps what this level wants until it is taken. Calls `ring` when that should be soon; it must
-    /// not wait.
+    /// Keeps what this level wants until it is taken. Calls `ring` when that should be soon; it
+    /// must not wait.
     pub fn gathering(level: Level, ring: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(Shared {
             level,

@@ -56,8 +56,8 @@ pub(crate) struct DeployArgs {
     /// The application.
     #[arg(long, value_parser = values::application)]
     pub(crate) application: String,
-    /// Where a file is pushed to, with a tag. Default: the place that --config names for the plugin,
-    /// with the version's digest as the tag.
+    /// Where a file is pushed to, with a tag. Default: the place that --config names for the
+    /// plugin, with the version's digest as the tag.
     #[arg(long, value_name = "REFERENCE", value_parser = values::reference)]
     pub(crate) to: Option<ArtifactRef>,
     /// A manifest, NAME.toml, that is pushed with a file.

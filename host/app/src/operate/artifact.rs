@@ -9,7 +9,8 @@ use shardmill_serve::component::read_signature;
 use shardmill_sources::{PluginFiles, SourceOptions, Sources};
 use shardmill_wasm::BytesKind;
 
-/// Speaks to the registries that a configuration names, as its hosts do; without one, as by default.
+/// Speaks to the registries that a configuration names, as its hosts do; without one, as by
+/// default.
 pub(crate) struct Registries {
     pub(crate) sources: Sources,
     options: SourceOptions,
@@ -26,8 +27,8 @@ impl Registries {
         Ok(Self { sources, options })
     }
 
-    /// The files of a plugin: a component, a manifest if one is named, and the signature if one lies
-    /// beside the component.
+    /// The files of a plugin: a component, a manifest if one is named, and the signature if one
+    /// lies beside the component.
     pub(crate) fn files(
         &self,
         component: &Path,

@@ -196,8 +196,8 @@ impl ArtifactRef {
         }
     }
 
-    /// What the plugin is called if nobody says otherwise: the last part of the repository's name, or
-    /// the name of the file.
+    /// What the plugin is called if nobody says otherwise: the last part of the repository's name,
+    /// or the name of the file.
     ///
     /// # Errors
     /// That cannot name a plugin.

@@ -36,8 +36,8 @@ pub struct DeployAsked {
     pub reference: ArtifactRef,
     /// The SHA-256 of its component.
     pub version: PluginDigest,
-    /// What was deployed before it and not found bad: hosts go back to it if this one is bad. `None`
-    /// means what their configuration says.
+    /// What was deployed before it and not found bad: hosts go back to it if this one is bad.
+    /// `None` means what their configuration says.
     pub before: Option<ArtifactRef>,
     /// Whether one host runs it before all others try it.
     pub is_in_turns: bool,

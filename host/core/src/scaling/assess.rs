@@ -167,8 +167,8 @@ const PLANNED: Fill = Fill {
     in_the_mean: TARGET,
     of_the_fullest: 0.8,
 };
-/// Up to where a plan holds. What a single shard needs is measured less well than the sum, so that the
-/// distance is larger.
+/// Up to where a plan holds. What a single shard needs is measured less well than the sum, so that
+/// the distance is larger.
 const TOO_FULL: Fill = Fill {
     in_the_mean: FULL,
     of_the_fullest: 1.0,
@@ -219,13 +219,14 @@ pub fn assess(policy: &ScalingPolicy, fleet: &FleetLoad<'_>) -> Assessment {
 }
 
 impl Sums {
-    /// The hosts for a load that would fill so many completely, spread over so many shards; at least
-    /// one.
+    /// The hosts for a load that would fill so many completely, spread over so many shards; at
+    /// least one.
     ///
-    /// A shard is on one host, so that hosts differ by one shard: of 8 shards on 5 hosts, three hosts
-    /// have two, as on 4 hosts. And shards differ, while hosts share them by their number. So the
-    /// heaviest shard has to fit on a host with the others that are there; which may double the hosts
-    /// that the sum needs, and no more, since a single hot shard helps itself best by being split.
+    /// A shard is on one host, so that hosts differ by one shard: of 8 shards on 5 hosts, three
+    /// hosts have two, as on 4 hosts. And shards differ, while hosts share them by their number. So
+    /// the heaviest shard has to fit on a host with the others that are there; which may double the
+    /// hosts that the sum needs, and no more, since a single hot shard helps itself best by being
+    /// split.
     fn hosts_for(&self, load: f64, shards: usize, fill: Fill) -> usize {
         let by_load = hosts(load / fill.in_the_mean);
         let fit = self.fit_beside_heaviest(shards, fill.of_the_fullest);

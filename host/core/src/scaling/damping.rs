@@ -15,8 +15,8 @@ const PEAKS_MAX: u32 = 32;
 /// A rise this many times [`ScalingPolicy::settle`] after a fall takes the fall back: it was too
 /// early.
 const REGRET_WITHIN: u32 = 2;
-/// Each fall that was too early makes the time before the next one so many times as long, twice: a load
-/// that comes every ten minutes is not to start hosts every ten minutes.
+/// Each fall that was too early makes the time before the next one so many times as long, twice: a
+/// load that comes every ten minutes is not to start hosts every ten minutes.
 const REGRET_FACTOR: u32 = 4;
 const REGRETS_MAX: u32 = 2;
 /// After so many times [`ScalingPolicy::settle`] without a fall that was too early, one of them is

@@ -12,9 +12,9 @@ use crate::time::Moment;
 /// Over how long a load is measured: several batches and checkpoints, so that single ones do not
 /// show; short against the time in which a host starts.
 const WINDOW: Duration = Duration::from_secs(20);
-/// The same on a host that has become full: what came before says less than what comes now, and each
-/// second of a backlog counts. On such a host consumers are always at work, so that less time shows
-/// enough.
+/// The same on a host that has become full: what came before says less than what comes now, and
+/// each second of a backlog counts. On such a host consumers are always at work, so that less time
+/// shows enough.
 const WINDOW_WHEN_FULL: Duration = Duration::from_secs(7);
 /// Shorter, and a batch more or less would count twice.
 const WINDOW_MIN: Duration = Duration::from_secs(5);

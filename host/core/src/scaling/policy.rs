@@ -3,9 +3,9 @@ use std::time::Duration;
 /// The part of a host's cores that a figure plans with. The rest is for what comes unevenly:
 /// batches, hand-overs, hosts that leave.
 pub const TARGET: f64 = 0.75;
-/// A plan is for a load at [`TARGET`], and holds up to this part of the cores. A load that grew that
-/// much makes a new plan; so does one that was as much less for long. In between nothing changes, so
-/// that a load at the edge of a host does not make the figure go up and down.
+/// A plan is for a load at [`TARGET`], and holds up to this part of the cores. A load that grew
+/// that much makes a new plan; so does one that was as much less for long. In between nothing
+/// changes, so that a load at the edge of a host does not make the figure go up and down.
 pub const FULL: f64 = 0.9;
 
 /// How an operator wants an application to be scaled: the section `[scaling]`.

@@ -8,8 +8,8 @@ const BEHIND: Duration = Duration::from_secs(10);
 const ALWAYS: f64 = 0.9;
 /// The part of the time from which on something is what a shard mostly waits for.
 const MOSTLY: f64 = 0.5;
-/// How long a new host takes until it reads, at least: what a shard falls behind until then on a full
-/// host is to be worked off as well.
+/// How long a new host takes until it reads, at least: what a shard falls behind until then on a
+/// full host is to be worked off as well.
 const HOST_STARTS_IN: f64 = 30.0;
 /// Slower than this, in seconds of the stream a second, a shard makes no progress that shows what
 /// its records cost.

@@ -69,7 +69,8 @@ impl PluginDrop {
         })
     }
 
-    /// A file in the folder, to be filled and renamed. Removes those that processes left which died.
+    /// A file in the folder, to be filled and renamed. Removes those that processes left which
+    /// died.
     pub(super) fn fresh(&self) -> io::Result<NamedTempFile> {
         let entries = std::fs::read_dir(&self.folder)?.flatten();
         for left in entries.filter(is_left) {
@@ -133,8 +134,8 @@ impl PluginDrop {
         )))
     }
 
-    /// Makes a small file as it should be. One that is not wanted any more is removed, if a host put
-    /// it there.
+    /// Makes a small file as it should be. One that is not wanted any more is removed, if a host
+    /// put it there.
     fn follow(
         &self,
         path: &Path,

@@ -12,8 +12,8 @@ use shardmill_core::plugin::PluginName;
 
 /// Two references, and the digests of some files.
 const BYTES_MAX: u64 = 64 << 10;
-/// Digests of files that were put there: those of the last few versions. A process that dies between
-/// two files leaves files of two versions.
+/// Digests of files that were put there: those of the last few versions. A process that dies
+/// between two files leaves files of two versions.
 const KNOWN_MAX: usize = 24;
 
 /// What was pulled last.
@@ -31,8 +31,8 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// One of a version that is at `reference`, to follow this one. `files` are the digests of all its
-    /// files, that of the component first.
+    /// One of a version that is at `reference`, to follow this one. `files` are the digests of all
+    /// its files, that of the component first.
     pub(super) fn followed_by(
         &self,
         reference: &ArtifactRef,

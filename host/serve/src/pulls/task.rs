@@ -196,7 +196,8 @@ impl PullTask {
         self.pull_wanted(&wanted, here).await
     }
 
-    /// Before anything is put into the folder: the supervisor asks for it once the folder reports it.
+    /// Before anything is put into the folder: the supervisor asks for it once the folder reports
+    /// it.
     fn show(&mut self, wanted: &Wanted) {
         if let Some(why) = &wanted.refused
             && self.view.refused.as_ref() != Some(why)

@@ -1,4 +1,5 @@
-//! Versions that operators deploy to the whole fleet: passed on to the tasks that pull, which answer.
+//! Versions that operators deploy to the whole fleet: passed on to the tasks that pull, which
+//! answer.
 
 use shardmill_core::control::DeployAsked;
 use shardmill_core::plugin::PluginName;
@@ -19,8 +20,8 @@ impl Supervisor {
         found.map(|(name, _)| name.clone())
     }
 
-    /// Has a version pulled that an operator wants. It is answered once it is in the folder; whether
-    /// it does well is for its trial to find out.
+    /// Has a version pulled that an operator wants. It is answered once it is in the folder;
+    /// whether it does well is for its trial to find out.
     pub(super) fn deploy(&self, application: &str, deploy: DeployAsked, control: u64, ring: Ring) {
         let Some(plugin) = self.plugin_of(application) else {
             return ring.answer(&Err(format!("no plugin of {application} runs here")));

@@ -56,8 +56,8 @@ pub(super) struct Run {
     pub(super) before: usize,
     pub(super) at_end: usize,
     pub(super) most: usize,
-    /// Whether a shard was behind in the last minute of the rise, or later than a quarter of an hour
-    /// after it.
+    /// Whether a shard was behind in the last minute of the rise, or later than a quarter of an
+    /// hour after it.
     pub(super) is_behind_late: bool,
 }
 
@@ -128,8 +128,8 @@ impl Dice {
 }
 
 impl Draw {
-    /// One of all fleets and loads that a fleet can follow: five times the load fits on as many hosts
-    /// as there are shards.
+    /// One of all fleets and loads that a fleet can follow: five times the load fits on as many
+    /// hosts as there are shards.
     pub(super) fn of(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         for _ in 0..8 {
