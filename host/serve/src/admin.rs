@@ -176,6 +176,11 @@ fn without_ended(text: &str) -> String {
     lines.filter(|line| !line.ends_with(" NaN\n")).collect()
 }
 
+/// Why there is no page `/scaling`: there may be a section, and only standalone plugins.
+const NOTHING_IS_SCALED: &str = "no plugin of this host is scaled: that needs the section \
+     [scaling] in the configuration, and a plugin that is not standalone (each host reads all \
+     shards of a standalone one, so more hosts would not share its load)\n";
+
 /// How many hosts are wanted, for an autoscaler. It gets an error where that is not known, which
 /// leaves everything as it is: a number would be acted on.
 async fn scaling(State(page): State<Page>) -> Response {
@@ -184,10 +189,7 @@ async fn scaling(State(page): State<Page>) -> Response {
         HostsWanted::Unknown(unknown) => {
             (StatusCode::SERVICE_UNAVAILABLE, Json(unknown)).into_response()
         }
-        HostsWanted::Off => {
-            let message = "no plugin is scaled: add the section [scaling] to the configuration\n";
-            (StatusCode::NOT_FOUND, message).into_response()
-        }
+        HostsWanted::Off => (StatusCode::NOT_FOUND, NOTHING_IS_SCALED).into_response(),
     }
 }
 
@@ -223,6 +225,18 @@ mod tests {
         headers.insert("authorization", shown.parse().unwrap());
         let (code, body) = ready(State(page), "/ready".parse().unwrap(), headers).await;
         (code.as_u16(), body)
+    }
+
+    #[tokio::test]
+    async fn a_host_that_scales_nothing_names_the_section_and_the_plugins_that_are_never_scaled() {
+        let status = HostStatus::new("a");
+        let page = Page::new(status, None, Door::new(None, Vec::new()).unwrap());
+        let response = scaling(State(page)).await;
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+        let body = axum::body::to_bytes(response.into_body(), 4_096).await;
+        let body = String::from_utf8(body.unwrap().to_vec()).unwrap();
+        assert!(body.contains("[scaling]"), "{body}");
+        assert!(body.contains("standalone"), "{body}");
     }
 
     #[tokio::test]
