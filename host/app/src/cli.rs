@@ -88,7 +88,7 @@ pub(crate) use values::Target;
 #[derive(Debug, Parser)]
 #[command(
     name = "shardmill",
-    version = crate::tools::in_short(),
+    version = crate::own_version::in_short(),
     max_term_width = 110,
     after_help = "`shardmill COMMAND --help` shows the options of a command, with examples."
 )]

@@ -8,6 +8,7 @@ mod compile;
 mod console;
 mod operate;
 mod output;
+mod own_version;
 mod shard_cursor;
 mod tools;
 

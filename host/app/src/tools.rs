@@ -6,8 +6,6 @@ mod version;
 
 use crate::cli::ToolCommand;
 
-pub(crate) use version::in_short;
-
 /// Runs the command to its end.
 pub(crate) fn execute(command: &ToolCommand) -> anyhow::Result<()> {
     match command {

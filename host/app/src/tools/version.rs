@@ -1,12 +1,11 @@
 //! `shardmill version`: what was built, what it reads and where it runs, as a bug report needs it.
 
-use std::sync::LazyLock;
-
 use serde::Serialize;
 use shardmill_core::plugin::CONTRACT;
 
 use crate::cli::VersionArgs;
 use crate::output::{Page, print, print_json};
+use crate::own_version::{VARIANT, in_short};
 
 /// Shown for what cannot be found out.
 const UNKNOWN: &str = "unknown";
@@ -36,22 +35,6 @@ struct Details {
     cpu: String,
     /// That this process may use.
     cpus: usize,
-}
-
-/// With the embedded stack, `full`; without it, `lean`.
-const VARIANT: &str = if cfg!(feature = "local") {
-    "full"
-} else {
-    "lean"
-};
-
-/// The version, the variant and the commit, as `--version` shows them after the program's name.
-pub(crate) fn in_short() -> &'static str {
-    static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let version = env!("CARGO_PKG_VERSION");
-        format!("{version} ({VARIANT}, commit {})", shardmill_serve::COMMIT)
-    });
-    &TEXT
 }
 
 pub(crate) fn execute(args: &VersionArgs) -> anyhow::Result<()> {
