@@ -23,7 +23,7 @@ pub use failure::FailureRecord;
 pub use likeness::Likeness;
 pub use record_name::{InvalidRecordName, RecordName};
 pub use retention::{KeptFile, Retention};
-pub use run_up::{RUN_UP_BATCHES_MAX, RunUp, bytes_of, detached};
+pub use run_up::{RunUp, bytes_of, detached};
 
 /// A batch that failed, and all that the plugin had been given: enough to run it again.
 #[derive(Debug, Clone)]

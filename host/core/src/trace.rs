@@ -10,4 +10,4 @@ mod span;
 pub use context::TraceContext;
 pub use ids::{SpanId, TraceId};
 pub use sampler::{BadRatio, Sampler};
-pub use span::{BatchTrace, LINKS_MAX, Link, Links, Operation, Span, SpanFailure, Subject};
+pub use span::{BatchTrace, Link, Links, Operation, Span, SpanFailure, Subject};

@@ -54,6 +54,6 @@ pub use status::{
     ShardState, ShardStatus, StageStatus, StatusBoard, SwapRefusal, TimeSpent, VersionStatus, Why,
     WorkerStatus,
 };
-pub use tap::{SHOWN_BYTES_MAX, Sample, SampleKind, Tap, TooManyWatchers, Wanted, Watch};
+pub use tap::{Sample, SampleKind, Tap, TooManyWatchers, Wanted, Watch};
 pub use tick_clock::TickClock;
 pub use worker::{Ports, Standalone, Worker, WorkerError};

@@ -13,7 +13,7 @@ use shardmill_core::stream::{Batch, Emitted, Position, Record, ShardId};
 use tokio::sync::mpsc;
 
 /// Bytes that are shown of a record or of output; they are copied, so that no reply is kept alive.
-pub const SHOWN_BYTES_MAX: usize = 4 << 10;
+const SHOWN_BYTES_MAX: usize = 4 << 10;
 /// Samples that wait for a watcher, some 3 MiB at most.
 const WAITING_MAX: usize = 512;
 /// Watchers at once. Each costs the pipelines time.

@@ -144,7 +144,7 @@ impl Lease {
 
     /// Whether a worker of the application ever held the lease. A host records when it took it; a
     /// KCL stays its owner.
-    pub fn was_held(&self) -> bool {
+    pub(crate) fn was_held(&self) -> bool {
         self.owner.is_some() || self.held_since_ms.is_some() || self.plugin_digest.is_some()
     }
 

@@ -35,7 +35,7 @@ impl Queue {
     }
 
     /// Adds a new record behind all others.
-    pub fn push_one(&mut self, record: Record, now: Moment) {
+    pub(crate) fn push_one(&mut self, record: Record, now: Moment) {
         self.bytes += record.cost_bytes();
         self.records.push_back(record);
         self.waiting_since.get_or_insert(now);

@@ -9,10 +9,10 @@ use crate::stream::{Batch, Record};
 
 /// Batches that are kept at most of one instance. An instance that keeps state saves it at each
 /// checkpoint, after a few batches; of one that keeps none, what is older hardly matters.
-pub const RUN_UP_BATCHES_MAX: usize = 64;
+const RUN_UP_BATCHES_MAX: usize = 64;
 
 /// The state that a live instance started from or saved, and the newest batches that it was given
-/// since. Bounded by [`RUN_UP_BATCHES_MAX`] and by bytes, which the caller names each time.
+/// since. Bounded by number, 64, and by bytes, which the caller names each time.
 #[derive(Debug, Default)]
 pub struct RunUp {
     state: Option<Bytes>,

@@ -86,7 +86,7 @@ impl Tally {
     }
 
     /// The shadow's time for each second of the version at work; `None` while that is not known.
-    pub fn time_ratio(&self) -> Option<f64> {
+    fn time_ratio(&self) -> Option<f64> {
         let base = self.at_work_took.as_secs_f64();
         (base > 0.0).then(|| self.shadow_took.as_secs_f64() / base)
     }

@@ -8,7 +8,7 @@ use crate::plugin::PluginName;
 use crate::stream::{Position, ShardId, StreamName};
 
 /// Links of one span; OpenTelemetry's own limit. Further ones are counted.
-pub const LINKS_MAX: usize = 128;
+const LINKS_MAX: usize = 128;
 
 /// Whose work is traced: the same for all batches of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub struct SpanFailure {
 /// The spans that the records of a batch come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
-    /// At most [`LINKS_MAX`], none of them twice.
+    /// At most 128, none of them twice.
     pub links: Vec<Link>,
     /// Records whose spans found no place.
     pub dropped: u32,
