@@ -5,6 +5,7 @@ variables of the Deployment over it.
     deploy/configuration.py MANIFESTS SHARDMILL
 """
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -24,7 +25,8 @@ def main(manifests, shardmill):
         (folder / "token").write_text("a token for this check")
         # What is mounted in the container is in the folder here.
         variables["SHARDMILL_CONFIG"] = str(folder / "shardmill.toml")
-        variables["SHARDMILL_PLUGINS"] = str(folder / "plugins")
+        pulled = json.loads(variables["SHARDMILL_PLUGINS"])[1:] if variables["SHARDMILL_PLUGINS"].startswith("[") else []
+        variables["SHARDMILL_PLUGINS"] = json.dumps([str(folder / "plugins"), *pulled])
         variables["SHARDMILL_HOST__ADMIN_TOKEN__FILE"] = str(folder / "token")
         checked = subprocess.run([shardmill, "run", "--check"], env=variables, text=True, capture_output=True)
         print(checked.stdout + checked.stderr, end="")

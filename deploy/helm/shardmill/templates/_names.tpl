@@ -41,3 +41,14 @@ app.kubernetes.io/version: {{ .Values.image.tag | quote }}
 {{- end -}}
 {{- toJson $names -}}
 {{- end -}}
+
+{{- /* The setting `plugins`: the folder, with what is pulled into it. */ -}}
+{{- define "shardmill.plugins" -}}
+{{- if .Values.plugins.sources -}}
+{{- concat (list "/var/lib/shardmill/plugins") .Values.plugins.sources | toJson | quote -}}
+{{- else if .Values.plugins.claim -}}
+/plugins
+{{- else -}}
+/plugins/plugins
+{{- end -}}
+{{- end -}}
