@@ -247,9 +247,18 @@ impl Parts {
             meters: self.meters.clone(),
             tracer: self.tracer.clone(),
             bell: self.bell.clone(),
-            scaling: self.scaling.clone().filter(|_| !is_standalone),
+            scaling: self.scaling_of(is_standalone),
             freezer: Freezer::never(),
         }
+    }
+
+    /// What a standalone plugin uses is measured too: it takes it from the others.
+    fn scaling_of(&self, is_standalone: bool) -> Option<Scaling> {
+        let scaling = self.scaling.clone()?;
+        Some(Scaling {
+            is_standalone,
+            ..scaling
+        })
     }
 
     fn standalone(
@@ -368,6 +377,7 @@ fn scaling(config: ScalingConfig) -> Scaling {
     Scaling {
         policy: config.policy,
         process: ProcessLoad::new(cores, cpu_time),
+        is_standalone: false,
     }
 }
 

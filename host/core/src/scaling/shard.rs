@@ -191,6 +191,12 @@ impl Measured {
         each.max(of_all).max(cores)
     }
 
+    /// Whether it is stopped while records wait: then nothing shows what they cost, and they come
+    /// all at once when it goes on.
+    pub(super) fn is_stopped_behind(&self) -> bool {
+        self.stance != Stance::Flows && self.is_behind()
+    }
+
     /// Whether it is more than a few batches behind.
     pub(super) fn is_behind(&self) -> bool {
         self.lag >= BEHIND
