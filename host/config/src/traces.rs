@@ -44,7 +44,7 @@ impl TracesFile {
         }
         let endpoint = self.endpoint.as_deref().map(check_url).transpose();
         for (name, source) in &self.headers {
-            check_header(name, source).at("traces.headers")?;
+            check_trace_header(name, source).at("traces.headers")?;
         }
         if self.attributes.len() > ATTRIBUTES_MAX {
             let message = format!("has more than {ATTRIBUTES_MAX} attributes");
@@ -77,6 +77,19 @@ impl TracesFile {
             attributes: self.attributes,
         })
     }
+}
+
+/// What is wrong with a header of the requests to a collector.
+///
+/// # Errors
+/// A sentence that begins with the header's name.
+pub fn check_trace_header(name: &str, source: &HeaderSource) -> Result<(), String> {
+    if name.eq_ignore_ascii_case("content-type") {
+        return Err(format!(
+            "{name}: the host sets this header, since it encodes the spans"
+        ));
+    }
+    check_header(name, source)
 }
 
 fn within_reason(time: Duration) -> Result<Duration, &'static str> {
@@ -152,6 +165,14 @@ mod tests {
                 "line 2: traces.service-name: must not be empty",
             ),
             ("headers = { \"a b\" = \"x\" }", "traces.headers"),
+            (
+                "headers = { Content-Length = \"5\" }",
+                "traces.headers: Content-Length: the host sets this header",
+            ),
+            (
+                "headers = { content-type = \"text/plain\" }",
+                "traces.headers: content-type: the host sets this header",
+            ),
             ("ratio = 0.1", "unknown field `ratio`"),
         ] {
             let told = traces(section).unwrap_err();
