@@ -7,7 +7,7 @@ use crate::stream::ShardId;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostLoad {
     /// Shards that were measured; a lease that was just taken is not yet, and one that is stopped
-    /// while records wait tells nothing.
+    /// tells nothing.
     pub shards: u64,
     /// The cores that this host may use, less what standalone applications use, in thousandths.
     pub cores_milli: u64,

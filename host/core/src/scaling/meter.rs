@@ -146,7 +146,7 @@ impl Meter {
                 1.0 / measured.len() as f64
             };
             load.note(id, shard, &around);
-            if !shard.is_stopped_behind() {
+            if !shard.is_stopped() {
                 load.add(shard, used * part, &around);
             }
         }

@@ -15,7 +15,7 @@ pub enum Reason {
         /// Hosts that hold leases and report nothing.
         silent: Vec<String>,
     },
-    /// Too many shards are stopped while records wait: nothing is concluded.
+    /// Too many shards are stopped: nothing is concluded.
     Stopped {
         /// How many, by trouble or on purpose.
         stopped: u64,
@@ -114,7 +114,7 @@ impl fmt::Display for Reason {
             } => few_signs(f, *measured, *shards, silent),
             Self::Stopped { stopped, shards } => write!(
                 f,
-                "{stopped} of {shards} shard(s) are stopped while records wait, so the figure stays"
+                "{stopped} of {shards} shard(s) are stopped, so the figure stays"
             ),
             Self::NoShards => f.write_str("no shard can be read now, so the figure stays"),
             Self::KeepUp => f.write_str("what arrives needs so many"),
@@ -148,12 +148,12 @@ impl fmt::Display for Reason {
             Self::Blocked { shards } => write!(
                 f,
                 "{shards} shard(s) make no progress, which more hosts do not change: \
-                    `shardmill explain` says why; those behind count like the others"
+                    `shardmill explain` says why; they count like the others"
             ),
             Self::Paused { shards } => {
                 write!(
                     f,
-                    "{shards} shard(s) are paused or halted; those behind count like the others"
+                    "{shards} shard(s) are paused or halted; they count like the others"
                 )
             }
             Self::Worst { shard, lag } => {
