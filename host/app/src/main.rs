@@ -54,7 +54,10 @@ fn start(cli: &Cli) -> Result<Runtime, ExitCode> {
         return Err(ExitCode::from(EXIT_USAGE));
     }
     if let Err(error) = hardening::forbid_core_dumps() {
-        tracing::warn!(%error, "core dumps cannot be disabled; one would contain credentials and secrets");
+        tracing::warn!(
+            %error,
+            "core dumps cannot be disabled; one would contain credentials and secrets"
+        );
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder

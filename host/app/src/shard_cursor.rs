@@ -36,8 +36,8 @@ impl ShardCursor {
         }
     }
 
-    /// Reads once. After a failure that may pass, waits, and returns `None`. Errors are those of the
-    /// last try.
+    /// Reads once. After a failure that may pass, waits, and returns `None`. Errors are those of
+    /// the last try.
     pub(crate) async fn read_patiently(
         &mut self,
         reader: &dyn StreamReader,

@@ -38,18 +38,8 @@ pub(super) struct TracesFile {
 impl TracesFile {
     /// Relative paths are relative to `folder`.
     pub(super) fn check(self, folder: &Path) -> Result<TracesConfig, Problem> {
-        if self.endpoint.is_some() && self.enabled.is_none() {
-            let message = "nothing is sent there unless traces.enabled = true";
-            return Err(Problem::new("traces.endpoint", message));
-        }
+        self.refuse_useless()?;
         let endpoint = self.endpoint.as_deref().map(check_url).transpose();
-        for (name, source) in &self.headers {
-            check_trace_header(name, source).at("traces.headers")?;
-        }
-        if self.attributes.len() > ATTRIBUTES_MAX {
-            let message = format!("has more than {ATTRIBUTES_MAX} attributes");
-            return Err(Problem::new("traces.attributes", message));
-        }
         let headers = self.headers.into_iter();
         Ok(TracesConfig {
             is_enabled: self.enabled.unwrap_or(false),
@@ -76,6 +66,22 @@ impl TracesFile {
                 .collect(),
             attributes: self.attributes,
         })
+    }
+
+    /// Refuses what no collector would get, or none would take.
+    fn refuse_useless(&self) -> Result<(), Problem> {
+        if self.endpoint.is_some() && self.enabled.is_none() {
+            let message = "nothing is sent there unless traces.enabled = true";
+            return Err(Problem::new("traces.endpoint", message));
+        }
+        for (name, source) in &self.headers {
+            check_trace_header(name, source).at("traces.headers")?;
+        }
+        if self.attributes.len() > ATTRIBUTES_MAX {
+            let message = format!("has more than {ATTRIBUTES_MAX} attributes");
+            return Err(Problem::new("traces.attributes", message));
+        }
+        Ok(())
     }
 }
 

@@ -199,7 +199,8 @@ impl Supervisor {
                 plugin,
                 previous,
             } => {
-                tracing::info!(plugin = %name, from = %previous, to = %plugin.digest(), "new plugin version, swapping between batches");
+                tracing::info!(plugin = %name, from = %previous, to = %plugin.digest(), "new \
+                    plugin version, swapping between batches");
                 self.offer(&name, plugin);
             }
             FolderEvent::Removed { name } => self.removed(&name),
@@ -384,7 +385,8 @@ impl Supervisor {
 
     /// Reports the problem on the status page. Other plugins are not affected.
     fn refuse(&self, name: &PluginName, problem: &str) {
-        tracing::error!(plugin = %name, problem, "the plugin's settings are invalid, not starting it");
+        tracing::error!(plugin = %name, problem, "the plugin's settings are invalid, not starting \
+            it");
         self.status.settings_refused(name.as_str(), problem);
     }
 

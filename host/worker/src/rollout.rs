@@ -284,7 +284,11 @@ fn log(plugin: &PluginName, change: &Change) {
             tracing::info!(%plugin, %digest, %why, "version promoted to all shards");
         }
         Change::Proven(digest) => {
-            tracing::info!(%plugin, %digest, "probation is over, the previous version is no longer kept");
+            tracing::info!(
+                %plugin,
+                %digest,
+                "probation is over, the previous version is no longer kept"
+            );
         }
         Change::RolledBack(digest, why) => {
             tracing::error!(%plugin, %digest, cause = why.code(), %why, "version rolled back \

@@ -104,9 +104,12 @@ pub(crate) async fn pump(
         // The reader may wait for a silent pipe, so do not wait for the reader.
         return Ok(putting.finish(true));
     }
-    // A bad line ends the feed, but the lines before it are stored.
     let read = reader.await.context("the reader of the feed panicked")?;
-    let summary = putting.finish(false);
+    conclude(read, putting.finish(false))
+}
+
+/// A bad line ends the feed, but the lines before it are stored.
+fn conclude(read: Result<(), FeedError>, summary: PumpSummary) -> anyhow::Result<PumpSummary> {
     match read {
         Ok(()) => Ok(summary),
         Err(error) if summary.records == 0 => Err(error.into()),

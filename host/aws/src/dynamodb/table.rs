@@ -173,13 +173,7 @@ async fn create(
     options: &TableOptions,
 ) -> Result<(), StoreError> {
     if options.creation == Creation::Never {
-        let key: Vec<String> = keys.iter().map(ToString::to_string).collect();
-        let message = format!(
-            "there is no table {table}, and tables.create is \"never\": create it with the key \
-                [{}]",
-            key.join(", ")
-        );
-        return Err(StoreError::Refused { message });
+        return Err(is_missing(table, keys));
     }
     let request = client.create_table().table_name(table);
     let mut request = options.apply(request).map_err(|error| refused(&error))?;
@@ -200,6 +194,15 @@ async fn create(
         }
         Err(error) => Err(store_error(table, &error)),
     }
+}
+
+fn is_missing(table: &str, keys: &[Key]) -> StoreError {
+    let key: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    let message = format!(
+        "there is no table {table}, and tables.create is \"never\": create it with the key [{}]",
+        key.join(", ")
+    );
+    StoreError::Refused { message }
 }
 
 fn refused(error: &BuildError) -> StoreError {

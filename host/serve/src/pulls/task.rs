@@ -143,39 +143,46 @@ impl PullTask {
     /// One look, and what follows for the next one and for people.
     async fn look(&mut self, orders: Result<(), String>) -> Result<Looked, LookError> {
         let looked = self.try_look(orders).await;
-        let plugin = &self.source.plugin;
         self.pull
             .ended(BootClock.now(), looked.is_ok(), fastrand::f64());
         match &looked {
-            Ok(found) => {
-                let (version, outcome) = match found {
-                    Looked::Same(version) => (version, PullOutcome::Unchanged),
-                    Looked::Pulled(version) => {
-                        let reference = &self.view.reference;
-                        let by = self.view.by.code();
-                        tracing::info!(%plugin, %reference, by, %version, "version pulled");
-                        (version, PullOutcome::Pulled)
-                    }
-                };
-                metrics::pulls(plugin, outcome).increment(1);
-                self.view.version = Some(version.clone());
-                self.view.checked_at = Some(Instant::now());
-                self.view.error = None;
-            }
-            Err(error) => {
-                metrics::pulls(plugin, PullOutcome::Failed).increment(1);
-                let reference = &self.view.reference;
-                if self.pull.has_just_failed() {
-                    tracing::warn!(%plugin, %reference, %error, "no version was pulled, trying \
-                        again; what runs goes on");
-                } else {
-                    tracing::debug!(%plugin, %reference, %error, "no version was pulled");
-                }
-                self.view.error = Some(error.to_string());
-            }
+            Ok(found) => self.note_found(found),
+            Err(error) => self.note_failure(error),
         }
-        self.shared.board.set(plugin, self.view.clone());
+        self.shared
+            .board
+            .set(&self.source.plugin, self.view.clone());
         looked
+    }
+
+    fn note_found(&mut self, found: &Looked) {
+        let plugin = &self.source.plugin;
+        let (version, outcome) = match found {
+            Looked::Same(version) => (version, PullOutcome::Unchanged),
+            Looked::Pulled(version) => {
+                let reference = &self.view.reference;
+                let by = self.view.by.code();
+                tracing::info!(%plugin, %reference, by, %version, "version pulled");
+                (version, PullOutcome::Pulled)
+            }
+        };
+        metrics::pulls(plugin, outcome).increment(1);
+        self.view.version = Some(version.clone());
+        self.view.checked_at = Some(Instant::now());
+        self.view.error = None;
+    }
+
+    fn note_failure(&mut self, error: &LookError) {
+        let plugin = &self.source.plugin;
+        metrics::pulls(plugin, PullOutcome::Failed).increment(1);
+        let reference = &self.view.reference;
+        if self.pull.has_just_failed() {
+            tracing::warn!(%plugin, %reference, %error, "no version was pulled, trying again; what \
+                runs goes on");
+        } else {
+            tracing::debug!(%plugin, %reference, %error, "no version was pulled");
+        }
+        self.view.error = Some(error.to_string());
     }
 
     async fn try_look(&mut self, orders: Result<(), String>) -> Result<Looked, LookError> {

@@ -96,7 +96,11 @@ impl Supervisor {
 
     fn pin(&mut self, name: &PluginName, digest: &PluginDigest) {
         let Some(pins) = &mut self.pins else { return };
-        tracing::warn!(plugin = %name, %digest, "version pinned: it runs, whatever file is in the folder");
+        tracing::warn!(
+            plugin = %name,
+            %digest,
+            "version pinned: it runs, whatever file is in the folder"
+        );
         let running = self.running.get(name);
         let runs = running.map(|running| running.versions.borrow().clone());
         pins.pin(name, digest, runs.clone());
@@ -157,7 +161,12 @@ impl Supervisor {
             pin.held_back = None;
             return false;
         }
-        tracing::warn!(plugin = %name, digest = %version.digest(), pinned = %pin.digest, "version held back because another is pinned");
+        tracing::warn!(
+            plugin = %name,
+            digest = %version.digest(),
+            pinned = %pin.digest,
+            "version held back because another is pinned"
+        );
         pin.held_back = Some(version.clone());
         self.report_held_back(name);
         true

@@ -10,6 +10,7 @@ use shardmill_worker::{Outcome, Ring, Wish};
 use tokio::sync::mpsc;
 
 use super::Supervisor;
+use crate::parts::Settings;
 
 /// Keys that an answer names; the log names all of them.
 const KEYS_SHOWN: usize = 8;
@@ -140,34 +141,42 @@ impl Supervisor {
             return Followed::Restarts;
         }
         match settings.and_then(|settings| running.accept(settings)) {
-            Ok(settings) if settings == running.settings => {
-                self.status.settings_accepted(name.as_str());
-                Followed::Same
-            }
-            Ok(settings) if settings.differs_only_in_shadow(&running.settings) => {
-                running.settings = settings;
-                self.follow_shadow(name);
-                self.status.settings_accepted(name.as_str());
-                Followed::Same
-            }
-            // As with a component: a deploy that deletes and copies must not move the plugin to
-            // other streams in between.
-            Ok(settings) if running.settings.has_manifest && !settings.has_manifest => {
-                let why = "the manifest was removed; its settings stay in use until the host stops";
-                self.keep_settings(name, why)
-            }
-            Ok(_) if running.has_just_started() => {
-                self.follow_later(name);
-                Followed::Restarts
-            }
-            Ok(_) => {
-                tracing::info!(plugin = %name, "settings changed, draining to restart with the \
-                    new ones");
-                running.restart();
-                Followed::Restarts
-            }
+            Ok(settings) => self.follow_accepted(name, settings),
             Err(why) => self.keep_settings(name, &why),
         }
+    }
+
+    /// Goes on with settings that a running plugin may have.
+    fn follow_accepted(&mut self, name: &PluginName, settings: Settings) -> Followed {
+        let Some(running) = self.running.get_mut(name) else {
+            return Followed::Same;
+        };
+        if settings == running.settings {
+            self.status.settings_accepted(name.as_str());
+            return Followed::Same;
+        }
+        if settings.differs_only_in_shadow(&running.settings) {
+            running.settings = settings;
+            self.follow_shadow(name);
+            self.status.settings_accepted(name.as_str());
+            return Followed::Same;
+        }
+        // As with a component: a deploy that deletes and copies must not move the plugin to other
+        // streams in between.
+        if running.settings.has_manifest && !settings.has_manifest {
+            let why = "the manifest was removed; its settings stay in use until the host stops";
+            return self.keep_settings(name, why);
+        }
+        if running.has_just_started() {
+            self.follow_later(name);
+        } else {
+            tracing::info!(
+                plugin = %name,
+                "settings changed, draining to restart with the new ones"
+            );
+            running.restart();
+        }
+        Followed::Restarts
     }
 
     fn keep_settings(&self, name: &PluginName, why: &str) -> Followed {

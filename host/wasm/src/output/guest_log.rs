@@ -74,7 +74,16 @@ impl GuestLog {
         macro_rules! line {
             ($level:ident) => {
                 // Begins with the name, as no line of the host's does, whatever text follows.
-                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, trace_id, span_id, source, "[{plugin}] {message}")
+                tracing::event!(
+                    target: "shardmill::guest",
+                    tracing::Level::$level,
+                    %plugin,
+                    %shard,
+                    trace_id,
+                    span_id,
+                    source,
+                    "[{plugin}] {message}"
+                )
             };
         }
         match level {

@@ -146,7 +146,11 @@ impl Origin {
             found_leases: !listing.leases.is_empty(),
         };
         wrote_first(self.run.ports.coordinator.write_start(&start).await?)?;
-        tracing::info!(application = self.run.options.application, %start, "the application starts");
+        tracing::info!(
+            application = self.run.options.application,
+            %start,
+            "the application starts"
+        );
         Ok(start)
     }
 

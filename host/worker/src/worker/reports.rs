@@ -10,7 +10,8 @@ use super::PassError;
 use super::run::Run;
 use crate::heart::Announcement;
 
-/// Passes that failed in a row from which on this host's row says why: a single failure is a hiccup.
+/// Passes that failed in a row from which on this host's row says why: a single failure is a
+/// hiccup.
 const REPORTED_FROM: u32 = 3;
 
 /// What there is to report, and what was reported.

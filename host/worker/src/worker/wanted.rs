@@ -63,6 +63,14 @@ impl HostsWanted {
         }
     }
 
+    fn show_decided(&self, figure: &Figure, before: Option<&Figure>) {
+        let is_new = before.is_none_or(|before| before.wanted != figure.wanted);
+        if is_new {
+            tracing::info!(hosts = figure.wanted, why = figure.why, "hosts wanted");
+        }
+        self.run.gauge(metrics::HOSTS_WANTED, figure.wanted as f64);
+    }
+
     /// Decides, as the leader; `published` is what the record says.
     fn decide(&mut self, lookout: &Lookout, published: Option<&Figure>) {
         let (Some(scaling), Some(shards)) = (self.scaling(), &self.shards) else {
@@ -76,22 +84,13 @@ impl HostsWanted {
         };
         let figure = damper.next(&policy, &assessed, before.as_ref(), now);
         if let Some(figure) = &figure {
-            self.report(before.as_ref(), figure);
+            self.show_decided(figure, before.as_ref());
         }
-        let notes = assessed.reasons.iter().filter(|reason| reason.is_warning());
-        let notes = notes.map(ToString::to_string).collect();
         self.office = Some(AsLeader {
             damper,
             figure,
-            notes,
+            notes: warnings(&assessed),
         });
-    }
-
-    fn report(&self, before: Option<&Figure>, figure: &Figure) {
-        if before.is_none_or(|before| before.wanted != figure.wanted) {
-            tracing::info!(hosts = figure.wanted, why = figure.why, "hosts wanted");
-        }
-        self.run.gauge(metrics::HOSTS_WANTED, figure.wanted as f64);
     }
 
     fn assess(&self, lookout: &Lookout, shards: &Shards, policy: &ScalingPolicy) -> Assessment {
@@ -140,6 +139,12 @@ impl HostsWanted {
         });
         self.run.status.update(|status| status.hosts_wanted = shown);
     }
+}
+
+fn warnings(assessed: &Assessment) -> Vec<String> {
+    let reasons = assessed.reasons.iter();
+    let warnings = reasons.filter(|reason| reason.is_warning());
+    warnings.map(ToString::to_string).collect()
 }
 
 impl Worker {

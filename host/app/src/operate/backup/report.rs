@@ -7,8 +7,9 @@ use serde::Serialize;
 use shardmill_core::backup::BackedUpShard;
 use shardmill_core::stream::Utc;
 
+use crate::cli::OutputArgs;
 use crate::operate::backup_file::Content;
-use crate::output::{Page, age_since, or_dash, short_digest, table};
+use crate::output::{Page, age_since, or_dash, print, print_json, short_digest, table};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -53,7 +54,16 @@ impl Report {
         }
     }
 
-    pub(super) fn as_text(&self) -> String {
+    /// Prints the report, as JSON if `--json` asks for it.
+    pub(super) fn show(&self, output: OutputArgs) -> anyhow::Result<()> {
+        if output.json {
+            return print_json(self);
+        }
+        print(self.as_text().trim_end());
+        Ok(())
+    }
+
+    fn as_text(&self) -> String {
         let mut page = Page::new(8);
         let (to, bytes) = (&self.to, self.bytes);
         page.line(

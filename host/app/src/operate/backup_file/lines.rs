@@ -8,8 +8,9 @@ use shardmill_core::backup::{BackedUpShard, Backup};
 use shardmill_core::control::{Asked, Pause};
 use shardmill_core::fleet::ApplicationStart;
 use shardmill_core::lease::Sought;
+use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::Quarantined;
-use shardmill_core::stream::InitialPosition;
+use shardmill_core::stream::{InitialPosition, ShardId};
 
 /// The version that is written. A version that only adds what an earlier shardmill may pass over
 /// keeps the number.
@@ -211,16 +212,7 @@ fn quarantine(entry: &Quarantined) -> QuarantineLine {
 
 pub(super) fn shard(shard: &BackedUpShard) -> ShardLine {
     let lease = &shard.lease;
-    let digest = |digest: &shardmill_core::plugin::PluginDigest| digest.as_str().to_owned();
-    let ids = |ids: &[shardmill_core::stream::ShardId]| {
-        ids.iter().map(ToString::to_string).collect::<Vec<_>>()
-    };
     let range = lease.hash_range;
-    let state = shard.state.as_ref().map(|state| StateLine {
-        version: state.plugin_digest.as_ref().map(digest),
-        percent: lease.state_fill.map(|fill| fill.0),
-        bytes: BASE64_STANDARD.encode(&state.bytes),
-    });
     ShardLine {
         shard: lease.key.as_str().to_owned(),
         read_at_ms: shard.read_at_ms,
@@ -234,6 +226,23 @@ pub(super) fn shard(shard: &BackedUpShard) -> ShardLine {
         version: lease.plugin_digest.as_ref().map(digest),
         given_up: lease.given_up.clone(),
         pause: lease.directives.pause.as_ref().map(pause),
-        state,
+        state: state(shard),
     }
+}
+
+fn state(shard: &BackedUpShard) -> Option<StateLine> {
+    let state = shard.state.as_ref()?;
+    Some(StateLine {
+        version: state.plugin_digest.as_ref().map(digest),
+        percent: shard.lease.state_fill.map(|fill| fill.0),
+        bytes: BASE64_STANDARD.encode(&state.bytes),
+    })
+}
+
+fn digest(digest: &PluginDigest) -> String {
+    digest.as_str().to_owned()
+}
+
+fn ids(ids: &[ShardId]) -> Vec<String> {
+    ids.iter().map(ToString::to_string).collect()
 }

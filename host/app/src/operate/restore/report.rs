@@ -12,8 +12,8 @@ use shardmill_core::stream::{LeaseKey, Utc};
 
 use super::facts::Stream;
 use super::write::Written;
-use crate::cli::RestoreArgs;
-use crate::output::{Page, age, age_since, millis, or_dash, table};
+use crate::cli::{OutputArgs, RestoreArgs};
+use crate::output::{Page, age, age_since, millis, or_dash, print, print_json, table};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -74,7 +74,16 @@ impl<'a> Report<'a> {
         }
     }
 
-    pub(super) fn as_text(&self) -> String {
+    /// Prints the report, as JSON if `--json` asks for it.
+    pub(super) fn show(&self, output: OutputArgs) -> anyhow::Result<()> {
+        if output.json {
+            return print_json(self);
+        }
+        print(self.as_text().trim_end());
+        Ok(())
+    }
+
+    fn as_text(&self) -> String {
         let mut page = Page::new(11);
         let (file, of) = (&self.file, self.of);
         page.line(

@@ -246,7 +246,13 @@ impl ShardReader {
         if is_ordinary(end, fruitless) || !fruitless.max(1).is_power_of_two() {
             tracing::debug!(%shard, %error, fruitless, end = code, "subscription ended");
         } else {
-            tracing::warn!(%shard, %error, fruitless, end = code, "subscription ended, trying again");
+            tracing::warn!(
+                %shard,
+                %error,
+                fruitless,
+                end = code,
+                "subscription ended, trying again"
+            );
         }
     }
 }

@@ -237,7 +237,11 @@ impl ShardPipeline {
     /// Releases the lease without waiting for what does not come: what is settled is checkpointed
     /// if that can be done at once.
     pub(super) async fn give_up(mut self, reason: String) -> PipelineEnd {
-        tracing::warn!(shard = %self.context.shard(), reason, "the shard makes no progress here, giving up its lease");
+        tracing::warn!(
+            shard = %self.context.shard(),
+            reason,
+            "the shard makes no progress here, giving up its lease"
+        );
         self.intake.stop();
         self.drop_instances();
         let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;

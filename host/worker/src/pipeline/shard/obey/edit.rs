@@ -12,8 +12,8 @@ use crate::holding::Stopped;
 use crate::signs::Stage;
 
 impl ShardPipeline {
-    /// The next instance starts from another state, or from none. An instance that lives has the old
-    /// one in its memory, and saves it once more before it goes.
+    /// The next instance starts from another state, or from none. An instance that lives has the
+    /// old one in its memory, and saves it once more before it goes.
     pub(super) async fn edit_state(&mut self, edit: &StateEdit) -> Result<(), Stopped> {
         self.write_checkpoint().await?;
         let staged = self.staged(edit).await?;
@@ -84,7 +84,13 @@ impl ShardPipeline {
             return Ok(());
         }
         self.begin_at(&place);
-        tracing::info!(shard = %self.context.shard(), %place, what = %edit, asked = %edit.asked, "the plugin's state was edited");
+        tracing::info!(
+            shard = %self.context.shard(),
+            %place,
+            what = %edit,
+            asked = %edit.asked,
+            "the plugin's state was edited"
+        );
         let details = format!("{edit}, at {place}");
         self.record(Deed::EditedState, details, &edit.asked.why);
         Ok(())
@@ -132,7 +138,12 @@ impl ShardPipeline {
             progress: self.progress(),
         };
         if self.write_obeyed(write).await? {
-            tracing::warn!(shard = %self.context.shard(), reason, asked = %edit.asked, "the plugin's state was not edited");
+            tracing::warn!(
+                shard = %self.context.shard(),
+                reason,
+                asked = %edit.asked,
+                "the plugin's state was not edited"
+            );
             let details = format!("refused: {reason}");
             self.record(Deed::EditedState, details, &edit.asked.why);
         }
