@@ -20,6 +20,11 @@ use tokio::runtime::Runtime;
 
 use crate::cli::{Cli, Command};
 
+/// That of musl takes one lock for all threads, and makes a record dearer: decision 58.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Threads for blocking calls: one for each call of a plugin, and as many again for the host's own
 /// calls (it looks up names, writes files, reads plugins). They are started when they are needed.
 const BLOCKING_THREADS_MAX: usize = 2 * shardmill_wasm::GUEST_CALLS_MAX;
