@@ -386,7 +386,22 @@ async fn a_file_on_a_server_is_pulled_when_it_changes_and_only_if_it_is_the_one_
         pull(&sources, &address, known.as_deref()).await.unwrap(),
         None
     );
+    // A signature that comes after its component is taken with it, and once.
     registry.file("plugins/alerts.wasm.sig", "signed");
+    let (signed, bytes) = pull(&sources, &address, known.as_deref())
+        .await
+        .unwrap()
+        .expect("the signature");
+    assert_eq!(signed.signature.as_deref(), Some(&b"signed"[..]));
+    assert_eq!(
+        (bytes.as_slice(), &signed.component),
+        (COMPONENT, &first.component)
+    );
+    let known = signed.mark.clone();
+    assert_eq!(
+        pull(&sources, &address, known.as_deref()).await.unwrap(),
+        None
+    );
     registry.file("plugins/alerts.wasm", "another");
     let (second, _) = pull(&sources, &address, known.as_deref())
         .await

@@ -152,7 +152,10 @@ fn is_here(url: &Url) -> bool {
         return true;
     }
     let address = host.trim_start_matches('[').trim_end_matches(']');
-    match address.parse::<IpAddr>().map(|address| address.to_canonical()) {
+    match address
+        .parse::<IpAddr>()
+        .map(|address| address.to_canonical())
+    {
         // Nobody's address is this machine's to those who connect to it.
         Ok(address) => address.is_loopback() || address.is_unspecified(),
         Err(_) => false,
