@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -77,6 +78,8 @@ pub enum Fault {
     EndlessError,
     /// Every answer is an error.
     Down,
+    /// Every answer takes so long.
+    Slow(Duration),
     /// Blobs and files are elsewhere, at another host of this machine.
     Elsewhere,
     /// Blobs and tokens are at a host that only this machine reaches.
@@ -383,6 +386,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let Ok(body) = axum::body::to_bytes(body, 64 << 20).await else {
         return StatusCode::BAD_REQUEST.into_response();
     };
+    let fault = shared.kept().fault;
+    if let Some(Fault::Slow(delay)) = fault {
+        tokio::time::sleep(delay).await;
+    }
     let path = parts.uri.path().to_owned();
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let mut kept = shared.kept();

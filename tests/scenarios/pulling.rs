@@ -12,6 +12,7 @@ use harness::registry::{Fault, Registry};
 use harness::setting::Setting;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use shardmill_core::artifact::{COMPONENT_TYPE, SETTINGS_TYPE};
 
 const REPOSITORY: &str = "team/versioned";
 const LEASES: &str = "duration = \"3s\"\nscan-every = \"200ms\"";
@@ -56,10 +57,16 @@ fn host(setting: &Setting, id: &str, reference: &str, config: &str) -> Host {
 /// The same, with its log in `LOG.log`: the log of a host that starts again would name the address
 /// of its first run.
 fn host_logging(setting: &Setting, log: &str, id: &str, reference: &str, config: &str) -> Host {
+    host_of(setting, log, id, &[reference], config)
+}
+
+fn host_of(setting: &Setting, log: &str, id: &str, references: &[&str], config: &str) -> Host {
     let file = setting.configure(id, LEASES, config);
     let path = setting.path().join(&file);
     let text = std::fs::read_to_string(&path).unwrap();
-    let plugins = format!("plugins = [{reference:?}, \"pulled-{id}\"]\n{text}");
+    let folder = format!("pulled-{id}");
+    let plugins = [references, &[folder.as_str()]].concat();
+    let plugins = format!("plugins = {plugins:?}\n{text}");
     std::fs::write(&path, plugins).unwrap();
     Host::start(log, &["run", "--config", &file, "--local"], setting.path())
 }
@@ -164,6 +171,45 @@ async fn what_is_pulled_is_trusted_no_more_than_any_file_and_brings_its_signatur
     })
     .await;
     assert!(setting.leases("versioned").await.is_empty(), "nothing runs");
+    assert!(a.terminate().await.success());
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_registry_holds_up_its_own_plugin_alone_and_not_for_ever() {
+    let setting = Setting::new(1).await;
+    let (slow, quick) = (Registry::start().await, Registry::start().await);
+    let first = conduct(0, "good");
+    let file = component(&setting, "first", &first);
+    let reference = push(&setting, &quick, &file, "1").await;
+    // Each of these answers comes in time.
+    slow.artifact(
+        "aslow",
+        "1",
+        &[
+            (COMPONENT_TYPE, &first[..]),
+            (SETTINGS_TYPE, &b"streams = []"[..]),
+        ],
+    );
+    slow.fail(Some(Fault::Slow(Duration::from_secs(4))));
+    let config = CONFIG.replace("[pull]", "[pull]\ntimeout = \"5s\"");
+    let references = [&slow.reference("aslow", "1")[..], &reference];
+    let a = host_of(&setting, "a", "a", &references, &config);
+    let status = until(&a, "the version of the other registry", |status| {
+        status["sources"]["versioned"]["version"].is_string()
+    })
+    .await;
+    let aslow = &status["sources"]["aslow"];
+    assert!(aslow["error"].is_null(), "it is asked meanwhile: {aslow}");
+    let status = until(&a, "the end of the slow pull", |status| {
+        status["sources"]["aslow"]["error"].is_string()
+    })
+    .await;
+    let why = status["sources"]["aslow"]["error"].to_string();
+    assert!(
+        why.contains("it took longer than 10s, which is 2 times pull.timeout"),
+        "{why}"
+    );
     assert!(a.terminate().await.success());
     setting.stop().await;
 }

@@ -58,8 +58,8 @@ impl Pulls {
             clients: clients.clone(),
             config: receiver,
             board: board.clone(),
-            // One at a time: each may write a component to the disk, and hash it.
-            turn: Arc::new(Semaphore::new(1)),
+            // One at a time: each may write a whole component to the disk, and hash it.
+            disk: Arc::new(Semaphore::new(1)),
         };
         let (mut rings, mut tasks) = (HashMap::new(), Vec::new());
         for source in &config.sources {
