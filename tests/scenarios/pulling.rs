@@ -14,6 +14,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use shardmill_core::artifact::{COMPONENT_TYPE, SETTINGS_TYPE};
 
+use super::backups::lose_tables;
+
 const REPOSITORY: &str = "team/versioned";
 const LEASES: &str = "duration = \"3s\"\nscan-every = \"200ms\"";
 /// Small batches, so that each host has enough of them for a trial of seconds.
@@ -223,6 +225,74 @@ async fn put_until(setting: &Setting, is_over: &AtomicBool) -> (u64, Vec<(String
         rounds += 1;
     }
     (rounds, last.into_iter().collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deployed_is_restored_and_hosts_go_on_pulling_into_the_restored_folder() {
+    let setting = Setting::new(1).await;
+    let registry = Registry::start().await;
+    let (first, second) = (conduct(0, "good"), conduct(1, "good"));
+    let file = component(&setting, "first", &first);
+    let reference = push(&setting, &registry, &file, "1").await;
+    let a = host(&setting, "a", &reference, CONFIG);
+    until(&a, "the first version", |status| {
+        runs(status, &digest_of(&first))
+    })
+    .await;
+    let is_over = AtomicBool::new(false);
+    let deploys = async {
+        let file = component(&setting, "second", &second);
+        let (is_done, told) = deploy(&setting, &file, "faster").await;
+        assert!(is_done, "{told}");
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let ((_, last), ()) = tokio::join!(put_until(&setting, &is_over), deploys);
+    setting.until_checkpointed("versioned", &last).await;
+    assert!(a.terminate().await.success());
+
+    let backup = ["backup", "versioned", "--to", "v.backup", "--local"];
+    let (is_done, told) = run(
+        &setting,
+        &[&backup[..], &["--plugins", "pulled-a"]].concat(),
+    )
+    .await;
+    assert!(is_done && told.contains("deployed"), "{told}");
+    lose_tables(&setting, "versioned").await;
+    std::fs::remove_dir_all(setting.path().join("pulled-a")).unwrap();
+    let restore = ["restore", "v.backup", "--plugins", "pulled-a", "--local"];
+    let (is_done, told) = run(
+        &setting,
+        &[&restore[..], &["--why", "lost", "--apply"]].concat(),
+    )
+    .await;
+    assert!(
+        is_done && told.contains("was deployed, and is again"),
+        "{told}"
+    );
+    assert_eq!(std::fs::read(pulled(&setting, "a")).unwrap(), second);
+
+    let a = host_logging(&setting, "again", "a", &reference, CONFIG);
+    until(&a, "what was deployed", |status| {
+        let source = &status["sources"]["versioned"];
+        source["wanted-by"] == "deploy"
+            && source["error"].is_null()
+            && runs(status, &digest_of(&second))
+    })
+    .await;
+    // What the restore put there is a host's own to replace.
+    let end = ["deploy", "--application", "versioned", "--local", "--end"];
+    let (is_done, told) = run(
+        &setting,
+        &[&end[..], &["--why", "over", "--apply"]].concat(),
+    )
+    .await;
+    assert!(is_done, "{told}");
+    eventually("what is configured is in the folder", || {
+        std::fs::read(pulled(&setting, "a")).is_ok_and(|bytes| bytes == first)
+    })
+    .await;
+    assert!(a.terminate().await.success());
+    setting.stop().await;
 }
 
 /// How often any host began to try a version.

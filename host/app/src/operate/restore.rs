@@ -43,7 +43,14 @@ pub(crate) async fn execute(args: &RestoreArgs) -> anyhow::Result<()> {
     refuse_useless(args, &plan)?;
     refuse_foreign_checkpoints(&stream.reader, &plan).await?;
     let obstacles = target.obstacles(&plan);
-    let mut report = Report::of(args, application, backup, &stream, &plan, &obstacles);
+    let mut report = Report::of(
+        args,
+        application,
+        backup,
+        (&stream, &target),
+        &plan,
+        &obstacles,
+    );
     if args.apply && obstacles.is_empty() {
         let written = apply(
             args,
@@ -163,6 +170,7 @@ impl RestoreArgs {
     fn policy(&self) -> RestorePolicy {
         RestorePolicy {
             overwrites: self.overwrite,
+            skips: self.forward,
             states: self.states.into(),
             from_ms: self.from_time,
             margin: self.margin,

@@ -194,7 +194,7 @@ impl Target {
 fn refused_shards(plan: &RestorePlan) -> Vec<String> {
     let mut refused = Vec::new();
     for shard in &plan.shards {
-        if let RestoreStep::Refuse(why) = &shard.step {
+        if let RestoreStep::Refuse { why, .. } = &shard.step {
             refused.push(format!("{}: {why}", shard.shard));
         }
     }
