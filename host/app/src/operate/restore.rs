@@ -14,7 +14,7 @@ use shardmill_core::backup::{
 use shardmill_core::plugin::{Part, check_ending, split_part};
 use shardmill_core::stream::StreamRef;
 
-use self::facts::{Stream, Target};
+use self::facts::{Destination, Stream, Target};
 use self::report::Report;
 use self::write::Writer;
 use super::backup_file::{self, Content};
@@ -40,7 +40,12 @@ pub(crate) async fn execute(args: &RestoreArgs) -> anyhow::Result<()> {
     refuse_useless(args, &plan)?;
     refuse_foreign_checkpoints(&stream.reader, &plan).await?;
     let obstacles = target.obstacles(&plan);
-    let mut report = Report::of(args, application, backup, &stream, &plan, &obstacles);
+    let destination = Destination {
+        application,
+        stream: &stream,
+        target: &target,
+    };
+    let mut report = Report::of(args, backup, &destination, &plan, &obstacles);
     if args.apply && obstacles.is_empty() {
         let writer = Writer {
             application,
@@ -147,6 +152,7 @@ impl RestoreArgs {
     fn policy(&self) -> RestorePolicy {
         RestorePolicy {
             overwrites: self.overwrite,
+            skips: self.forward,
             states: self.states.into(),
             from_ms: self.from_time,
             margin: self.margin,

@@ -28,6 +28,11 @@ const RETRY_BASE: Duration = Duration::from_secs(2);
 /// The longest one: what was mended is found within minutes, and nobody is flooded.
 const RETRY_CAP: Duration = Duration::from_mins(5);
 
+/// How many times `pull.timeout` a pull may take, over all its requests: the component may need the
+/// whole of one, and the lists, tokens and small files before it together have another. So a
+/// registry that answers each of a dozen requests at the last moment holds nobody up for longer.
+const TIMEOUTS_MAX: u32 = 2;
+
 /// What all sources of a host share.
 #[derive(Clone)]
 pub(super) struct Shared {
@@ -35,7 +40,8 @@ pub(super) struct Shared {
     pub(super) clients: AwsClients,
     pub(super) config: watch::Receiver<Arc<Config>>,
     pub(super) board: PullBoard,
-    pub(super) turn: Arc<Semaphore>,
+    /// Of reading and writing components, one at a time. Never held while somebody else is asked.
+    pub(super) disk: Arc<Semaphore>,
 }
 
 /// One source.
@@ -66,6 +72,11 @@ enum LookError {
     Pull(#[from] PullError),
     #[error("{0}")]
     Folder(#[from] std::io::Error),
+    #[error(
+        "it took longer than {0:?}, which is {TIMEOUTS_MAX} times pull.timeout: the host that it is \
+            pulled from answers too slowly, or pull.timeout is too short for a component of this size"
+    )]
+    Slow(Duration),
     #[error("{0}")]
     NotHeeded(String),
 }
@@ -186,11 +197,8 @@ impl PullTask {
     }
 
     async fn try_look(&mut self, orders: Result<(), String>) -> Result<Looked, LookError> {
-        // One at a time, over all sources.
-        let turn = Arc::clone(&self.shared.turn);
-        let _turn = turn.acquire_owned().await;
         let files = self.files.clone();
-        let here = blocking(move || files.look()).await?;
+        let here = self.on_disk(move || files.look()).await?;
         self.view.version = here.pulled();
         let has_file = here.component.is_some();
         let Some(wanted) = wanted(&self.source.reference, self.orders.orders(), has_file) else {
@@ -226,11 +234,11 @@ impl PullTask {
         let files = self.files.clone();
         let fresh = blocking(move || files.fresh()).await?;
         let mut file = tokio::fs::File::from_std(fresh.reopen()?);
-        let pulled = self
-            .shared
-            .sources
-            .pull(reference, known, &mut file)
-            .await?;
+        let within = self.shared.config.borrow().pull.timeout;
+        let within = within.saturating_mul(TIMEOUTS_MAX);
+        let pulling = self.shared.sources.pull(reference, known, &mut file);
+        let pulled = tokio::time::timeout(within, pulling).await;
+        let pulled = pulled.map_err(|_| LookError::Slow(within))??;
         drop(file);
         match (pulled, here.pulled()) {
             (Some(pulled), _) => self.put(fresh, pulled, wanted).await,
@@ -250,13 +258,24 @@ impl PullTask {
         let (files, reference) = (self.files.clone(), wanted.reference.clone());
         let component = pulled.component.clone();
         let before = self.view.version.clone();
-        blocking(move || files.put(fresh, &pulled, &reference)).await?;
+        self.on_disk(move || files.put(fresh, &pulled, &reference))
+            .await?;
         let version = component.version();
         // A tag may be put to the same version again.
         if before.as_ref() == Some(&version) && wanted.by == WantedBy::Config {
             return Ok(Looked::Same(version));
         }
         Ok(Looked::Pulled(version))
+    }
+
+    /// Reads or writes components: one source at a time.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+    ) -> std::io::Result<T> {
+        let disk = Arc::clone(&self.shared.disk);
+        let _turn = disk.acquire_owned().await;
+        blocking(work).await
     }
 }
 

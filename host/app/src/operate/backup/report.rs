@@ -20,6 +20,8 @@ pub(super) struct Report {
     at_ms: u64,
     stream: String,
     arn: Option<String>,
+    /// Where the version is that the fleet is to run, if one was deployed.
+    deployed: Option<String>,
     shards: Vec<ShardRow>,
     /// Of the plugins folder.
     files: Vec<String>,
@@ -48,6 +50,7 @@ impl Report {
             at_ms: backup.at_ms,
             stream: backup.stream.row.name.to_string(),
             arn: backup.stream.arn.clone(),
+            deployed: backup.deploy.as_ref().map(|it| it.reference.to_string()),
             shards: backup.shards.iter().map(ShardRow::of).collect(),
             files: content.files.iter().map(|file| file.name.clone()).collect(),
             notes,
@@ -74,6 +77,9 @@ impl Report {
             "of",
             format_args!("{}, stream {}", self.application, self.stream),
         );
+        if let Some(deployed) = &self.deployed {
+            page.line("deployed", deployed);
+        }
         page.list("files", &self.files);
         page.plain(format_args!("\n{}", self.table()));
         for note in &self.notes {

@@ -4,8 +4,9 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
+use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::backup::{BackedUpShard, Backup};
-use shardmill_core::control::{Asked, Pause};
+use shardmill_core::control::{Asked, DeployAsked, Pause};
 use shardmill_core::fleet::ApplicationStart;
 use shardmill_core::lease::Sought;
 use shardmill_core::plugin::PluginDigest;
@@ -46,6 +47,8 @@ pub(super) struct HeadLine {
     pub(super) start: StartLine,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pause: Option<PauseLine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deploy: Option<DeployLine>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) quarantined: Vec<QuarantineLine>,
 }
@@ -80,6 +83,23 @@ pub(super) struct PauseLine {
     pub(super) at_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) until_ms: Option<u64>,
+}
+
+/// The version that the fleet is to run.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct DeployLine {
+    pub(super) by: String,
+    pub(super) why: String,
+    pub(super) at_ms: u64,
+    /// Where it is, with its digest.
+    pub(super) reference: String,
+    /// The digest of its component.
+    pub(super) version: String,
+    /// Where the version is that hosts go back to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<String>,
+    pub(super) in_turns: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -173,6 +193,7 @@ pub(super) fn head(backup: &Backup) -> HeadLine {
         },
         start: start(&backup.start),
         pause: backup.pause.as_ref().map(pause),
+        deploy: backup.deploy.as_ref().map(deploy),
         quarantined: backup.quarantined.iter().map(quarantine).collect(),
     }
 }
@@ -198,6 +219,19 @@ fn pause(pause: &Pause) -> PauseLine {
         why,
         at_ms,
         until_ms: pause.until_ms,
+    }
+}
+
+fn deploy(deploy: &DeployAsked) -> DeployLine {
+    let Asked { by, why, at_ms } = deploy.asked.clone();
+    DeployLine {
+        by,
+        why,
+        at_ms,
+        reference: deploy.reference.as_text(),
+        version: deploy.version.as_str().to_owned(),
+        before: deploy.before.as_ref().map(ArtifactRef::as_text),
+        in_turns: deploy.is_in_turns,
     }
 }
 
