@@ -11,6 +11,8 @@ mod deploy;
 mod features;
 #[path = "tidy/kcl_metrics.rs"]
 mod kcl_metrics;
+#[path = "tidy/log_codes.rs"]
+mod log_codes;
 #[path = "tidy/modules.rs"]
 mod modules;
 #[path = "tidy/predecessors.rs"]

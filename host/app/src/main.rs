@@ -61,6 +61,7 @@ fn start(cli: &Cli) -> Result<Runtime, ExitCode> {
     if let Err(error) = hardening::forbid_core_dumps() {
         tracing::warn!(
             %error,
+            code = "core-dumps",
             "core dumps cannot be disabled; one would contain credentials and secrets"
         );
     }
@@ -69,7 +70,7 @@ fn start(cli: &Cli) -> Result<Runtime, ExitCode> {
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX);
     builder.build().map_err(|error| {
-        tracing::error!(%error, "cannot start");
+        tracing::error!(%error, code = "start-failed", "cannot start");
         telemetry::flush();
         ExitCode::FAILURE
     })

@@ -346,7 +346,9 @@ fn marks_of(cache: &CacheSetting) -> Marks {
     let marks = cache.folder().map_or_else(Marks::nothing, Marks::beside);
     match (marks.why_not(), cache) {
         (None, _) => {}
-        (Some(why), CacheSetting::At(_)) => tracing::warn!(why, "{LOST}"),
+        (Some(why), CacheSetting::At(_)) => {
+            tracing::warn!(why, code = "deaths-forgotten", "{LOST}");
+        }
         (Some(why), CacheSetting::Unset | CacheSetting::Nowhere(_)) => {
             tracing::info!(why, "{LOST}");
         }

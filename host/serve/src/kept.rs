@@ -68,8 +68,11 @@ impl Kept {
                 Some(kept)
             }
             Err(error) => {
-                tracing::warn!(%error, "no version is kept to fall back to, and kept or pinned versions \
-                    do not run");
+                tracing::warn!(
+                    %error,
+                    code = "kept-unavailable",
+                    "no version is kept to fall back to, and kept or pinned versions do not run"
+                );
                 None
             }
         }
@@ -87,8 +90,12 @@ impl Kept {
     fn report_others_work(&self) {
         for name in self.plugins() {
             if let Err(error) = self.own(&name) {
-                tracing::warn!(plugin = %name, %error, "kept or pinned versions of the plugin do \
-                    not run");
+                tracing::warn!(
+                    plugin = %name,
+                    %error,
+                    code = "kept-unavailable-of-plugin",
+                    "kept or pinned versions of the plugin do not run"
+                );
             }
         }
     }
@@ -134,8 +141,13 @@ impl Kept {
             Err(error) => {
                 let signature = signature_of(file);
                 let signature = signature.display();
-                tracing::warn!(plugin = %name, %signature, %error, "the kept version has no \
-                    signature: put one beside it, or remove the version");
+                tracing::warn!(
+                    plugin = %name,
+                    %signature,
+                    %error,
+                    code = "kept-unsigned",
+                    "the kept version has no signature: put one beside it, or remove the version"
+                );
             }
         }
         Ok(())

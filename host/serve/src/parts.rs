@@ -195,10 +195,11 @@ impl Parts {
             tracing::warn!(
                 %plugin,
                 guaranteed_mib = share.guaranteed_bytes() >> 20,
+                code = "buffer-small",
                 "with this plugin, host.buffer has no room for two replies of GetRecords for each \
-                 plugin: shards may read nothing while they work, and with failure.order = \"key\" \
-                 records of other keys may wait for one that is retried; give host.buffer \
-                 20 MiB for each plugin, or run fewer on a host"
+                    plugin: shards may read nothing while they work, and with failure.order = \
+                    \"key\" records of other keys may wait for one that is retried; give \
+                    host.buffer 20 MiB for each plugin, or run fewer on a host"
             );
         }
         Ok(share)

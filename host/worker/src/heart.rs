@@ -181,7 +181,7 @@ impl Heart {
                 worker = %self.row.worker,
                 %error,
                 failures,
-                "heartbeat failed, trying again"
+                code = "heartbeat-failed", "heartbeat failed, trying again"
             );
         }
         self.ports

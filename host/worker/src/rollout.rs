@@ -273,8 +273,14 @@ fn log(plugin: &PluginName, change: &Change) {
             tracing::info!(%plugin, %digest, %site, "trying the new version on one shard");
         }
         Change::Suspected(digest, site, reason) => {
-            tracing::warn!(%plugin, %digest, %site, reason, "the version failed, trying the \
-                    previous one on the same records");
+            tracing::warn!(
+                %plugin,
+                %digest,
+                %site,
+                reason,
+                code = "trial-failed",
+                "the version failed, trying the previous one on the same records"
+            );
         }
         Change::Cleared(digest, site) => {
             tracing::info!(%plugin, %digest, %site, "the previous version failed on them too, \
@@ -291,8 +297,14 @@ fn log(plugin: &PluginName, change: &Change) {
             );
         }
         Change::RolledBack(digest, why) => {
-            tracing::error!(%plugin, %digest, cause = why.code(), %why, "version rolled back \
-                    and quarantined");
+            tracing::error!(
+                %plugin,
+                %digest,
+                cause = why.code(),
+                %why,
+                code = "rolled-back",
+                "version rolled back and quarantined"
+            );
         }
         Change::Withdrawn(digest) => {
             tracing::info!(%plugin, %digest, "version no longer tried");

@@ -205,6 +205,7 @@ impl Worker {
                 Err(error @ WorkerError::CannotWrite { .. }) => {
                     tracing::error!(
                         %error,
+                        code = "left-fleet",
                         "leaving the fleet until lease rows can be written again"
                     );
                     let options = WorkerOptions::clone(&run.options);
@@ -380,7 +381,7 @@ impl Worker {
             }
             PipelineEnd::Released => tracing::info!(lease = %key, "lease released"),
             PipelineEnd::Lost(reason) => {
-                tracing::warn!(lease = %key, %reason, "lease lost");
+                tracing::warn!(lease = %key, %reason, code = "lease-lost", "lease lost");
                 self.run.counter(metrics::LOSSES).increment(1);
                 self.holdings.note_leases(1);
                 self.heeding.errands_mut().follow_lost(key);
@@ -404,7 +405,7 @@ impl Worker {
         tracing::error!(
             lease = %key,
             error,
-            "the pipeline failed, which is a mistake in shardmill"
+            code = "pipeline-failed", "the pipeline failed, which is a mistake in shardmill"
         );
         self.holdings
             .leave_to_others(key.clone(), "its pipeline failed");

@@ -160,8 +160,11 @@ async fn switch_on_recovery(client: &Client, table: &str) {
     if let Err(error) = reply {
         let error = store_error(table, &error);
         tracing::warn!(
-            table, %error,
-            "point-in-time recovery of a table cannot be switched on; tried again at the next start"
+            table,
+            %error,
+            code = "recovery-not-set",
+            "point-in-time recovery of a table cannot be switched on; tried again at the next \
+                start"
         );
     }
 }

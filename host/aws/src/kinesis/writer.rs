@@ -168,7 +168,7 @@ impl StreamWriter {
                     reason = %cause,
                     attempt = fruitless,
                     of = attempts_max,
-                    "nothing was stored, trying again"
+                    code = "put-failed", "nothing was stored, trying again"
                 );
             }
             report.retries += batch.len() as u64;

@@ -98,7 +98,7 @@ impl Journal {
                     tracing::warn!(
                         path = %self.path.display(),
                         bytes = file_len - len,
-                        "removed an incomplete write"
+                        code = "local-journal-cut", "removed an incomplete write"
                     );
                     break;
                 }

@@ -145,6 +145,7 @@ impl PluginDrop {
         tracing::warn!(
             plugin = %self.plugin,
             kept = %aside.display(),
+            code = "pulled-damaged",
             "the component that was pulled has other bytes now, and is replaced"
         );
         Ok(())

@@ -188,8 +188,13 @@ impl PullTask {
         metrics::pulls(plugin, PullOutcome::Failed).increment(1);
         let reference = &self.view.reference;
         if self.pull.has_just_failed() {
-            tracing::warn!(%plugin, %reference, %error, "no version was pulled, trying again; what \
-                runs goes on");
+            tracing::warn!(
+                %plugin,
+                %reference,
+                %error,
+                code = "pull-failed",
+                "no version was pulled, trying again; what runs goes on"
+            );
         } else {
             tracing::debug!(%plugin, %reference, %error, "no version was pulled");
         }
@@ -217,7 +222,12 @@ impl PullTask {
         if let Some(why) = &wanted.refused
             && self.view.refused.as_ref() != Some(why)
         {
-            tracing::warn!(plugin = %self.source.plugin, why, "a deploy is not heeded");
+            tracing::warn!(
+                plugin = %self.source.plugin,
+                why,
+                code = "deploy-not-heeded",
+                "a deploy is not heeded"
+            );
         }
         self.view.refused.clone_from(&wanted.refused);
         self.view.reference = wanted.reference.clone();

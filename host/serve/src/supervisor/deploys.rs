@@ -38,7 +38,7 @@ impl Supervisor {
                 "this host pulls no versions of {plugin}, or is busy with other deploys: name its \
                     source in `plugins`"
             );
-            tracing::warn!(%plugin, why, "a deploy is not heeded");
+            tracing::warn!(%plugin, why, code = "deploy-not-heeded", "a deploy is not heeded");
             ring.ring.answer(&Err(why));
         }
     }

@@ -129,7 +129,13 @@ impl Keeping {
             }
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(plugin = %name, %digest, %error, "the version cannot be kept");
+                tracing::warn!(
+                    plugin = %name,
+                    %digest,
+                    %error,
+                    code = "version-not-kept",
+                    "the version cannot be kept"
+                );
             }
         }
     }
@@ -138,7 +144,11 @@ impl Keeping {
         let is_used =
             |name: &PluginName| self.running.contains(name) || file_in(&self.folder, name).exists();
         if let Err(error) = self.kept.forget_unused(is_used) {
-            tracing::warn!(%error, "cannot remove the kept versions of plugins that are gone");
+            tracing::warn!(
+                %error,
+                code = "kept-not-removed",
+                "cannot remove the kept versions of plugins that are gone"
+            );
         }
     }
 }
@@ -189,8 +199,12 @@ impl Supervisor {
         };
         let version: Version = Arc::new(plugin);
         let digest = version.digest().clone();
-        tracing::warn!(plugin = %name, %digest, "the version in the folder cannot run; running \
-            the last good one instead");
+        tracing::warn!(
+            plugin = %name,
+            %digest,
+            code = "fell-back",
+            "the version in the folder cannot run; running the last good one instead"
+        );
         match self.running.get(name) {
             Some(running) => drop(running.versions.send_replace(version)),
             None => self.start(name, version, None),
@@ -214,7 +228,12 @@ impl Supervisor {
             fall_back.fallen_back.insert(name.clone(), Some(again_at));
         }
         let reason = format!("{error:#}");
-        tracing::error!(plugin = %name, reason, "the kept version cannot run either");
+        tracing::error!(
+            plugin = %name,
+            reason,
+            code = "kept-failed",
+            "the kept version cannot run either"
+        );
     }
 }
 

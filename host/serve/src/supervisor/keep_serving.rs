@@ -52,6 +52,7 @@ where
             tracing::error!(
                 plugin = label,
                 reason = fall.reason,
+                code = "plugin-ended",
                 "the plugin is no longer served"
             );
             return End::Fallen;
@@ -67,6 +68,7 @@ where
             reason,
             falls,
             ?wait,
+            code = "plugin-failed",
             "cannot serve the plugin, trying again"
         );
         ::metrics::counter!(metrics::RESTARTS, "plugin" => label.to_owned()).increment(1);

@@ -91,7 +91,7 @@ impl Supervisor {
                 shown(&keys)
             )),
             Err(error) => {
-                tracing::warn!(%error, "the configuration cannot be read");
+                tracing::warn!(%error, code = "reload-failed", "the configuration cannot be read");
                 Err(format!(
                     "nothing was taken over: {}",
                     without_values(&error)
@@ -180,7 +180,12 @@ impl Supervisor {
     }
 
     fn keep_settings(&self, name: &PluginName, why: &str) -> Followed {
-        tracing::warn!(plugin = %name, why, "settings refused, the previous ones stay in use");
+        tracing::warn!(
+            plugin = %name,
+            why,
+            code = "settings-refused",
+            "settings refused, the previous ones stay in use"
+        );
         self.status.settings_refused(name.as_str(), why);
         Followed::Keeps(why.to_owned())
     }

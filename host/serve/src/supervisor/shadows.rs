@@ -109,7 +109,12 @@ impl Supervisor {
 
     /// A refused shadow is no trouble of the plugin: it is shown among the plugin's versions.
     fn shadow_refused(&mut self, file: &str, reason: &Refusal) {
-        tracing::warn!(file, %reason, "a file for the shadow of a plugin was refused");
+        tracing::warn!(
+            file,
+            %reason,
+            code = "shadow-refused",
+            "a file for the shadow of a plugin was refused"
+        );
         self.note_deadly(reason);
         if let Some(name) = shadow_of_file(file) {
             let refused = (reason.digest().cloned(), reason.to_string());

@@ -201,7 +201,7 @@ fn host(message: String) -> LoadError {
 fn report_lacks(said: &str) {
     static REPORT: Once = Once::new();
     if said.starts_with(wall::LACKS) {
-        REPORT.call_once(|| tracing::warn!("{said}"));
+        REPORT.call_once(|| tracing::warn!(code = "compiler-wall-incomplete", "{said}"));
     }
 }
 

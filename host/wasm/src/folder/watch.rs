@@ -343,7 +343,7 @@ impl PluginFolder {
             tracing::warn!(
                 folder = %self.options.path.display(),
                 reason = message,
-                "problem with the plugins folder"
+                code = "folder-problem", "problem with the plugins folder"
             );
             self.trouble = Some(message.to_owned());
         }

@@ -107,8 +107,13 @@ impl GuestLog {
             let plugin = &self.identity.label;
             metrics::counter!("shardmill_plugin_log_lines_dropped_total", "plugin" => plugin.to_string())
                 .increment(dropped);
-            tracing::warn!(target: "shardmill::guest", %plugin, dropped, "the plugin logs too \
-                fast; lines were dropped");
+            tracing::warn!(
+                target: "shardmill::guest",
+                %plugin,
+                dropped,
+                code = "guest-log-dropped",
+                "the plugin logs too fast; lines were dropped"
+            );
         }
     }
 }

@@ -52,7 +52,7 @@ impl Troubles {
                 shard = %self.shard,
                 attempts,
                 %error,
-                "lease write failed, trying again"
+                code = "lease-write-failed", "lease write failed, trying again"
             );
         }
         self.published.send_replace(Some(trouble));

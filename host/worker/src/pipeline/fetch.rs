@@ -367,7 +367,7 @@ impl ShardReader {
             %plugin,
             shard = %self.context.shard(),
             %gap,
-            "records may be lost to retention"
+            code = "retention-near", "records may be lost to retention"
         );
         self.context.update_status(|status| {
             status.gaps.count += 1;

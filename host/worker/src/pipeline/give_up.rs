@@ -78,7 +78,7 @@ impl<'a> GivenUp<'a> {
                     deliveries,
                     reason,
                     not_told,
-                    "{MESSAGE}"
+                    code = "record-given-up", "{MESSAGE}"
                 );
             }
             None => {
@@ -140,7 +140,7 @@ impl<'a> GivenUp<'a> {
             %cause,
             deliveries,
             reason,
-            "shard halted"
+            code = "shard-halted", "shard halted"
         );
         let why = format!(
             "halted at {position}, {cause} after {deliveries} deliveries; a new version of the \

@@ -208,8 +208,14 @@ impl Opener {
         // Powers of two: a producer that goes wrong does so with every record.
         if self.damaged.is_power_of_two() {
             let (shard, damaged) = (self.context.shard(), self.damaged);
-            tracing::warn!(%shard, %position, %damage, damaged, "an aggregate cannot be opened, \
-                delivering it unopened");
+            tracing::warn!(
+                %shard,
+                %position,
+                %damage,
+                damaged,
+                code = "aggregate-damaged",
+                "an aggregate cannot be opened, delivering it unopened"
+            );
         }
     }
 }

@@ -184,8 +184,13 @@ impl Output {
         }
         let failures = failures.count;
         if failures.is_power_of_two() {
-            tracing::warn!(shard = %self.context.shard(), %error, failures, "output cannot be stored, \
-                trying again");
+            tracing::warn!(
+                shard = %self.context.shard(),
+                %error,
+                failures,
+                code = "output-failed",
+                "output cannot be stored, trying again"
+            );
         }
         let signs = self.context.signs();
         signs.failed(Why::Sink, failures, error.to_string());

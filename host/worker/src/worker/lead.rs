@@ -212,7 +212,7 @@ impl Duties {
             tracing::warn!(
                 %error,
                 failures,
-                "cannot list shards, continuing with those that have leases"
+                code = "list-failed", "cannot list shards, continuing with those that have leases"
             );
         }
         if matches!(error, ReadError::Refused { .. }) {
@@ -267,7 +267,7 @@ impl Duties {
                     tracing::warn!(
                         worker = %row.worker,
                         %error,
-                        "a silent worker could not be removed"
+                        code = "worker-not-removed", "a silent worker could not be removed"
                     );
                 }
             }

@@ -57,6 +57,7 @@ impl Worker {
             tracing::warn!(
                 left,
                 ?limit,
+                code = "shards-not-drained",
                 "not all shards drained in time; their leases will expire and records repeat"
             );
             self.writes.note_cut_off(&self.holdings);

@@ -168,6 +168,7 @@ impl Lookout {
             tracing::warn!(
                 key = bad.key,
                 problem = bad.problem,
+                code = "row-unreadable",
                 "a row of the lease table cannot be read, leaving it alone"
             );
         }

@@ -278,8 +278,12 @@ impl FleetVersions {
             let versions =
                 versions.map(|(digest, hosts)| format!("{digest:.12}: {}", hosts.join(", ")));
             let versions = versions.collect::<Vec<_>>().join("; ");
-            tracing::warn!(plugin = %self.run.plugin(), versions, "the hosts of the fleet run \
-                different versions");
+            tracing::warn!(
+                plugin = %self.run.plugin(),
+                versions,
+                code = "versions-differ",
+                "the hosts of the fleet run different versions"
+            );
         }
     }
 
@@ -292,8 +296,12 @@ impl FleetVersions {
         let entries: Vec<&Quarantined> = entries.filter(|one| one.digest == offered).collect();
         let is_survivable = entries.iter().any(|entry| !entry.is_deadly());
         if is_survivable && let Some(host) = self.host_that_runs(&offered, fleet) {
-            tracing::warn!(digest = %offered, %host, "running a quarantined version, because \
-                another host runs it");
+            tracing::warn!(
+                digest = %offered,
+                %host,
+                code = "quarantined-runs",
+                "running a quarantined version, because another host runs it"
+            );
             return None;
         }
         let entry = entries.first().copied();

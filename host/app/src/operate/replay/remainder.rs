@@ -63,7 +63,7 @@ impl Remainder {
             }
             Item::Letter(_) => summary.left_out += 1,
             Item::Damaged { problem, line } => {
-                tracing::warn!(problem, "kept as it is");
+                tracing::warn!(problem, code = "letters-kept", "kept as it is");
                 summary.damaged += 1;
                 self.keep_line(&line)?;
             }
@@ -124,7 +124,7 @@ impl Remainder {
                 place,
                 parts = incomplete.parts,
                 missing = ?incomplete.missing,
-                "parts of a letter are missing"
+                code = "letter-incomplete", "parts of a letter are missing"
             );
             summary.damaged += 1;
             incomplete

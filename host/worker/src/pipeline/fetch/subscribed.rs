@@ -121,6 +121,7 @@ impl ShardReader {
             {
                 tracing::warn!(
                     shard = %self.context.shard(),
+                    code = "subscription-gap",
                     "the subscription missed records that exist, polling for now"
                 );
                 return Ok(Ok(SubscriptionEnd::Incomplete));
@@ -251,7 +252,7 @@ impl ShardReader {
                 %error,
                 fruitless,
                 end = code,
-                "subscription ended, trying again"
+                code = "subscription-ended", "subscription ended, trying again"
             );
         }
     }

@@ -159,7 +159,7 @@ impl ShardPipeline {
                 tracing::warn!(
                     shard = %self.context.shard(),
                     %error,
-                    "the instance failed in close"
+                    code = "close-failed-at-restart", "the instance failed in close"
                 );
                 Ok(())
             }
@@ -280,7 +280,7 @@ impl ShardPipeline {
                 tracing::warn!(
                     shard = %self.context.shard(),
                     %error,
-                    "the old version failed in close"
+                    code = "close-failed-at-swap", "the old version failed in close"
                 );
                 Ok(())
             }

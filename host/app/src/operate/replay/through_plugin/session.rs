@@ -328,7 +328,12 @@ impl Session {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close");
+                tracing::warn!(
+                    %error,
+                    shard = %self.context.shard,
+                    code = "replay-close-failed",
+                    "the plugin failed in close"
+                );
             }
         }
     }
@@ -360,7 +365,12 @@ impl Session {
             if tries >= TRIES_MAX || run.is_stopped() {
                 return Err(error.to_string());
             }
-            tracing::warn!(%error, tries, "output cannot be stored, trying again");
+            tracing::warn!(
+                %error,
+                tries,
+                code = "replay-output-failed",
+                "output cannot be stored, trying again"
+            );
             run.pause(run.options.backoff.delay(tries, fastrand::f64()))
                 .await;
         }

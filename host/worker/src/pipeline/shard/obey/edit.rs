@@ -142,7 +142,7 @@ impl ShardPipeline {
                 shard = %self.context.shard(),
                 reason,
                 asked = %edit.asked,
-                "the plugin's state was not edited"
+                code = "state-not-edited", "the plugin's state was not edited"
             );
             let details = format!("refused: {reason}");
             self.record(Deed::EditedState, details, &edit.asked.why);
@@ -154,7 +154,12 @@ impl ShardPipeline {
     pub(super) async fn put_away(&mut self) -> Result<(), Stopped> {
         let Closed { emitted, error } = self.close_all(CloseReason::Reload).await;
         if let Some(error) = error {
-            tracing::warn!(shard = %self.context.shard(), %error, "the instance failed in close");
+            tracing::warn!(
+                shard = %self.context.shard(),
+                %error,
+                code = "close-failed-at-edit",
+                "the instance failed in close"
+            );
         }
         self.store_last_output(emitted).await?;
         self.saving.flush(&mut self.gate).await?;
