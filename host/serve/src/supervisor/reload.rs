@@ -132,6 +132,9 @@ impl Supervisor {
             };
         }
         let settings = self.settings(name);
+        // A version that came without a manifest took that of the one before away.
+        let view = self.pulls.view(name);
+        let is_meant = view.is_some_and(|view| view.is_without_settings);
         let Some(running) = self.running.get_mut(name) else {
             return Followed::Same;
         };
@@ -152,7 +155,9 @@ impl Supervisor {
             }
             // As with a component: a deploy that deletes and copies must not move the plugin to
             // other streams in between.
-            Ok(settings) if running.settings.has_manifest && !settings.has_manifest => {
+            Ok(settings)
+                if running.settings.has_manifest && !settings.has_manifest && !is_meant =>
+            {
                 let why = "the manifest was removed; its settings stay in use until the host stops";
                 self.keep_settings(name, why)
             }
