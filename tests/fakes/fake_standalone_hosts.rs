@@ -98,6 +98,7 @@ impl FakeStandaloneHosts {
             versions: Vec::new(),
             cannot_write: None,
             cannot_look: None,
+            artifact: None,
             load: None,
         })
     }

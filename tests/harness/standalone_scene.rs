@@ -74,6 +74,7 @@ impl StandaloneScene {
             versions: Vec::new(),
             cannot_write: None,
             cannot_look: None,
+            artifact: None,
             load: None,
         };
         table.register(None, &row).await.expect("registered");

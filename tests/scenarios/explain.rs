@@ -383,6 +383,7 @@ async fn a_worker_at_its_most_leases_says_why_a_free_shard_rests() {
         versions: Vec::new(),
         cannot_write: None,
         cannot_look: None,
+        artifact: None,
         load: None,
     };
     coordinator.register(None, &dead).await.unwrap();

@@ -25,6 +25,7 @@ mod control;
 mod crashes;
 mod crowd;
 mod debugging;
+mod deploys;
 mod doctor;
 mod doors;
 mod dry_run;

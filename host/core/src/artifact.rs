@@ -2,6 +2,7 @@
 //! their references mean, what an artifact holds, and which one a host is to have in its folder.
 
 mod contents;
+mod proof;
 mod pull;
 mod reference;
 mod wanted;
@@ -10,6 +11,7 @@ pub use contents::{
     COMPONENT_TYPE, CONFIG_TYPE, Contents, INDEX_TYPES, Layer, MANIFEST_TYPES, NotAPlugin,
     SETTINGS_TYPE, SIGNATURE_TYPE, Sizes, contents_of,
 };
+pub use proof::{Came, FoundOut, InEffect, found_out};
 pub use pull::{Pull, PullPolicy};
 pub use reference::{ArtifactRef, Location, ReferenceFault, Sha256, is_loopback};
-pub use wanted::{Orders, Wanted, WantedBy, wanted};
+pub use wanted::{Decided, Here, Keeps, NOT_HEEDED, Orders, Wanted, WantedBy, refusal, wanted};

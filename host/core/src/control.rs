@@ -10,6 +10,7 @@
 //! lease.
 
 mod asked;
+mod deploy_asked;
 mod directives;
 mod fleet_control;
 mod history;
@@ -22,8 +23,9 @@ mod state_edit;
 mod state_plan;
 
 pub use asked::{Asked, NAME_CHARS_MAX, WHY_CHARS_MAX, is_name_of_person};
+pub use deploy_asked::{DeployAsked, Deployed, Finding};
 pub use directives::{Directives, Pause, Seek, SeekState, Skip, Stays};
-pub use fleet_control::{Control, DRAINS_MAX, DeployAsked, ReloadAsked, ShadowAsked, ShadowVerb};
+pub use fleet_control::{Control, DRAINS_MAX, ReloadAsked, ShadowAsked, ShadowVerb};
 pub use history::{Deed, HISTORY_KEPT_DAYS, HistoryEntry};
 pub use in_effect::{Directed, NextStep, Reached};
 pub use place::{Direction, Place};

@@ -24,7 +24,7 @@ mod untaken;
 mod version_row;
 
 pub use fault::Fault;
-pub use fleet_view::{live_versions, may_start, versions_found_bad};
+pub use fleet_view::{goes_first, live_versions, may_start, versions_found_bad};
 pub use judge::{Passed, Regression};
 pub use policy::{ONE_HOST, PROBATION_STRIKES, RolloutPolicy, RolloutProblem};
 pub use quarantine::{ENTRIES_MAX, Quarantine, Quarantined, REASON_CHARS_MAX};

@@ -9,11 +9,12 @@ mod ring;
 mod task;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use shardmill_aws::AwsClients;
 use shardmill_config::Config;
+use shardmill_core::artifact::InEffect;
 use shardmill_core::plugin::PluginName;
 use shardmill_sources::{Buckets, PullError, Sources};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -25,6 +26,7 @@ pub(crate) use self::ring::DeployRing;
 use self::task::{PullTask, Shared};
 pub(crate) use self::view::PullBoard;
 pub use self::view::SourceSnapshot;
+pub(crate) use self::view::{SourceView, Start};
 use crate::clock::wall_now;
 
 /// Deploys of one plugin that wait: people deploy one at a time, and each is answered.
@@ -100,6 +102,16 @@ impl Pulls {
     /// The plugins' settings have changed, and so maybe the tables of operators' orders.
     pub(crate) fn follow(&self, config: &Config) {
         self.config.send_replace(Arc::new(config.clone()));
+    }
+
+    /// What is known of the source of a plugin, if it has one.
+    pub(crate) fn view(&self, plugin: &PluginName) -> Option<SourceView> {
+        self.board.view(plugin)
+    }
+
+    /// Takes note of what is in effect of each plugin that runs.
+    pub(crate) fn set_in_effect(&self, in_effect: BTreeMap<PluginName, InEffect>) {
+        self.board.set_in_effect(in_effect);
     }
 
     /// Whether one host tries the version that was pulled last before all others.

@@ -36,7 +36,13 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
     for (name, source) in &host.sources {
         // One that has a file, pulled or put there by somebody, is served or says why not.
         let has_file = source.version.is_some() || host.plugins.contains_key(name);
-        if is_asked_for(name) && !has_file {
+        if is_asked_for(name) && source.start_held && !host.plugins.contains_key(name) {
+            let why = source.error.as_deref().unwrap_or("that is being pulled");
+            reasons.push(format!(
+                "{name}: its version was deployed and nobody has proven it yet, so it starts with \
+                    what was good before: {why}"
+            ));
+        } else if is_asked_for(name) && !has_file {
             reasons.push(not_pulled(name, source));
         }
     }
@@ -94,7 +100,7 @@ fn as_label_value(text: &str) -> String {
 }
 
 /// Why a stream of a plugin is not served as it should be.
-fn not_served(plugin: &PluginSnapshot) -> Option<String> {
+pub(crate) fn not_served(plugin: &PluginSnapshot) -> Option<String> {
     if let Some(why) = &plugin.not_served {
         return Some(format!("not served: {why}"));
     }
@@ -341,6 +347,7 @@ mod tests {
             checked_seconds: None,
             error: Some("r.example does not answer".to_owned()),
             deploy_refused: None,
+            start_held: false,
         };
         let with = |plugins: &[(&str, PluginSnapshot)], version| HostSnapshot {
             sources: BTreeMap::from([("orders".to_owned(), source(version))]),

@@ -25,6 +25,7 @@ mod deploys;
 mod fall_back;
 mod keep_serving;
 mod pins;
+mod pulled;
 mod refused;
 mod reload;
 mod restless;
@@ -35,6 +36,7 @@ use deadly::Deadly;
 use fall_back::FallBack;
 use keep_serving::End;
 use pins::Pins;
+use pulled::Pulled;
 use refused::RefusedFiles;
 pub(crate) use reload::Reloads;
 use served::Served;
@@ -53,6 +55,7 @@ pub(crate) struct Supervisor {
     running: HashMap<PluginName, Running>,
     /// Versions that could not be started. They start once their settings are fixed.
     waiting: HashMap<PluginName, Version>,
+    pulled: Pulled,
     /// Plugins whose manifests changed too soon after a start.
     restless: HashSet<PluginName>,
     workers: JoinSet<Ended>,
@@ -126,6 +129,7 @@ impl Supervisor {
             status,
             running: HashMap::new(),
             waiting: HashMap::new(),
+            pulled: Pulled::default(),
             restless: HashSet::new(),
             workers: JoinSet::new(),
             fall_back,
@@ -172,6 +176,7 @@ impl Supervisor {
                     self.look_after_versions();
                     self.look_at_restless();
                     self.look_at_shadows();
+                    self.look_at_pulled();
                 }
                 Some(ended) = self.workers.join_next() => {
                     served = self.worker_ended(ended);
@@ -291,7 +296,7 @@ impl Supervisor {
             Some(running) => {
                 running.versions.send_replace(version);
             }
-            None => self.start(name, version, None),
+            None => self.start_or_hold(name, version),
         }
     }
 
@@ -409,6 +414,7 @@ impl Supervisor {
 
     fn removed(&mut self, name: &PluginName) {
         self.waiting.remove(name);
+        self.pulled.held.remove(name);
         let on_remove = if self.is_pinned(name) {
             OnRemove::Keep
         } else {

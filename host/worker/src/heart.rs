@@ -170,6 +170,7 @@ impl Heart {
         row.cannot_look
             .clone_from(&announcement.cannot_look.borrow());
         row.versions = self.ports.rollout.rows();
+        row.artifact = self.ports.rollout.artifact();
         let now = self.ports.clock.now();
         row.load = self.ports.load.as_mut().and_then(|load| load.measure(now));
         row.beat += 1;

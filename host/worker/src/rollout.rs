@@ -40,6 +40,8 @@ struct Shared {
 struct Inner {
     rollout: Rollout,
     versions: HashMap<PluginDigest, Version>,
+    /// The artifact whose component runs and whose manifest is followed.
+    artifact: Option<String>,
     /// The revision as of which the shadow follows the active version.
     followed: u64,
 }
@@ -65,6 +67,7 @@ impl SharedRollout {
         let inner = Inner {
             rollout: Rollout::new(worker, policy),
             versions: HashMap::new(),
+            artifact: None,
             followed: 0,
         };
         let shared = Shared {
@@ -98,6 +101,21 @@ impl SharedRollout {
     /// The version of all shards of this host but a canary's.
     pub fn active(&self) -> Option<PluginDigest> {
         self.with(|rollout| rollout.active().cloned())
+    }
+
+    /// The version of all shards, if it has passed its trial.
+    pub fn passed(&self) -> Option<PluginDigest> {
+        self.with(|rollout| rollout.passed().cloned())
+    }
+
+    /// The artifact whose component runs and whose manifest is followed, as people see it.
+    pub fn artifact(&self) -> Option<String> {
+        self.act(|inner| inner.artifact.clone())
+    }
+
+    /// Takes note that this artifact is in effect.
+    pub fn set_artifact(&self, artifact: Option<String>) {
+        self.act(|inner| inner.artifact = artifact);
     }
 
     /// The version that runs in the shadow of the active one, if there is one.

@@ -34,6 +34,7 @@ fn row(name: &str, run: &str, beat: u64) -> WorkerRow {
         },
         cannot_write: None,
         cannot_look: None,
+        artifact: None,
         load: (beat > 5).then(|| HostLoad {
             shards: 3,
             needed_milli: 1_250,

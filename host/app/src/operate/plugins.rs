@@ -115,6 +115,7 @@ mod tests {
             versions: vec![running],
             cannot_write: None,
             cannot_look: None,
+            artifact: None,
             load: None,
         }
     }

@@ -46,6 +46,7 @@ const LEASE_DURATION: &str = "leaseDurationMillis";
 const DRAINING: &str = "draining";
 const MAX_LEASES: &str = "maxLeases";
 const VERSIONS: &str = "versions";
+const ARTIFACT: &str = "artifact";
 const CANNOT_WRITE: &str = "cannotWrite";
 const CANNOT_LOOK: &str = "cannotLook";
 /// A map, absent from the row of a host that does not measure its load.
@@ -130,6 +131,9 @@ pub(super) fn encode_worker(row: &WorkerRow) -> Item {
     }
     if !row.versions.is_empty() {
         item.insert(VERSIONS.to_owned(), version_item::encode_all(&row.versions));
+    }
+    if let Some(artifact) = &row.artifact {
+        item.insert(ARTIFACT.to_owned(), text(artifact));
     }
     item
 }
@@ -273,6 +277,7 @@ pub(super) fn decode_worker(item: &Item) -> Result<WorkerRow, String> {
             .get(VERSIONS)
             .map(version_item::decode_all)
             .unwrap_or_default(),
+        artifact: for_people(item, ARTIFACT).ok(),
         cannot_write: for_people(item, CANNOT_WRITE).ok(),
         cannot_look: for_people(item, CANNOT_LOOK).ok(),
         load: item.get(LOAD).and_then(load_item::decode_load),
@@ -369,6 +374,7 @@ mod tests {
                     reason: Some("why".into()),
                 },
             ],
+            artifact: Some("oci://r.example/alerts:1".into()),
             cannot_write: Some("denied".into()),
             cannot_look: Some("refused".into()),
             load: Some(HostLoad {
@@ -456,6 +462,7 @@ mod tests {
             is_draining: false,
             max_leases: usize::MAX,
             versions: Vec::new(),
+            artifact: None,
             cannot_write: None,
             cannot_look: None,
             load: None,

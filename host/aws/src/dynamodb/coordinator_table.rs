@@ -19,7 +19,6 @@ use shardmill_core::rollout::Quarantined;
 use super::attributes::{Item, number, text};
 use super::coordinator_condition::{AS_SEEN, BEAT_AS_SEEN, Condition, as_seen};
 use super::coordinator_item::{self, BULLETIN, NAME, WORKER_PREFIX, collect};
-use super::directive_item;
 use super::errors::{is_condition_failed, store_error};
 use super::history_item::{self, EXPIRES};
 use super::mail_item;
@@ -218,7 +217,11 @@ impl CoordinatorTable {
         request.map(drop).map_err(|error| self.error(&error))
     }
 
-    async fn put_if(&self, condition: Condition, item: Item) -> Result<Raced, StoreError> {
+    pub(super) async fn put_if(
+        &self,
+        condition: Condition,
+        item: Item,
+    ) -> Result<Raced, StoreError> {
         self.learn_stream().await?;
         let values = (!condition.values.is_empty()).then_some(condition.values);
         let mut request = self
@@ -385,12 +388,7 @@ impl Coordinator for CoordinatorTable {
         seen: &'a Control,
         next: &'a Control,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
-        let condition = if seen.version == 0 {
-            Condition::is_new()
-        } else {
-            Condition::is_as_seen("version = :seen", seen.version)
-        };
-        Box::pin(self.put_if(condition, directive_item::encode_control(next)))
+        Box::pin(self.change_control(seen, next))
     }
 
     fn record<'a>(&'a self, entry: &'a HistoryEntry) -> PortFuture<'a, Result<(), StoreError>> {

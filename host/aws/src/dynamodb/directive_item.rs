@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::control::{
-    Asked, Control, DRAINS_MAX, DeployAsked, Directives, Pause, Place, RecordRange, ReloadAsked,
-    Seek, SeekState, ShadowAsked, ShadowVerb, Skip, StateEdit,
+    Asked, Control, DRAINS_MAX, Directives, Pause, Place, RecordRange, ReloadAsked, Seek,
+    SeekState, ShadowAsked, ShadowVerb, Skip, StateEdit,
 };
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::stream::SequenceNumber;
 
 use super::attributes::{Item, number, text};
+use super::deploy_item;
 use super::row::{FLEET, for_people, key, string, unsigned};
 use super::state_edit_item;
 
@@ -30,9 +30,6 @@ const DRAINS: &str = "drains";
 const RELOAD: &str = "reload";
 const SHADOW: &str = "shadow";
 const DEPLOY: &str = "deploy";
-const REFERENCE: &str = "reference";
-const BEFORE: &str = "before";
-const IN_TURNS: &str = "inTurns";
 const DIGEST: &str = "digest";
 const VERB: &str = "verb";
 const WORKER: &str = "worker";
@@ -71,7 +68,7 @@ pub(super) fn encode(directives: &Directives) -> AttributeValue {
     AttributeValue::M(item)
 }
 
-fn encode_asked(asked: &Asked) -> Item {
+pub(super) fn encode_asked(asked: &Asked) -> Item {
     Item::from([
         (BY.to_owned(), text(&asked.by)),
         (WHY.to_owned(), text(&asked.why)),
@@ -163,12 +160,12 @@ fn decode_map(item: &Item) -> Result<Directives, String> {
     })
 }
 
-fn part<'a>(item: &'a Item, name: &str) -> Result<Option<&'a Item>, String> {
+pub(super) fn part<'a>(item: &'a Item, name: &str) -> Result<Option<&'a Item>, String> {
     let value = item.get(name).map(AttributeValue::as_m).transpose();
     value.map_err(|_| format!("{name} is not a map"))
 }
 
-fn decode_asked(item: &Item) -> Result<Asked, String> {
+pub(super) fn decode_asked(item: &Item) -> Result<Asked, String> {
     Ok(Asked {
         by: for_people(item, BY)?,
         why: for_people(item, WHY)?,
@@ -261,9 +258,23 @@ pub(super) fn encode_control(control: &Control) -> Item {
         item.insert(SHADOW.to_owned(), encode_shadow(shadow));
     }
     if let Some(deploy) = &control.deploy {
-        item.insert(DEPLOY.to_owned(), encode_deploy(deploy));
+        item.insert(DEPLOY.to_owned(), deploy_item::encode(deploy));
+    } else if let Some(problem) = &control.unread_deploy {
+        // Never written: it stands for what is there, which only goes once it is not wanted.
+        item.insert(DEPLOY.to_owned(), text(problem));
     }
     item
+}
+
+/// What turns the row that was read into the next one: attributes to set, and to remove. Whatever
+/// else is in the row stays, also what a newer command wrote.
+pub(super) fn control_changes(seen: &Control, next: &Control) -> (Item, Vec<String>) {
+    let (seen, next) = (encode_control(seen), encode_control(next));
+    let is_gone = |name: &&String| !next.contains_key(*name);
+    let gone = seen.keys().filter(is_gone).cloned().collect();
+    let is_news = |(name, value): &(String, AttributeValue)| seen.get(name) != Some(value);
+    let set = next.clone().into_iter().filter(is_news).collect();
+    (set, gone)
 }
 
 fn encode_reload(reload: &ReloadAsked) -> AttributeValue {
@@ -281,22 +292,8 @@ fn encode_shadow(shadow: &ShadowAsked) -> AttributeValue {
     AttributeValue::M(item)
 }
 
-fn encode_deploy(deploy: &DeployAsked) -> AttributeValue {
-    let mut item = encode_asked(&deploy.asked);
-    item.insert(REFERENCE.to_owned(), text(&deploy.reference.as_text()));
-    item.insert(DIGEST.to_owned(), text(deploy.version.as_str()));
-    if let Some(before) = &deploy.before {
-        item.insert(BEFORE.to_owned(), text(&before.as_text()));
-    }
-    item.insert(
-        IN_TURNS.to_owned(),
-        AttributeValue::Bool(deploy.is_in_turns),
-    );
-    AttributeValue::M(item)
-}
-
-/// Reads the row. A pause that cannot be read is one, for the reason that directives are; anything
-/// else that cannot be read is not wanted.
+/// Reads the row. A pause that cannot be read is one, for the reason that directives are; a deploy
+/// that cannot be read keeps what hosts run; anything else that cannot be read is not wanted.
 pub(super) fn decode_control(item: &Item) -> Result<Control, String> {
     let version = unsigned(item, VERSION)?;
     let pause = match part(item, PAUSE).and_then(|pause| pause.map(decode_pause).transpose()) {
@@ -304,13 +301,15 @@ pub(super) fn decode_control(item: &Item) -> Result<Control, String> {
         Err(problem) => unreadable(version, &problem).pause,
     };
     let drains = part(item, DRAINS).ok().flatten();
+    let deploy = part(item, DEPLOY).and_then(|it| it.map(deploy_item::decode).transpose());
     Ok(Control {
         version,
         pause,
         drains: drains.map(decode_drains).unwrap_or_default(),
         reload: part(item, RELOAD).ok().flatten().and_then(decode_reload),
         shadow: part(item, SHADOW).ok().flatten().and_then(decode_shadow),
-        deploy: part(item, DEPLOY).ok().flatten().and_then(decode_deploy),
+        unread_deploy: deploy.as_ref().err().cloned(),
+        deploy: deploy.ok().flatten(),
     })
 }
 
@@ -329,18 +328,6 @@ fn decode_shadow(item: &Item) -> Option<ShadowAsked> {
         asked: decode_asked(item).ok()?,
         digest: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
         verb: ShadowVerb::of_code(string(item, VERB).ok()?)?,
-    })
-}
-
-/// An earlier version that cannot be read is none: hosts then go back to what is configured.
-fn decode_deploy(item: &Item) -> Option<DeployAsked> {
-    let reference = |name| ArtifactRef::parse(string(item, name).ok()?).ok();
-    Some(DeployAsked {
-        asked: decode_asked(item).ok()?,
-        reference: reference(REFERENCE)?,
-        version: PluginDigest::from_hex(string(item, DIGEST).ok()?)?,
-        before: reference(BEFORE),
-        is_in_turns: *item.get(IN_TURNS)?.as_bool().ok()?,
     })
 }
 

@@ -1,7 +1,10 @@
 use super::*;
-use shardmill_core::control::{NewState, StateAt};
+use shardmill_core::artifact::ArtifactRef;
+use shardmill_core::control::{DeployAsked, Deployed, Finding, NewState, StateAt};
 use shardmill_core::lease::{Checkpoint, Sought};
 use shardmill_core::stream::LeaseKey;
+
+use crate::dynamodb::deploy_item::REFERENCE;
 
 fn asked() -> Asked {
     Asked {
@@ -85,9 +88,15 @@ fn all_that_can_be_wanted_survives_a_round_trip() {
             asked: asked(),
             reference: pinned("5"),
             version: PluginDigest::from_hex(&"8".repeat(64)).unwrap(),
-            before: Some(pinned("4")),
+            before: Some(Deployed {
+                reference: pinned("4"),
+                version: PluginDigest::from_hex(&"3".repeat(64)),
+            }),
             is_in_turns: true,
+            proven: Some(found()),
+            failed: Some(found()),
         }),
+        unread_deploy: None,
     };
     assert_eq!(
         decode_control(&encode_control(&control)),
@@ -95,7 +104,8 @@ fn all_that_can_be_wanted_survives_a_round_trip() {
     );
     let mut for_all = control;
     for_all.reload.as_mut().unwrap().worker = None;
-    for_all.deploy.as_mut().unwrap().before = None;
+    let deploy = for_all.deploy.as_mut().unwrap();
+    (deploy.before, deploy.proven, deploy.failed) = (None, None, None);
     let mut item = encode_control(&for_all);
     assert_eq!(decode_control(&item), Ok(for_all));
     // A host that cannot read for whom it is does nothing.
@@ -110,12 +120,48 @@ fn all_that_can_be_wanted_survives_a_round_trip() {
     };
     shadow.insert(VERB.to_owned(), text("frame"));
     assert_eq!(decode_control(&item).unwrap().shadow, None);
-    // Nor one that cannot read which version it is to pull.
+    // One that cannot read which version it is to pull knows that there is one.
     let AttributeValue::M(deploy) = item.get_mut(DEPLOY).unwrap() else {
         panic!("a map");
     };
-    deploy.insert(REFERENCE.to_owned(), text("ftp://x"));
-    assert_eq!(decode_control(&item).unwrap().deploy, None);
+    deploy.insert(REFERENCE.to_owned(), text("gs://x"));
+    let read = decode_control(&item).unwrap();
+    assert_eq!(read.deploy, None);
+    let why = read.unread_deploy.unwrap();
+    assert!(why.starts_with("reference"), "{why}");
+}
+
+fn found() -> Finding {
+    Finding {
+        by: "host".to_owned(),
+        why: "it fails".to_owned(),
+        at_ms: 7,
+    }
+}
+
+#[test]
+fn a_change_of_the_control_row_leaves_alone_what_it_does_not_change_or_know() {
+    let mut item = encode_control(&Control {
+        version: 4,
+        ..Control::default()
+    });
+    item.insert("newer".to_owned(), text("x"));
+    item.insert(DEPLOY.to_owned(), text("as a newer command writes it"));
+    let seen = decode_control(&item).unwrap();
+    let asked = asked();
+    let paused = seen.changed(|next| {
+        next.pause = Some(Pause {
+            asked,
+            until_ms: None,
+        });
+    });
+    let (set, gone) = control_changes(&seen, &paused);
+    let names: Vec<&str> = set.keys().map(String::as_str).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(set.contains_key(PAUSE) && set.contains_key(VERSION));
+    assert!(gone.is_empty(), "{gone:?}");
+    let ended = seen.changed(|next| next.unread_deploy = None);
+    assert_eq!(control_changes(&seen, &ended).1, [DEPLOY]);
 }
 
 fn pinned(digit: &str) -> ArtifactRef {

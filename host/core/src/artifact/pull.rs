@@ -50,6 +50,11 @@ impl Pull {
         self.next_at = now + wait;
     }
 
+    /// Looks again after `wait` at the latest.
+    pub fn within(&mut self, now: Moment, wait: Duration) {
+        self.next_at = self.next_at.min(now + wait);
+    }
+
     /// Whether this failure is the first one after a success, which people are to hear of.
     pub fn has_just_failed(&self) -> bool {
         self.failures == 1

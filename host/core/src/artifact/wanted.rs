@@ -1,12 +1,18 @@
 use super::reference::ArtifactRef;
-use crate::control::DeployAsked;
+use crate::control::{DeployAsked, Deployed};
 use crate::plugin::PluginDigest;
+
+/// In each reason why a host does not run what was deployed: by it a command knows that no wait
+/// helps.
+pub const NOT_HEEDED: &str = "is not heeded";
 
 /// What is known of the orders of operators.
 #[derive(Debug, Clone, Copy)]
 pub enum Orders<'a> {
     /// The tables could not be read.
     Unknown,
+    /// A version was deployed, and what says which one cannot be read, for this reason.
+    Unreadable(&'a str),
     /// What they say.
     Known {
         /// The version that the fleet is to run, if somebody deployed one.
@@ -14,6 +20,39 @@ pub enum Orders<'a> {
         /// The versions that the fleet found bad.
         bad: &'a [PluginDigest],
     },
+}
+
+/// What a host has of a plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Here<'a> {
+    /// Whether its folder has a version, pulled or not.
+    pub has_file: bool,
+    /// What that was pulled from, if it was, with its digest.
+    pub pulled: Option<&'a str>,
+    /// Whether a version runs here, beside which another one can be tried.
+    pub is_running: bool,
+    /// Whether it has waited for others to prove a version for as long as hosts do.
+    pub has_waited: bool,
+}
+
+/// What a host is to do about its folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decided {
+    /// What is there stays.
+    Keeps(Keeps),
+    /// This is to be there.
+    Wants(Wanted),
+}
+
+/// Why what is there stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keeps {
+    /// Nobody knows what is wanted.
+    Unknown,
+    /// What was deployed is not heeded, for this reason.
+    Refused(String),
+    /// It runs first, and then what was deployed is tried beside it.
+    RunsFirst,
 }
 
 /// What a host is to have in its folder.
@@ -25,6 +64,9 @@ pub struct Wanted {
     pub by: WantedBy,
     /// Why what was deployed is not heeded, if it is not.
     pub refused: Option<String>,
+    /// Whether what is in the folder must not start meanwhile: nobody knows yet whether it does
+    /// well.
+    pub holds_start: bool,
 }
 
 /// Who wants a version.
@@ -37,7 +79,7 @@ pub enum WantedBy {
         /// Whether one host tries it before all others.
         is_in_turns: bool,
     },
-    /// Whoever deployed it before a version that the fleet found bad.
+    /// Whoever deployed it before a version that is bad, or not proven yet.
     EarlierDeploy,
 }
 
@@ -52,158 +94,110 @@ impl WantedBy {
     }
 }
 
-/// The version that a host is to have, where its configuration says `configured`; `None` means that
-/// what is there stays.
+/// What a host is to have, where its configuration says `configured`.
 ///
 /// A deploy is heeded only for what is kept beside the configured version: who may write the table
-/// chooses among versions of the people that the operator of the host trusts, and no others.
-pub fn wanted(configured: &ArtifactRef, orders: Orders<'_>, has_file: bool) -> Option<Wanted> {
-    let of_config = |refused: Option<String>| Wanted {
-        reference: configured.clone(),
-        by: WantedBy::Config,
-        refused,
+/// chooses among versions of the people that the operator of the host trusts, and no others. One
+/// that is not heeded changes nothing on a host that has a version. And one that nobody has proven
+/// is only tried beside a version that runs: a host that starts does so with what was good before.
+pub fn wanted(configured: &ArtifactRef, orders: Orders<'_>, here: Here<'_>) -> Decided {
+    // A host without a version serves nothing: better the configured one than none.
+    let unless_empty = |keeps: Keeps, refused: Option<String>| {
+        if here.has_file {
+            Decided::Keeps(keeps)
+        } else {
+            Decided::Wants(of_config(configured, refused))
+        }
     };
     let (deploy, bad) = match orders {
-        // A host without a version serves nothing: better the configured one than none.
-        Orders::Unknown => return (!has_file).then(|| of_config(None)),
-        Orders::Known { deploy: None, .. } => return Some(of_config(None)),
+        Orders::Unknown => return unless_empty(Keeps::Unknown, None),
+        Orders::Unreadable(why) => {
+            let why = format!(
+                "what was deployed {NOT_HEEDED}: a newer shardmill may have written it, and this one \
+                    cannot read it ({why})"
+            );
+            return unless_empty(Keeps::Refused(why.clone()), Some(why));
+        }
+        Orders::Known { deploy: None, .. } => return Decided::Wants(of_config(configured, None)),
         Orders::Known {
             deploy: Some(deploy),
             bad,
         } => (deploy, bad),
     };
-    if !bad.contains(&deploy.version) {
-        if let Some(why) = refusal(configured, &deploy.reference) {
-            return Some(of_config(Some(why)));
+    let good = || match good_before(configured, deploy, bad) {
+        Some(before) => Wanted {
+            by: WantedBy::EarlierDeploy,
+            ..of_config(&before.reference, None)
+        },
+        None => of_config(configured, None),
+    };
+    if let Some(why) = refusal(configured, &deploy.reference) {
+        if here.has_file {
+            return Decided::Keeps(Keeps::Refused(why));
         }
-        return Some(Wanted {
-            reference: deploy.reference.clone(),
-            by: WantedBy::Deploy {
-                is_in_turns: deploy.is_in_turns,
-            },
-            refused: None,
+        return Decided::Wants(Wanted {
+            refused: Some(why),
+            ..good()
         });
     }
-    let before = deploy.before.as_ref();
-    match before.filter(|before| refusal(configured, before).is_none()) {
-        Some(before) => Some(Wanted {
-            reference: before.clone(),
-            by: WantedBy::EarlierDeploy,
-            refused: None,
-        }),
-        None => Some(of_config(None)),
+    if deploy.is_bad(bad) {
+        return Decided::Wants(good());
+    }
+    let is_here = here.pulled == Some(deploy.reference.as_text().as_str());
+    if deploy.proven.is_none() && !here.is_running && !here.has_waited {
+        if here.has_file && !is_here {
+            return Decided::Keeps(Keeps::RunsFirst);
+        }
+        let good = good();
+        if good.reference != deploy.reference {
+            return Decided::Wants(Wanted {
+                holds_start: is_here,
+                ..good
+            });
+        }
+    }
+    Decided::Wants(Wanted {
+        by: WantedBy::Deploy {
+            is_in_turns: deploy.is_in_turns,
+        },
+        ..of_config(&deploy.reference, None)
+    })
+}
+
+fn of_config(reference: &ArtifactRef, refused: Option<String>) -> Wanted {
+    Wanted {
+        reference: reference.clone(),
+        by: WantedBy::Config,
+        refused,
+        holds_start: false,
     }
 }
 
+/// What was good before a deploy, if this host heeds that.
+fn good_before<'d>(
+    configured: &ArtifactRef,
+    deploy: &'d DeployAsked,
+    bad: &[PluginDigest],
+) -> Option<&'d Deployed> {
+    let before = deploy.good_before(bad);
+    before.filter(|before| refusal(configured, &before.reference).is_none())
+}
+
 /// Why a version that was deployed is not run on a host with this configuration.
-fn refusal(configured: &ArtifactRef, deployed: &ArtifactRef) -> Option<String> {
+pub fn refusal(configured: &ArtifactRef, deployed: &ArtifactRef) -> Option<String> {
     if !deployed.is_beside(configured) {
         return Some(format!(
-            "{deployed} is not heeded: this host takes its versions from where {configured} is, and \
+            "{deployed} {NOT_HEEDED}: this host takes its versions from where {configured} is, and \
                 from nowhere else"
         ));
     }
     if deployed.digest().is_none() {
         return Some(format!(
-            "{deployed} is not heeded: it has no digest, so that hosts might run different versions"
+            "{deployed} {NOT_HEEDED}: it has no digest, so that hosts might run different versions"
         ));
     }
     None
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::control::Asked;
-
-    fn reference(text: &str) -> ArtifactRef {
-        ArtifactRef::parse(text).unwrap()
-    }
-
-    fn configured() -> ArtifactRef {
-        reference("oci://r.example/alerts:1.4")
-    }
-
-    fn pinned(repository: &str, digit: &str) -> ArtifactRef {
-        reference(&format!("oci://{repository}@sha256:{}", digit.repeat(64)))
-    }
-
-    fn version(digit: &str) -> PluginDigest {
-        PluginDigest::from_hex(&digit.repeat(64)).unwrap()
-    }
-
-    fn deploy(before: Option<ArtifactRef>) -> DeployAsked {
-        DeployAsked {
-            asked: Asked {
-                by: "alice".to_owned(),
-                why: "faster".to_owned(),
-                at_ms: 1,
-            },
-            reference: pinned("r.example/alerts", "5"),
-            version: version("a"),
-            before,
-            is_in_turns: true,
-        }
-    }
-
-    fn with(deploy: Option<&DeployAsked>, bad: &[PluginDigest]) -> (String, WantedBy) {
-        let orders = Orders::Known { deploy, bad };
-        let wanted = wanted(&configured(), orders, true).unwrap();
-        (wanted.reference.as_text(), wanted.by)
-    }
-
-    #[test]
-    fn a_deploy_counts_until_the_fleet_finds_it_bad_and_then_what_was_before_it() {
-        let text = |reference: ArtifactRef| reference.as_text();
-        assert_eq!(with(None, &[]), (text(configured()), WantedBy::Config));
-        let one = deploy(None);
-        let by = WantedBy::Deploy { is_in_turns: true };
-        assert_eq!(with(Some(&one), &[]), (text(one.reference.clone()), by));
-        let others = [version("b")];
-        assert_eq!(with(Some(&one), &others).1, by, "another one is bad");
-        let bad = [version("b"), version("a")];
-        let back = (text(configured()), WantedBy::Config);
-        assert_eq!(with(Some(&one), &bad), back);
-        let earlier = pinned("r.example/alerts", "4");
-        let second = deploy(Some(earlier.clone()));
-        let back = (text(earlier), WantedBy::EarlierDeploy);
-        assert_eq!(with(Some(&second), &bad), back);
-    }
-
-    #[test]
-    fn who_may_write_the_table_cannot_make_a_host_run_what_its_operator_did_not_choose() {
-        for foreign in [
-            pinned("evil.example/alerts", "5"),
-            pinned("r.example/orders", "5"),
-            reference("oci://r.example/alerts:2"),
-        ] {
-            let asked = DeployAsked {
-                reference: foreign.clone(),
-                ..deploy(None)
-            };
-            let orders = Orders::Known {
-                deploy: Some(&asked),
-                bad: &[],
-            };
-            let found = wanted(&configured(), orders, true).unwrap();
-            assert_eq!(
-                (found.reference, found.by),
-                (configured(), WantedBy::Config)
-            );
-            assert!(found.refused.unwrap().contains("is not heeded"));
-            let second = deploy(Some(foreign));
-            assert_eq!(with(Some(&second), &[version("a")]).1, WantedBy::Config);
-        }
-    }
-
-    #[test]
-    fn without_a_table_a_host_keeps_what_it_has_and_one_without_anything_takes_what_is_configured()
-    {
-        assert_eq!(wanted(&configured(), Orders::Unknown, true), None);
-        let first = wanted(&configured(), Orders::Unknown, false).unwrap();
-        assert_eq!(
-            (first.reference, first.by),
-            (configured(), WantedBy::Config)
-        );
-    }
-}
+mod tests;

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::{Asked, Pause};
-use crate::artifact::ArtifactRef;
+use super::{Asked, DeployAsked, Pause};
 use crate::lease::WorkerId;
 use crate::plugin::PluginDigest;
 
@@ -25,22 +24,9 @@ pub struct Control {
     /// The version that all hosts are to pull and to try. It stays until another is deployed, or
     /// somebody ends it.
     pub deploy: Option<DeployAsked>,
-}
-
-/// A wish that hosts run a version from where they pull their versions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeployAsked {
-    /// Who, why and when.
-    pub asked: Asked,
-    /// Where the version is; with its digest.
-    pub reference: ArtifactRef,
-    /// The SHA-256 of its component.
-    pub version: PluginDigest,
-    /// What was deployed before it and not found bad: hosts go back to it if this one is bad.
-    /// `None` means what their configuration says.
-    pub before: Option<ArtifactRef>,
-    /// Whether one host runs it before all others try it.
-    pub is_in_turns: bool,
+    /// Why what was deployed cannot be read, if it cannot: a newer command may have written it. What
+    /// hosts run stays.
+    pub unread_deploy: Option<String>,
 }
 
 /// A wish that a version in the plugin's shadow is promoted or dropped, on each host that has it.

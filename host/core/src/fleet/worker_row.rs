@@ -59,6 +59,9 @@ pub struct WorkerRow {
     /// The versions of the plugin that it has; the running one comes first. Empty if it does not
     /// report them.
     pub versions: Vec<VersionRow>,
+    /// The artifact whose component it runs and whose manifest it follows, if it pulled one; as
+    /// people see it, with its digest or its tag.
+    pub artifact: Option<String>,
     /// Why it cannot write the row of a lease that it holds, if it cannot. While all hosts report
     /// this, none gives leases up in the hope that another one does better.
     pub cannot_write: Option<String>,
@@ -81,6 +84,7 @@ impl WorkerRow {
             is_draining: false,
             max_leases: usize::MAX,
             versions: Vec::new(),
+            artifact: None,
             cannot_write: None,
             cannot_look: None,
             load: None,

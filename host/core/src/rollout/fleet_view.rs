@@ -49,6 +49,24 @@ pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], shar
     first.clone().any(|row| row.worker == *me) || first.all(|row| runs_as_active(row, digest))
 }
 
+/// Whether `me` is the one host that takes up `artifact` before all others, for its settings: the
+/// one that follows it already, or else the first one in the order of turns. Settings are tried by a
+/// whole host, so this is never more than one.
+pub fn goes_first(
+    me: &WorkerId,
+    artifact: &str,
+    digest: &PluginDigest,
+    rows: &[WorkerRow],
+) -> bool {
+    let staying = rows.iter().filter(|row| !row.is_draining);
+    let is_later = |row: &&WorkerRow| row.artifact.as_deref() != Some(artifact);
+    let first = staying.min_by_key(|row| {
+        let order = turn(&row.worker, digest);
+        (is_later(row), order, row.worker.clone())
+    });
+    first.is_some_and(|row| row.worker == *me)
+}
+
 /// The versions that the fleet found bad: quarantined, and run by no host as active, unless a host
 /// died of one. The one host that found a version bad does not decide for hosts on which it works.
 pub fn versions_found_bad(
@@ -125,6 +143,31 @@ mod tests {
         assert_eq!(starters(&hosts, 0.01), first, "not proven yet");
         hosts[index] = host(first[0].as_str(), 2, "active");
         assert_eq!(starters(&hosts, 0.01).len(), 10);
+    }
+
+    #[test]
+    fn settings_are_tried_by_one_host_also_if_another_comes_that_would_be_first() {
+        let mut hosts: Vec<WorkerRow> = (0..6)
+            .map(|n| host(&format!("host-{n}"), 1, "active"))
+            .collect();
+        let first = |hosts: &[WorkerRow]| {
+            let is_first = |row: &&WorkerRow| goes_first(&row.worker, "it", &digest(1), hosts);
+            let first: Vec<WorkerId> = hosts
+                .iter()
+                .filter(is_first)
+                .map(|row| row.worker.clone())
+                .collect();
+            assert_eq!(first.len(), 1);
+            first[0].clone()
+        };
+        let chosen = first(&hosts);
+        let other = hosts.iter_mut().find(|row| row.worker != chosen).unwrap();
+        other.artifact = Some("it".to_owned());
+        let tries = other.worker.clone();
+        assert_eq!(first(&hosts), tries);
+        let other = hosts.iter_mut().find(|row| row.worker == tries).unwrap();
+        other.is_draining = true;
+        assert_eq!(first(&hosts), chosen, "it leaves");
     }
 
     #[test]

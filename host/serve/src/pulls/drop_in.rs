@@ -46,6 +46,12 @@ impl InFolder {
         PluginDigest::from_hex(component.hex()).filter(|_| is_it)
     }
 
+    /// Where that came from.
+    pub(super) fn artifact(&self) -> Option<ArtifactRef> {
+        self.pulled()?;
+        ArtifactRef::parse(&self.record.reference).ok()
+    }
+
     /// Whether that came from this reference.
     pub(super) fn is_of(&self, reference: &ArtifactRef) -> bool {
         self.pulled().is_some() && self.record.reference == reference.as_text()
@@ -149,6 +155,18 @@ impl PluginDrop {
             "the component that was pulled has other bytes now, and is replaced"
         );
         Ok(())
+    }
+
+    /// Whether the plugin would have another manifest with this version than it has.
+    pub(super) fn changes_settings(&self, pulled: &Pulled) -> io::Result<bool> {
+        let found = self.digest(&self.settings())?;
+        let next = pulled.settings.as_deref().map(digest_in);
+        if next.is_some() {
+            return Ok(found != next);
+        }
+        // That of somebody else stays where it is.
+        let record = record::read(&self.folder, &self.plugin)?;
+        Ok(found.is_some_and(|found| record.knows(&found)))
     }
 
     /// Refuses to replace a file that no host put there, unless it is what would be put.
@@ -379,6 +397,25 @@ mod tests {
         fixture.put("three", [Some("a = 3"), None]).unwrap();
         assert_eq!(fixture.read("alerts.wasm").as_deref(), Some("three"));
         assert_eq!(fixture.read("alerts.toml").as_deref(), Some("a = 3"));
+    }
+
+    #[test]
+    fn a_version_changes_the_settings_if_its_manifest_is_another_or_goes() {
+        let fixture = Fixture::new();
+        let changes = |settings: Option<&str>| {
+            let pulled = Pulled {
+                mark: None,
+                component: digest_in(b"one"),
+                settings: settings.map(|text| text.to_owned().into()),
+                signature: None,
+            };
+            fixture.files.changes_settings(&pulled).unwrap()
+        };
+        assert!(!changes(None) && changes(Some("a = 1")));
+        fixture.put("one", [Some("a = 1"), None]).unwrap();
+        assert!(changes(None) && changes(Some("a = 2")) && !changes(Some("a = 1")));
+        fixture.write("alerts.toml", "by hand");
+        assert!(!changes(None), "that of somebody else stays");
     }
 
     #[test]

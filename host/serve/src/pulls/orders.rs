@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use shardmill_aws::{AwsClients, CoordinatorTable};
-use shardmill_config::{Config, Manifest};
-use shardmill_core::artifact::Orders;
-use shardmill_core::control::DeployAsked;
-use shardmill_core::fleet::FleetRows;
+use shardmill_config::{Config, Manifest, PluginConfig};
+use shardmill_core::artifact::{Came, FoundOut, InEffect, Orders, found_out};
+use shardmill_core::control::{Control, DeployAsked, Finding};
+use shardmill_core::fleet::{FleetRows, WorkerRow};
+use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginDigest, PluginName};
-use shardmill_core::ports::{Clock, Coordinator, StoreError};
-use shardmill_core::rollout::versions_found_bad;
+use shardmill_core::ports::{Clock, Coordinator, Raced, StoreError};
+use shardmill_core::rollout::{Quarantined, goes_first, versions_found_bad};
 
 use crate::clock::BootClock;
 
@@ -24,12 +25,29 @@ pub(super) struct OrderBook {
     seen: HashMap<String, u64>,
     /// `None` if the tables could not be read.
     read: Option<Read>,
+    /// Those that name the tables.
+    settings: Option<Box<PluginConfig>>,
+    /// Whether they stay: the manifest in the folder is on trial, and what becomes of it is in the
+    /// tables that were read before it.
+    pub(super) keeps_tables: bool,
 }
 
 #[derive(Debug, Default)]
 struct Read {
     deploy: Option<DeployAsked>,
+    /// Why what was deployed cannot be read.
+    unread: Option<String>,
     bad: Vec<PluginDigest>,
+    /// The same with who found them bad.
+    entries: Vec<Quarantined>,
+    /// The rows with orders, each with its table.
+    rows: Vec<(CoordinatorTable, Control)>,
+    /// All hosts, dead or alive.
+    workers: Vec<WorkerRow>,
+    /// How long a host waits for others to prove a version.
+    patience: Duration,
+    /// How long a version is watched.
+    probation: Duration,
 }
 
 impl OrderBook {
@@ -37,11 +55,54 @@ impl OrderBook {
     pub(super) fn orders(&self) -> Orders<'_> {
         match &self.read {
             None => Orders::Unknown,
-            Some(Read { deploy, bad }) => Orders::Known {
+            Some(Read {
+                unread: Some(why), ..
+            }) => Orders::Unreadable(why),
+            Some(Read { deploy, bad, .. }) => Orders::Known {
                 deploy: deploy.as_ref(),
                 bad,
             },
         }
+    }
+
+    /// The deploy that nobody has proven yet, and that nobody found bad.
+    pub(super) fn unproven(&self) -> Option<&DeployAsked> {
+        match self.orders() {
+            Orders::Known {
+                deploy: Some(deploy),
+                bad,
+            } => (deploy.proven.is_none() && !deploy.is_bad(bad)).then_some(deploy),
+            Orders::Known { .. } | Orders::Unknown | Orders::Unreadable(_) => None,
+        }
+    }
+
+    /// Whether somebody has proven what is deployed.
+    pub(super) fn is_proven(&self) -> bool {
+        let read = self.read.as_ref();
+        let deploy = read.and_then(|read| read.deploy.as_ref());
+        deploy.is_some_and(|deploy| deploy.proven.is_some() && deploy.failed.is_none())
+    }
+
+    /// How long a host waits for others to prove a version.
+    pub(super) fn patience(&self) -> Duration {
+        let read = self.read.as_ref().map(|read| read.patience);
+        read.unwrap_or_default()
+    }
+
+    /// How long a version is watched.
+    pub(super) fn probation(&self) -> Duration {
+        let read = self.read.as_ref().map(|read| read.probation);
+        read.unwrap_or_default()
+    }
+
+    /// Whether this host takes up the settings of the version that is deployed before all others.
+    pub(super) fn goes_first(&self, me: &WorkerId) -> bool {
+        let read = self.read.as_ref();
+        let Some((read, deploy)) = read.and_then(|read| Some((read, read.deploy.as_ref()?))) else {
+            return false;
+        };
+        let artifact = deploy.reference.to_string();
+        goes_first(me, &artifact, &deploy.version, &read.workers)
     }
 
     /// Somebody deployed a version, as the row of this version says.
@@ -49,7 +110,58 @@ impl OrderBook {
         self.seen.insert(application.to_owned(), control);
         let read = self.read.get_or_insert_default();
         read.bad.retain(|bad| *bad != deploy.version);
-        read.deploy = Some(deploy);
+        read.entries.retain(|entry| entry.digest != deploy.version);
+        (read.unread, read.deploy) = (None, Some(deploy));
+        // What is found out is written once they are read again.
+        read.rows.clear();
+    }
+
+    /// What this host found out about the version that is deployed.
+    pub(super) fn found_out(
+        &self,
+        here: Option<&InEffect>,
+        came: Came<'_>,
+        me: &str,
+    ) -> Option<FoundOut> {
+        let read = self.read.as_ref().filter(|read| read.unread.is_none())?;
+        let deploy = read.deploy.as_ref()?;
+        let is_bad = |entry: &&Quarantined| {
+            entry.digest == deploy.version && read.bad.contains(&entry.digest)
+        };
+        let entry = read.entries.iter().find(is_bad);
+        found_out(deploy, entry, here, came, me)
+    }
+
+    /// Writes it down for the fleet. If somebody else writes at the same time, the next look does.
+    pub(super) async fn write(&mut self, me: &str, found: &FoundOut) -> Result<(), StoreError> {
+        let Some(read) = &mut self.read else {
+            return Ok(());
+        };
+        let Some(deploy) = &mut read.deploy else {
+            return Ok(());
+        };
+        let finding = |by: &str, why: &str| Finding {
+            by: by.to_owned(),
+            why: why.to_owned(),
+            at_ms: BootClock.wall_ms(),
+        };
+        let note = |deploy: &mut DeployAsked| match found {
+            FoundOut::Proven => {
+                deploy.proven = Some(finding(me, "it passed its trial and its probation"));
+            }
+            FoundOut::Failed { by, why } => deploy.failed = Some(finding(by, why)),
+        };
+        for (table, control) in &read.rows {
+            let mut next = control.changed(|_| {});
+            let Some(wished) = next.deploy.as_mut().filter(|it| it.is_same_wish(deploy)) else {
+                continue;
+            };
+            note(wished);
+            if table.write_control(control, &next).await? == Raced::Applied {
+                note(deploy);
+            }
+        }
+        Ok(())
     }
 
     /// Reads the tables of a plugin. The error says why they are unknown.
@@ -78,16 +190,24 @@ impl OrderBook {
         config: &Config,
         clients: &AwsClients,
     ) -> Result<Read, StoreError> {
-        let manifest = Manifest::read(&Manifest::path_in(&config.plugins, plugin));
+        if !self.keeps_tables || self.settings.is_none() {
+            let manifest = Manifest::read(&Manifest::path_in(&config.plugins, plugin));
+            let manifest = manifest.ok().flatten();
+            let settings = config.of_plugin(plugin, manifest.as_ref());
+            // A manifest that cannot be used must not hide what was deployed instead.
+            let settings = settings.or_else(|_| config.of_plugin(plugin, None));
+            self.settings = settings.ok().map(Box::new).or(self.settings.take());
+        }
         // A plugin without settings has no tables, and nobody can have deployed anything.
-        let Some(settings) = manifest
-            .ok()
-            .and_then(|manifest| config.of_plugin(plugin, manifest.as_ref()).ok())
-        else {
+        let Some(settings) = self.settings.clone() else {
             return Ok(Read::default());
         };
         let lifetime = settings.rollout.quarantine_for;
-        let mut read = Read::default();
+        let mut read = Read {
+            patience: settings.rollout.share_wait,
+            probation: settings.rollout.probation,
+            ..Read::default()
+        };
         for stream in &settings.streams {
             let table = CoordinatorTable::new(clients.dynamodb.clone(), &stream.application)
                 .of_stream(clients.kinesis.clone(), &stream.stream);
@@ -97,7 +217,7 @@ impl OrderBook {
             self.refuse_stale(&stream.application, &fleet)?;
             read.bad
                 .extend(versions_found_bad(&fleet, BootClock.wall_ms(), lifetime));
-            read.take(fleet.control.deploy);
+            read.take(table, fleet);
         }
         Ok(read)
     }
@@ -116,11 +236,16 @@ impl OrderBook {
 
 impl Read {
     /// Of several streams' deploys the last one counts.
-    fn take(&mut self, deploy: Option<DeployAsked>) {
+    fn take(&mut self, table: CoordinatorTable, fleet: FleetRows) {
         let at = |deploy: &Option<DeployAsked>| deploy.as_ref().map(|deploy| deploy.asked.at_ms);
-        if at(&deploy) > at(&self.deploy) {
-            self.deploy = deploy;
+        let control = fleet.control;
+        if at(&control.deploy) > at(&self.deploy) {
+            self.deploy.clone_from(&control.deploy);
         }
+        self.unread = self.unread.take().or_else(|| control.unread_deploy.clone());
+        self.entries.extend(fleet.quarantined);
+        self.workers.extend(fleet.workers);
+        self.rows.push((table, control));
     }
 }
 

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use shardmill_aws::AwsClients;
 use shardmill_config::{Config, SourceConfig};
-use shardmill_core::artifact::{Pull, PullPolicy, Wanted, WantedBy, wanted};
+use shardmill_core::artifact::{
+    Came, Decided, FoundOut, Here, Keeps, Orders, Pull, PullPolicy, Wanted, WantedBy, wanted,
+};
 use shardmill_core::backoff::Backoff;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::Clock;
+use shardmill_core::time::Moment;
 use shardmill_sources::{PullError, Pulled, Sources};
 use shardmill_worker::Outcome;
 use tempfile::NamedTempFile;
@@ -19,7 +22,7 @@ use tokio::time::Instant;
 use super::drop_in::{InFolder, PluginDrop};
 use super::orders::OrderBook;
 use super::ring::DeployRing;
-use super::view::{PullBoard, SourceView};
+use super::view::{PullBoard, SourceView, Start};
 use crate::clock::BootClock;
 use crate::metrics::{self, PullOutcome};
 
@@ -27,6 +30,14 @@ use crate::metrics::{self, PullOutcome};
 const RETRY_BASE: Duration = Duration::from_secs(2);
 /// The longest one: what was mended is found within minutes, and nobody is flooded.
 const RETRY_CAP: Duration = Duration::from_mins(5);
+/// How often the tables are read while nobody has proven what was deployed: whoever waits for that
+/// hears of it soon, and a query of a few small rows costs next to nothing.
+const UNPROVEN_EVERY: Duration = Duration::from_secs(5);
+
+/// Why a version is not put into the folder yet.
+const BESIDE: &str = "is tried beside what runs here, as soon as that runs";
+const IN_TURN: &str =
+    "waits for its turn: it comes with another manifest, which one host tries first";
 
 /// How many times `pull.timeout` a pull may take, over all its requests: the component may need the
 /// whole of one, and the lists, tokens and small files before it together have another. So a
@@ -53,6 +64,15 @@ pub(super) struct PullTask {
     orders: OrderBook,
     view: SourceView,
     pull: Pull,
+    /// Since when a version is not tried here because none runs beside it.
+    waits_since: Option<Moment>,
+    /// What this host had to start without knowing whether somebody has proven it.
+    untried: Option<String>,
+    /// A version with other settings that waits for another host to have tried them, and since
+    /// when.
+    turn: Option<(String, Moment)>,
+    /// A version whose settings this host took up before all others.
+    tries_settings: Option<String>,
 }
 
 /// What came of a look.
@@ -61,6 +81,8 @@ enum Looked {
     Same(PluginDigest),
     /// It was pulled.
     Pulled(PluginDigest),
+    /// What is there stays, whatever was deployed: for this reason, for people.
+    Kept(&'static str),
 }
 
 /// Why a look failed.
@@ -104,6 +126,10 @@ impl PullTask {
             orders: OrderBook::default(),
             view,
             pull: Pull::new(policy, BootClock.now()),
+            waits_since: None,
+            untried: None,
+            turn: None,
+            tries_settings: None,
             shared,
             source,
             rings,
@@ -123,8 +149,16 @@ impl PullTask {
                         .orders
                         .read(&self.source.plugin, &config, &self.shared.clients)
                         .await;
+                    if self.orders.unproven().is_none() {
+                        // Nothing else may hold up the start of what is here.
+                        self.start_is(Start::Free);
+                    }
                     // Why it failed is told once.
-                    let _ = self.look(known).await;
+                    let is_ok = self.look(known).await.is_ok();
+                    self.write_findings().await;
+                    if is_ok && self.orders.unproven().is_some() {
+                        self.pull.within(BootClock.now(), UNPROVEN_EVERY);
+                    }
                 }
             }
         }
@@ -144,11 +178,53 @@ impl PullTask {
             Ok(_) if self.view.refused.is_some() => {
                 Err(self.view.refused.clone().unwrap_or_default())
             }
+            Ok(Looked::Kept(why)) => Ok(format!("{reference} {why}")),
             Ok(Looked::Same(version)) => Ok(format!("{reference} is here: version {version}")),
             Ok(Looked::Pulled(version)) => Ok(format!("pulled {reference}: version {version}")),
             Err(error) => Err(format!("{error}; it is tried again")),
         };
         ring.answer(&outcome);
+        self.pull.within(BootClock.now(), UNPROVEN_EVERY);
+    }
+
+    fn start_is(&mut self, start: Start) {
+        self.view.start = start;
+        self.shared
+            .board
+            .set(&self.source.plugin, self.view.clone());
+    }
+
+    /// Writes down for the fleet what this host knows of the version that is deployed.
+    async fn write_findings(&mut self) {
+        let plugin = &self.source.plugin;
+        let here = self.shared.board.in_effect(plugin);
+        let me = self.shared.config.borrow().worker_id.to_string();
+        let probation = self.orders.probation();
+        let tries = self.tries_settings.as_deref();
+        let came = Came {
+            untried: self.untried.as_deref(),
+            tries_settings: tries.map(|reference| (reference, probation)),
+        };
+        let Some(found) = self.orders.found_out(here.as_ref(), came, &me) else {
+            if self.orders.is_proven() {
+                self.end_trial_of_settings();
+            }
+            return;
+        };
+        match self.orders.write(&me, &found).await {
+            Ok(()) => {
+                tracing::info!(%plugin, ?found, "the deployed version was judged");
+                if found == FoundOut::Proven {
+                    self.end_trial_of_settings();
+                }
+            }
+            Err(error) => tracing::warn!(
+                %plugin,
+                %error,
+                code = "deploy-not-noted",
+                "cannot write down how the deployed version does, trying again"
+            ),
+        }
     }
 
     /// One look, and what follows for the next one and for people.
@@ -169,16 +245,17 @@ impl PullTask {
     fn note_found(&mut self, found: &Looked) {
         let plugin = &self.source.plugin;
         let (version, outcome) = match found {
-            Looked::Same(version) => (version, PullOutcome::Unchanged),
+            Looked::Kept(_) => (self.view.version.clone(), PullOutcome::Unchanged),
+            Looked::Same(version) => (Some(version.clone()), PullOutcome::Unchanged),
             Looked::Pulled(version) => {
                 let reference = &self.view.reference;
                 let by = self.view.by.code();
                 tracing::info!(%plugin, %reference, by, %version, "version pulled");
-                (version, PullOutcome::Pulled)
+                (Some(version.clone()), PullOutcome::Pulled)
             }
         };
         metrics::pulls(plugin, outcome).increment(1);
-        self.view.version = Some(version.clone());
+        self.view.version = version;
         self.view.checked_at = Some(Instant::now());
         self.view.error = None;
     }
@@ -205,21 +282,102 @@ impl PullTask {
         let files = self.files.clone();
         let here = self.on_disk(move || files.look()).await?;
         self.view.version = here.pulled();
-        let has_file = here.component.is_some();
-        let Some(wanted) = wanted(&self.source.reference, self.orders.orders(), has_file) else {
-            return Err(LookError::Orders(orders.err().unwrap_or_default()));
+        self.view.artifact = here.artifact();
+        let wanted = match self.decide(&here) {
+            Decided::Wants(wanted) => wanted,
+            Decided::Keeps(Keeps::Unknown) => {
+                self.start_is(Start::Free);
+                return Err(LookError::Orders(orders.err().unwrap_or_default()));
+            }
+            Decided::Keeps(why) => {
+                self.keep(why);
+                return Ok(Looked::Kept(BESIDE));
+            }
         };
+        if self.waits_for_turn(&wanted) {
+            self.start_is(Start::Free);
+            return Ok(Looked::Kept(IN_TURN));
+        }
         self.show(&wanted);
         if let Some(version) = here.pulled().filter(|_| is_settled(&wanted, &here)) {
             return Ok(Looked::Same(version));
         }
-        self.pull_wanted(&wanted, here).await
+        let looked = self.pull_wanted(&wanted, here).await;
+        if matches!(looked, Ok(Looked::Same(_) | Looked::Pulled(_))) {
+            let reference = wanted.reference.as_text();
+            if self
+                .tries_settings
+                .as_ref()
+                .is_some_and(|it| *it != reference)
+            {
+                self.end_trial_of_settings();
+            }
+            self.view.artifact = Some(wanted.reference.clone());
+            self.view.start = Start::Free;
+        }
+        looked
     }
 
-    /// Before anything is put into the folder: the supervisor asks for it once the folder reports
-    /// it.
-    fn show(&mut self, wanted: &Wanted) {
-        if let Some(why) = &wanted.refused
+    /// What is to be here, by what is known.
+    fn decide(&mut self, here: &InFolder) -> Decided {
+        let (now, plugin) = (BootClock.now(), &self.source.plugin);
+        let is_running = self.shared.board.in_effect(plugin).is_some();
+        let is_unproven = self.orders.unproven().is_some();
+        if is_running || !is_unproven {
+            self.waits_since = None;
+        } else {
+            self.waits_since.get_or_insert(now);
+        }
+        let patience = self.orders.patience();
+        let pulled = here.artifact().map(|reference| reference.as_text());
+        let facts = Here {
+            has_file: here.component.is_some(),
+            pulled: pulled.as_deref(),
+            is_running,
+            has_waited: self
+                .waits_since
+                .is_some_and(|since| now.since(since) >= patience),
+        };
+        let orders = self.orders.orders();
+        let decided = wanted(&self.source.reference, orders, facts);
+        if !is_running && (facts.has_waited || matches!(orders, Orders::Unknown)) {
+            self.untried = pulled;
+        }
+        decided
+    }
+
+    fn end_trial_of_settings(&mut self) {
+        self.tries_settings = None;
+        self.orders.keeps_tables = false;
+    }
+
+    /// Whether another host is to try the settings of this version first.
+    fn waits_for_turn(&self, wanted: &Wanted) -> bool {
+        let text = wanted.reference.as_text();
+        let known = self.turn.as_ref().filter(|(waits, _)| *waits == text);
+        let Some((_, since)) = known.filter(|_| self.orders.unproven().is_some()) else {
+            return false;
+        };
+        let has_waited = BootClock.now().since(*since) >= self.orders.patience();
+        let me = self.shared.config.borrow().worker_id.clone();
+        !has_waited && !self.orders.goes_first(&me)
+    }
+
+    /// What is here stays, and may start.
+    fn keep(&mut self, why: Keeps) {
+        if let Some(artifact) = &self.view.artifact {
+            self.view.reference = artifact.clone();
+        }
+        let refused = match why {
+            Keeps::Refused(why) => Some(why),
+            Keeps::Unknown | Keeps::RunsFirst => None,
+        };
+        self.refuse(refused);
+        self.start_is(Start::Free);
+    }
+
+    fn refuse(&mut self, refused: Option<String>) {
+        if let Some(why) = &refused
             && self.view.refused.as_ref() != Some(why)
         {
             tracing::warn!(
@@ -229,15 +387,20 @@ impl PullTask {
                 "a deploy is not heeded"
             );
         }
-        self.view.refused.clone_from(&wanted.refused);
-        self.view.reference = wanted.reference.clone();
-        self.view.by = wanted.by;
-        self.shared
-            .board
-            .set(&self.source.plugin, self.view.clone());
+        self.view.refused = refused;
     }
 
-    async fn pull_wanted(&self, wanted: &Wanted, here: InFolder) -> Result<Looked, LookError> {
+    /// Before anything is put into the folder: the supervisor asks for it once the folder reports
+    /// it.
+    fn show(&mut self, wanted: &Wanted) {
+        self.refuse(wanted.refused.clone());
+        let is_held = wanted.holds_start;
+        self.view.reference = wanted.reference.clone();
+        self.view.by = wanted.by;
+        self.start_is(if is_held { Start::Held } else { Start::Free });
+    }
+
+    async fn pull_wanted(&mut self, wanted: &Wanted, here: InFolder) -> Result<Looked, LookError> {
         let reference = &wanted.reference;
         let known = here.record.mark.as_deref();
         let known = known.filter(|_| here.is_of(reference));
@@ -260,7 +423,7 @@ impl PullTask {
     }
 
     async fn put(
-        &self,
+        &mut self,
         fresh: NamedTempFile,
         pulled: Pulled,
         wanted: &Wanted,
@@ -268,6 +431,26 @@ impl PullTask {
         let (files, reference) = (self.files.clone(), wanted.reference.clone());
         let component = pulled.component.clone();
         let before = self.view.version.clone();
+        let in_turns = wanted.by == WantedBy::Deploy { is_in_turns: true };
+        if in_turns && self.orders.unproven().is_some() {
+            let (files, look) = (self.files.clone(), pulled.clone());
+            if self.on_disk(move || files.changes_settings(&look)).await? {
+                let text = reference.as_text();
+                let now = BootClock.now();
+                let known = self.turn.take().filter(|(waits, _)| *waits == text);
+                self.turn = Some(known.unwrap_or((text.clone(), now)));
+                if self.waits_for_turn(wanted) {
+                    return Ok(Looked::Kept(IN_TURN));
+                }
+                self.tries_settings = Some(text);
+                self.orders.keeps_tables = true;
+            }
+        }
+        // Before the folder reports that the manifest is gone.
+        self.view.is_without_settings = pulled.settings.is_none();
+        self.shared
+            .board
+            .set(&self.source.plugin, self.view.clone());
         self.on_disk(move || files.put(fresh, &pulled, &reference))
             .await?;
         let version = component.version();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use shardmill_core::artifact::{ArtifactRef, WantedBy};
+use shardmill_core::artifact::{ArtifactRef, InEffect, WantedBy};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use tokio::time::Instant;
 
@@ -13,6 +13,19 @@ use tokio::time::Instant;
 pub(crate) struct PullBoard {
     // Written by the tasks that pull; never held across an await.
     views: Arc<Mutex<BTreeMap<PluginName, SourceView>>>,
+    /// What is in effect of each plugin that runs. Written by the supervisor.
+    in_effect: Arc<Mutex<BTreeMap<PluginName, InEffect>>>,
+}
+
+/// Whether a version in the folder may start that is not running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// It is not known yet whether it is one that nobody has proven.
+    Unknown,
+    /// It is: what was good before is about to take its place.
+    Held,
+    /// It may.
+    Free,
 }
 
 /// What is known of one source.
@@ -24,6 +37,11 @@ pub(crate) struct SourceView {
     pub(crate) by: WantedBy,
     /// The version in the folder, if it was pulled.
     pub(crate) version: Option<PluginDigest>,
+    /// What that was pulled from.
+    pub(crate) artifact: Option<ArtifactRef>,
+    /// Whether what was pulled last came without a manifest, so that none is to be followed.
+    pub(crate) is_without_settings: bool,
+    pub(crate) start: Start,
     /// When a look last succeeded.
     pub(crate) checked_at: Option<Instant>,
     /// Why the last look failed, if it did.
@@ -48,6 +66,8 @@ pub struct SourceSnapshot {
     pub error: Option<String>,
     /// Why the version that an operator deployed is not heeded here, if it is not.
     pub deploy_refused: Option<String>,
+    /// Whether the version in the folder does not start, because nobody has proven it yet.
+    pub start_held: bool,
 }
 
 impl PullBoard {
@@ -70,6 +90,26 @@ impl PullBoard {
         by == Some(WantedBy::Deploy { is_in_turns: true })
     }
 
+    /// What the source of a plugin says, if it has one.
+    pub(crate) fn view(&self, plugin: &PluginName) -> Option<SourceView> {
+        self.lock().get(plugin).cloned()
+    }
+
+    /// What runs of a plugin, if anything does.
+    pub(crate) fn in_effect(&self, plugin: &PluginName) -> Option<InEffect> {
+        let in_effect = self.in_effect.lock();
+        let in_effect = in_effect.unwrap_or_else(PoisonError::into_inner);
+        in_effect.get(plugin).cloned()
+    }
+
+    pub(crate) fn set_in_effect(&self, in_effect: BTreeMap<PluginName, InEffect>) {
+        let mut known = self
+            .in_effect
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = in_effect;
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PluginName, SourceView>> {
         self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,6 +122,9 @@ impl SourceView {
             reference,
             by: WantedBy::Config,
             version: None,
+            artifact: None,
+            is_without_settings: false,
+            start: Start::Unknown,
             checked_at: None,
             error: None,
             refused: None,
@@ -97,6 +140,7 @@ impl SourceView {
             checked_seconds: self.checked_at.map(|at| at.elapsed().as_secs_f64()),
             error: self.error.clone(),
             deploy_refused: self.refused.clone(),
+            start_held: self.start == Start::Held,
         }
     }
 }

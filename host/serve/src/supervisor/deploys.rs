@@ -1,6 +1,7 @@
 //! Versions that operators deploy to the whole fleet: passed on to the tasks that pull, which
 //! answer.
 
+use shardmill_core::artifact::NOT_HEEDED;
 use shardmill_core::control::DeployAsked;
 use shardmill_core::plugin::PluginName;
 use shardmill_worker::Ring;
@@ -35,8 +36,9 @@ impl Supervisor {
         };
         if let Some(ring) = self.pulls.deploy(&plugin, ring) {
             let why = format!(
-                "this host pulls no versions of {plugin}, or is busy with other deploys: name its \
-                    source in `plugins`"
+                "{} {NOT_HEEDED}: this host pulls no versions of {plugin}, or is busy with other deploys: name its \
+                    source in `plugins`",
+                ring.deploy.reference
             );
             tracing::warn!(%plugin, why, code = "deploy-not-heeded", "a deploy is not heeded");
             ring.ring.answer(&Err(why));

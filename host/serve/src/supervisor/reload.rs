@@ -133,6 +133,9 @@ impl Supervisor {
             };
         }
         let settings = self.settings(name);
+        // A version that came without a manifest took that of the one before away.
+        let view = self.pulls.view(name);
+        let is_meant = view.is_some_and(|view| view.is_without_settings);
         let Some(running) = self.running.get_mut(name) else {
             return Followed::Same;
         };
@@ -141,13 +144,19 @@ impl Supervisor {
             return Followed::Restarts;
         }
         match settings.and_then(|settings| running.accept(settings)) {
-            Ok(settings) => self.follow_accepted(name, settings),
+            Ok(settings) => self.follow_accepted(name, settings, is_meant),
             Err(why) => self.keep_settings(name, &why),
         }
     }
 
-    /// Goes on with settings that a running plugin may have.
-    fn follow_accepted(&mut self, name: &PluginName, settings: Settings) -> Followed {
+    /// Goes on with settings that a running plugin may have; `is_meant` if they have no manifest on
+    /// purpose.
+    fn follow_accepted(
+        &mut self,
+        name: &PluginName,
+        settings: Settings,
+        is_meant: bool,
+    ) -> Followed {
         let Some(running) = self.running.get_mut(name) else {
             return Followed::Same;
         };
@@ -163,7 +172,7 @@ impl Supervisor {
         }
         // As with a component: a deploy that deletes and copies must not move the plugin to other
         // streams in between.
-        if running.settings.has_manifest && !settings.has_manifest {
+        if running.settings.has_manifest && !settings.has_manifest && !is_meant {
             let why = "the manifest was removed; its settings stay in use until the host stops";
             return self.keep_settings(name, why);
         }

@@ -103,6 +103,7 @@ impl Registration {
             is_draining: false,
             max_leases: self.run.options.leases.max_leases,
             versions: self.run.ports.rollout.rows(),
+            artifact: self.run.ports.rollout.artifact(),
             cannot_write: None,
             cannot_look: None,
             load: None,

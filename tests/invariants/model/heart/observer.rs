@@ -35,6 +35,7 @@ fn worker_row(beat: u8) -> WorkerRow {
         is_draining: false,
         cannot_write: None,
         cannot_look: None,
+        artifact: None,
         load: None,
         max_leases: usize::MAX,
         versions: Vec::new(),

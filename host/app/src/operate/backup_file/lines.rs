@@ -4,9 +4,8 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
-use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::backup::{BackedUpShard, Backup};
-use shardmill_core::control::{Asked, DeployAsked, Pause};
+use shardmill_core::control::{Asked, DeployAsked, Deployed, Finding, Pause};
 use shardmill_core::fleet::ApplicationStart;
 use shardmill_core::lease::Sought;
 use shardmill_core::plugin::PluginDigest;
@@ -99,7 +98,25 @@ pub(super) struct DeployLine {
     /// Where the version is that hosts go back to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) before: Option<String>,
+    /// The digest of its component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before_version: Option<String>,
     pub(super) in_turns: bool,
+    /// Who found that it does well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) proven: Option<FindingLine>,
+    /// Who found that it is bad.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failed: Option<FindingLine>,
+}
+
+/// What somebody found out about a version that was deployed.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct FindingLine {
+    pub(super) by: String,
+    pub(super) why: String,
+    pub(super) at_ms: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -230,8 +247,24 @@ fn deploy(deploy: &DeployAsked) -> DeployLine {
         at_ms,
         reference: deploy.reference.as_text(),
         version: deploy.version.as_str().to_owned(),
-        before: deploy.before.as_ref().map(ArtifactRef::as_text),
+        before: deploy.before.as_ref().map(|one| one.reference.as_text()),
+        before_version: deploy.before.as_ref().and_then(version_of),
         in_turns: deploy.is_in_turns,
+        proven: deploy.proven.as_ref().map(finding),
+        failed: deploy.failed.as_ref().map(finding),
+    }
+}
+
+fn version_of(deployed: &Deployed) -> Option<String> {
+    let version = deployed.version.as_ref();
+    version.map(|version| version.as_str().to_owned())
+}
+
+fn finding(finding: &Finding) -> FindingLine {
+    FindingLine {
+        by: finding.by.clone(),
+        why: finding.why.clone(),
+        at_ms: finding.at_ms,
     }
 }
 

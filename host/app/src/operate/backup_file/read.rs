@@ -9,7 +9,7 @@ use bytes::Bytes;
 use shardmill_config::files;
 use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::backup::{BackedUpShard, BackedUpStream, Backup};
-use shardmill_core::control::{Asked, DeployAsked, Directives, Pause};
+use shardmill_core::control::{Asked, DeployAsked, Deployed, Directives, Finding, Pause};
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity, StreamRow};
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
 use shardmill_core::plugin::{PluginName, STATE_BYTES_MAX, StateFill};
@@ -20,8 +20,8 @@ use shardmill_wasm::digest_of;
 
 use super::content::{BYTES_MAX, Content, PluginFile};
 use super::lines::{
-    BACKUP_VERSION, DeployLine, EndLine, FileLine, HeadLine, Line, PauseLine, QuarantineLine,
-    ShardLine, StartLine, StateLine, VersionLine,
+    BACKUP_VERSION, DeployLine, EndLine, FileLine, FindingLine, HeadLine, Line, PauseLine,
+    QuarantineLine, ShardLine, StartLine, StateLine, VersionLine,
 };
 use crate::operate::state_file::{checkpoint_of, digest};
 
@@ -191,17 +191,34 @@ fn deploy(line: DeployLine) -> anyhow::Result<DeployAsked> {
     let reference = |text: &str| {
         ArtifactRef::parse(text).map_err(|fault| anyhow::anyhow!("`deploy`: {text:?} {fault}"))
     };
+    let before = match &line.before {
+        None => None,
+        Some(before) => Some(Deployed {
+            reference: reference(before)?,
+            version: line.before_version.as_deref().map(digest).transpose()?,
+        }),
+    };
     Ok(DeployAsked {
         reference: reference(&line.reference)?,
         version: digest(&line.version)?,
-        before: line.before.as_deref().map(reference).transpose()?,
+        before,
         is_in_turns: line.in_turns,
+        proven: line.proven.map(finding),
+        failed: line.failed.map(finding),
         asked: Asked {
             by: line.by,
             why: line.why,
             at_ms: line.at_ms,
         },
     })
+}
+
+fn finding(line: FindingLine) -> Finding {
+    Finding {
+        by: line.by,
+        why: line.why,
+        at_ms: line.at_ms,
+    }
 }
 
 fn quarantine(line: QuarantineLine) -> anyhow::Result<Quarantined> {

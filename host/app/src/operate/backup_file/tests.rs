@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::backup::{BackedUpShard, BackedUpStream, Backup};
-use shardmill_core::control::{Asked, DeployAsked, Directives, Pause};
+use shardmill_core::control::{Asked, DeployAsked, Deployed, Directives, Finding, Pause};
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity, StreamRow};
 use shardmill_core::lease::{Checkpoint, Lease, Sought, WorkerId};
 use shardmill_core::plugin::{PluginDigest, StateFill};
@@ -41,8 +41,17 @@ fn deploy() -> DeployAsked {
         asked: pause().asked,
         reference: pinned("totals"),
         version: digest(),
-        before: Some(pinned("before")),
+        before: Some(Deployed {
+            reference: pinned("before"),
+            version: Some(digest()),
+        }),
         is_in_turns: true,
+        proven: Some(Finding {
+            by: "host-1".to_owned(),
+            why: "active for 5m".to_owned(),
+            at_ms: 7,
+        }),
+        failed: None,
     }
 }
 

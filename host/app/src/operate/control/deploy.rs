@@ -8,15 +8,15 @@ mod version;
 
 use anyhow::bail;
 use shardmill_config::Config;
-use shardmill_core::artifact::ArtifactRef;
-use shardmill_core::control::{Asked, Control, Deed, DeployAsked};
+use shardmill_core::artifact::NOT_HEEDED;
+use shardmill_core::control::{Asked, Control, Deed, DeployAsked, Deployed};
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::plugin::PluginDigest;
 
 use self::history::show;
 use self::progress::Progress;
 use self::report::Report;
-use self::version::{Chosen, choose};
+use self::version::{Chosen, choose, source_of};
 use super::application::{Application, Done, asked};
 use crate::cli::DeployArgs;
 use crate::output::print;
@@ -46,13 +46,14 @@ async fn deploy_version(
     let fleet = application.fleet().await?;
     let chosen = choose(args, version, config.as_ref()).await?;
     refuse_bad(args, &fleet, &chosen)?;
+    refuse_unheeded(args, &chosen, config.as_ref())?;
     let asked = asked(&args.change);
     if !args.change.apply {
         return Report::planned(args, &chosen, &fleet).show(args);
     }
     let chosen = chosen.push(args).await?;
-    apply(args, application, &asked, &chosen).await?;
-    let progress = Progress::new(args, application, &asked, chosen.version.clone());
+    let wanted = apply(args, application, &asked, &chosen).await?;
+    let progress = Progress::new(args, application, wanted);
     let outcome = progress.follow().await?;
     let report = Report::ended(args, &chosen, &outcome);
     report.show(args)?;
@@ -75,12 +76,40 @@ fn refuse_bad(args: &DeployArgs, fleet: &FleetRows, chosen: &Chosen) -> anyhow::
     )
 }
 
+/// Hosts with this configuration would not even pull it.
+fn refuse_unheeded(
+    args: &DeployArgs,
+    chosen: &Chosen,
+    config: Option<&Config>,
+) -> anyhow::Result<()> {
+    let Some(config) = config else {
+        return Ok(());
+    };
+    let Some(source) = source_of(&args.application, config) else {
+        bail!(
+            "`plugins` names no source for {0}, so that hosts with this configuration pull no version \
+                of it: add one, such as \"oci://registry.example.org/team/{0}:1\"",
+            args.application
+        );
+    };
+    // Hosts see it with its digest.
+    if chosen.reference.is_beside(&source.reference) {
+        return Ok(());
+    }
+    bail!(
+        "{} {NOT_HEEDED}: hosts with this configuration take their versions from where {} is, and \
+            from nowhere else",
+        chosen.reference,
+        source.reference
+    )
+}
+
 async fn apply(
     args: &DeployArgs,
     application: &Application,
     asked: &Asked,
     chosen: &Chosen,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<DeployAsked> {
     let fleet = application.fleet().await?;
     let bad: Vec<PluginDigest> = fleet
         .quarantined
@@ -93,11 +122,15 @@ async fn apply(
         version: chosen.version.clone(),
         before: None,
         is_in_turns: !args.at_once,
+        proven: None,
+        failed: None,
     };
     application
         .change_control(|control| {
+            let before = before(control, &wanted, &bad);
+            control.unread_deploy = None;
             control.deploy = Some(DeployAsked {
-                before: before(control, &wanted.version, &bad),
+                before,
                 ..wanted.clone()
             });
             Ok(())
@@ -109,48 +142,49 @@ async fn apply(
         shard: None,
         details: format!("{} {}", chosen.version, chosen.reference),
     };
-    application.record(asked, done).await
+    application.record(asked, done).await?;
+    Ok(wanted)
 }
 
-/// What hosts go back to if the next version is bad.
-fn before(control: &Control, next: &PluginDigest, bad: &[PluginDigest]) -> Option<ArtifactRef> {
+/// What hosts go back to if the next version is bad: the last one that did well, and is another.
+fn before(control: &Control, next: &DeployAsked, bad: &[PluginDigest]) -> Option<Deployed> {
     let current = control.deploy.as_ref()?;
-    // The same again, or one that nobody runs any more: what was before that.
-    if current.version == *next || bad.contains(&current.version) {
-        return current.before.clone();
+    if current.reference == next.reference {
+        return current.good_before(bad).cloned();
     }
-    Some(current.reference.clone())
+    current.last_good(bad)
 }
 
 async fn end(args: &DeployArgs, application: &Application) -> anyhow::Result<()> {
-    let Some(current) = application.fleet().await?.control.deploy else {
-        bail!("nothing is deployed for {}", args.application);
+    let control = application.fleet().await?.control;
+    let current = match (&control.deploy, &control.unread_deploy) {
+        (Some(current), _) => format!("{} {}", current.version, current.reference),
+        (None, Some(why)) => format!("what a newer shardmill deployed ({why})"),
+        (None, None) => bail!("nothing is deployed for {}", args.application),
     };
     if !args.change.apply {
         print(&format!(
-            "{} {} would end: each host goes back to what its configuration says\n\nnothing was \
-                changed: --apply does it",
-            current.version, current.reference
+            "{current} would end: each host goes back to what its configuration says\n\nnothing was \
+                changed: --apply does it"
         ));
         return Ok(());
     }
     let asked = asked(&args.change);
     application
         .change_control(|control| {
-            control.deploy = None;
+            (control.deploy, control.unread_deploy) = (None, None);
             Ok(())
         })
         .await?;
     let done = Done {
         deed: Deed::Deploy,
         shard: None,
-        details: format!("ended {} {}", current.version, current.reference),
+        details: format!("ended {current}"),
     };
     application.record(&asked, done).await?;
     print(&format!(
-        "ended {} {}: each host goes back to what its configuration says with its next look, within \
-            pull.every",
-        current.version, current.reference
+        "ended {current}: each host goes back to what its configuration says with its next look, \
+            within pull.every"
     ));
     Ok(())
 }
@@ -158,6 +192,8 @@ async fn end(args: &DeployArgs, application: &Application) -> anyhow::Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardmill_core::artifact::ArtifactRef;
+    use shardmill_core::control::Finding;
 
     fn version(digit: &str) -> PluginDigest {
         PluginDigest::from_hex(&digit.repeat(64)).unwrap()
@@ -169,27 +205,39 @@ mod tests {
     }
 
     #[test]
-    fn hosts_go_back_to_the_last_version_that_was_deployed_and_not_found_bad() {
-        let deployed = |digit: &str, before: Option<ArtifactRef>| Control {
-            deploy: Some(DeployAsked {
-                asked: super::super::application::asked_by(None, None),
-                reference: pinned(digit),
-                version: version(digit),
-                before,
-                is_in_turns: true,
+    fn the_same_again_goes_back_to_what_was_before_it_and_another_to_the_last_that_did_well() {
+        let deployed = |digit: &str, is_proven: bool| DeployAsked {
+            asked: super::super::application::asked_by(None, None),
+            reference: pinned(digit),
+            version: version(digit),
+            before: Some(Deployed {
+                reference: pinned("1"),
+                version: Some(version("1")),
             }),
-            ..Control::default()
+            is_in_turns: true,
+            proven: is_proven.then(|| Finding {
+                by: "a".to_owned(),
+                why: String::new(),
+                at_ms: 1,
+            }),
+            failed: None,
         };
-        let next = version("9");
-        assert_eq!(before(&Control::default(), &next, &[]), None);
-        let second = deployed("2", Some(pinned("1")));
-        assert_eq!(before(&second, &next, &[]), Some(pinned("2")));
-        assert_eq!(before(&second, &next, &[version("2")]), Some(pinned("1")));
-        assert_eq!(
-            before(&second, &version("2"), &[]),
-            Some(pinned("1")),
-            "again"
-        );
-        assert_eq!(before(&deployed("2", None), &next, &[version("2")]), None);
+        let digit = |deploy: &DeployAsked, next: &str, bad: &[PluginDigest]| {
+            let control = Control {
+                deploy: Some(deploy.clone()),
+                ..Control::default()
+            };
+            let before = before(&control, &deployed(next, false), bad);
+            before.map(|before| before.reference)
+        };
+        let (proven, unproven) = (deployed("2", true), deployed("2", false));
+        assert_eq!(digit(&proven, "9", &[]), Some(pinned("2")));
+        assert_eq!(digit(&proven, "2", &[]), Some(pinned("1")), "again");
+        let one = Some(pinned("1"));
+        assert_eq!(digit(&unproven, "9", &[]), one, "two bad ones in a row");
+        assert_eq!(digit(&proven, "9", &[version("2")]), one);
+        assert_eq!(digit(&unproven, "9", &[version("1")]), None);
+        let none = before(&Control::default(), &unproven, &[]);
+        assert_eq!(none, None);
     }
 }

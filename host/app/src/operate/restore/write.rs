@@ -166,7 +166,8 @@ pub(super) fn deploy_of<'a>(
     control: &Control,
 ) -> Option<&'a DeployAsked> {
     let deploy = backup.deploy.as_ref();
-    deploy.filter(|_| plan.relation == StreamRelation::Same && control.deploy.is_none())
+    let has_one = control.deploy.is_some() || control.unread_deploy.is_some();
+    deploy.filter(|_| plan.relation == StreamRelation::Same && !has_one)
 }
 
 async fn write_row(

@@ -46,6 +46,7 @@ fn worker(id: &str) -> WorkerRow {
         versions: Vec::new(),
         cannot_write: None,
         cannot_look: None,
+        artifact: None,
         load: None,
     }
 }

@@ -58,6 +58,13 @@ impl Rollout {
         self.active.as_ref().map(|active| &active.digest)
     }
 
+    /// The version that all shards run, if it is not in probation and its instances live.
+    pub fn passed(&self) -> Option<&PluginDigest> {
+        let active = self.active.as_ref();
+        let active = active.filter(|it| it.probation.is_none() && it.trouble.is_none());
+        active.filter(|it| it.has_started).map(|it| &it.digest)
+    }
+
     /// Whether no version is on trial: the active one has passed.
     pub fn is_settled(&self) -> bool {
         let is_on_probation = |active: &Active| active.probation.is_some();

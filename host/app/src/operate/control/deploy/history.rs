@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::control::{Deed, DeployAsked, HistoryEntry};
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::Utc;
@@ -27,6 +26,8 @@ const REASON_SHOWN: usize = 80;
 struct Shown<'a> {
     application: &'a str,
     deployed: Option<Deployed>,
+    /// Why what is deployed cannot be read, if it cannot.
+    unread: Option<&'a str>,
     hosts: Vec<Host>,
     history: Vec<Row>,
 }
@@ -37,8 +38,14 @@ struct Shown<'a> {
 struct Deployed {
     reference: String,
     version: String,
+    /// What hosts go back to, and start with while this is not proven.
     before: Option<String>,
     one_host_first: bool,
+    /// `proven`, `failed`, or `on-trial`.
+    state: &'static str,
+    /// Who found that out, and why.
+    found_by: Option<String>,
+    found_why: Option<String>,
     by: String,
     why: String,
     at: String,
@@ -52,6 +59,7 @@ struct Host {
     id: String,
     version: String,
     state: String,
+    artifact: Option<String>,
     why: Option<String>,
 }
 
@@ -66,12 +74,14 @@ pub(super) async fn show(args: &DeployArgs, application: &Application) -> anyhow
             id: row.worker.to_string(),
             version: version.digest.as_str().to_owned(),
             state: version.state.clone(),
+            artifact: row.artifact.clone(),
             why: version.reason.clone(),
         })
     });
     let shown = Shown {
         application: &args.application,
         deployed: fleet.control.deploy.as_ref().map(Deployed::of),
+        unread: fleet.control.unread_deploy.as_deref(),
         hosts: hosts.collect(),
         history: history.iter().map(Row::of).collect(),
     };
@@ -96,10 +106,19 @@ fn is_of_deploys(entry: &HistoryEntry) -> bool {
 
 impl Deployed {
     fn of(deploy: &DeployAsked) -> Self {
+        let (state, found) = match (&deploy.failed, &deploy.proven) {
+            (Some(failed), _) => ("failed", Some(failed)),
+            (None, Some(proven)) => ("proven", Some(proven)),
+            (None, None) => ("on-trial", None),
+        };
+        let before = deploy.before.as_ref();
         Self {
+            state,
+            found_by: found.map(|found| found.by.clone()),
+            found_why: found.map(|found| found.why.clone()),
             reference: deploy.reference.to_string(),
             version: deploy.version.as_str().to_owned(),
-            before: deploy.before.as_ref().map(ArtifactRef::to_string),
+            before: before.map(|before| before.reference.to_string()),
             one_host_first: deploy.is_in_turns,
             by: deploy.asked.by.clone(),
             why: deploy.asked.why.clone(),
@@ -108,16 +127,38 @@ impl Deployed {
     }
 }
 
+impl Deployed {
+    fn state_as_text(&self) -> String {
+        let by = self.found_by.as_deref().unwrap_or_default();
+        let why = self.found_why.as_deref().unwrap_or_default();
+        let back = match &self.before {
+            Some(before) => format!("what was good before it, {before}"),
+            None => "what their configuration says".to_owned(),
+        };
+        match self.state {
+            "proven" => format!("proven by {by}: {why}"),
+            "failed" => format!("found bad by {by}: {why}; hosts run {back}"),
+            _ => format!("not proven yet: hosts that start do so with {back}"),
+        }
+    }
+}
+
 impl Shown<'_> {
     fn as_text(&self) -> String {
         let deployed = match &self.deployed {
             Some(deployed) => format!(
-                "deployed: {} {}\nby {} at {}: {}",
+                "deployed: {} {}\nby {} at {}: {}\n{}",
                 &deployed.version[..12],
                 deployed.reference,
                 deployed.by,
                 deployed.at,
-                deployed.why
+                deployed.why,
+                deployed.state_as_text()
+            ),
+            None if self.unread.is_some() => format!(
+                "a version was deployed by a newer shardmill, and this one cannot read it ({}): hosts \
+                    as old as this command keep what they run",
+                self.unread.unwrap_or_default()
             ),
             None => "nothing is deployed: hosts run what their configuration says".to_owned(),
         };

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use shardmill_core::control::{Asked, Deed};
+use shardmill_core::artifact::NOT_HEEDED;
+use shardmill_core::control::{Control, Deed, DeployAsked, Finding};
 use shardmill_core::fleet::{FleetRows, WorkerRow};
 use shardmill_core::lease::{LeaseObserver, Pulse};
-use shardmill_core::plugin::PluginDigest;
 use shardmill_core::ports::Clock;
-use shardmill_core::rollout::{Quarantined, RolloutState};
+use shardmill_core::rollout::RolloutState;
 use shardmill_serve::{BootClock, Signals};
 
 use crate::cli::DeployArgs;
@@ -27,8 +27,7 @@ const DEEDS: [Deed; 2] = [Deed::Deployed, Deed::NotDeployed];
 pub(super) struct Progress<'a> {
     args: &'a DeployArgs,
     application: &'a Application,
-    asked: &'a Asked,
-    version: PluginDigest,
+    wanted: DeployAsked,
     observer: LeaseObserver,
     /// What hosts said that could not pull it, by their names.
     cannot: BTreeMap<String, String>,
@@ -48,7 +47,16 @@ pub(super) enum End {
     /// All hosts run it as active.
     Active,
     /// It was found bad, here and for this reason.
-    RolledBack(Quarantined),
+    RolledBack(String),
+    /// Somebody deployed something else, or ended what was deployed.
+    Replaced {
+        /// What is wanted now, by whom and why.
+        by: String,
+    },
+    /// No host takes it, each for this reason.
+    Refused(String),
+    /// There is no host.
+    NoHost,
     /// It is under way still.
     NotYet,
 }
@@ -61,20 +69,66 @@ pub(super) struct HostState {
     /// As `shardmill plugins` shows it; `not pulled` before that.
     pub(super) state: String,
     pub(super) why: Option<String>,
+    /// Whether all of the version is in effect, and nothing else.
+    #[serde(skip)]
+    pub(super) is_active: bool,
+}
+
+/// What is wanted of all hosts now.
+fn what_is_wanted(control: &Control) -> String {
+    match (&control.deploy, &control.unread_deploy) {
+        (Some(deploy), _) => format!("{}, {}", deploy.reference, deploy.asked),
+        (None, Some(why)) => format!("what a newer shardmill deployed ({why})"),
+        (None, None) => "nothing: what was deployed was ended".to_owned(),
+    }
+}
+
+/// Whether it has ended, and how.
+fn end(wanted: &DeployAsked, fleet: &FleetRows, hosts: &[HostState]) -> End {
+    let control = &fleet.control;
+    let current = control.deploy.as_ref();
+    let Some(current) = current.filter(|it| it.is_same_wish(wanted)) else {
+        return End::Replaced {
+            by: what_is_wanted(control),
+        };
+    };
+    let mut quarantined = fleet.quarantined.iter();
+    if let Some(entry) = quarantined.find(|entry| entry.digest == wanted.version) {
+        return End::RolledBack(format!("found bad by {}: {}", entry.host, entry.reason));
+    }
+    if let Some(failed) = &current.failed {
+        return End::RolledBack(format!("found bad by {}: {}", failed.by, failed.why));
+    }
+    if hosts.is_empty() {
+        return End::NoHost;
+    }
+    if hosts.iter().all(|host| host.is_active) {
+        return End::Active;
+    }
+    // Hosts may have said so of an earlier one, for the same reason.
+    let unheeded = format!("{} {NOT_HEEDED}", wanted.reference);
+    let unheeded = |host: &HostState| {
+        let why = host.why.as_ref();
+        why.filter(|why| why.contains(&unheeded)).cloned()
+    };
+    let mut refusals = hosts.iter().map(unheeded);
+    let first = refusals.next().flatten();
+    match first.filter(|_| refusals.all(|why| why.is_some())) {
+        Some(why) => End::Refused(why),
+        None => End::NotYet,
+    }
 }
 
 impl<'a> Progress<'a> {
     pub(super) fn new(
         args: &'a DeployArgs,
         application: &'a Application,
-        asked: &'a Asked,
-        version: PluginDigest,
+        wanted: DeployAsked,
     ) -> Self {
         Self {
             args,
             application,
-            asked,
-            version,
+            wanted,
             observer: LeaseObserver::default(),
             cannot: BTreeMap::new(),
             shown: String::new(),
@@ -92,6 +146,9 @@ impl<'a> Progress<'a> {
             let (end, hosts) = self.judge(&fleet);
             let took = started.elapsed();
             self.show(&hosts, took);
+            if matches!(end, End::Active) {
+                self.is_proven().await?;
+            }
             if !matches!(end, End::NotYet) || took >= self.args.change.wait {
                 return Ok(Outcome { end, hosts, took });
             }
@@ -105,8 +162,26 @@ impl<'a> Progress<'a> {
         Err(Interrupted(still.to_owned()).into())
     }
 
+    /// Hosts that start take it at once from now on, also if the one that tried it has not written
+    /// that down yet.
+    async fn is_proven(&self) -> anyhow::Result<()> {
+        let proven = Finding {
+            by: self.wanted.asked.by.clone(),
+            why: "all hosts run it as active".to_owned(),
+            at_ms: BootClock.wall_ms(),
+        };
+        let change = |control: &mut Control| {
+            let deploy = control.deploy.as_mut();
+            if let Some(deploy) = deploy.filter(|it| it.is_same_wish(&self.wanted)) {
+                deploy.proven.get_or_insert_with(|| proven.clone());
+            }
+            Ok(())
+        };
+        self.application.change_control(change).await
+    }
+
     async fn read_answers(&mut self) -> anyhow::Result<()> {
-        let answers = self.application.answers(self.asked, DEEDS).await?;
+        let answers = self.application.answers(&self.wanted.asked, DEEDS).await?;
         let failed = answers.into_iter().filter(|(_, answer)| !answer.is_done);
         self.cannot = failed
             .map(|(host, Answer { text, .. })| (host, text))
@@ -124,31 +199,37 @@ impl<'a> Progress<'a> {
         let living = fleet.workers.iter().filter(may_live);
         let mut hosts: Vec<HostState> = living.map(|row| self.state(row)).collect();
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
-        let mut quarantined = fleet.quarantined.iter();
-        if let Some(entry) = quarantined.find(|entry| entry.digest == self.version) {
-            return (End::RolledBack(entry.clone()), hosts);
-        }
-        let is_active = |host: &HostState| host.state == RolloutState::Active.code();
-        if !hosts.is_empty() && hosts.iter().all(is_active) {
-            return (End::Active, hosts);
-        }
-        (End::NotYet, hosts)
+        (end(&self.wanted, fleet, &hosts), hosts)
     }
 
     fn state(&self, row: &WorkerRow) -> HostState {
         let host = row.worker.to_string();
         let mut versions = row.versions.iter();
-        match versions.find(|version| version.digest == self.version) {
-            Some(version) => HostState {
-                host,
-                state: version.state.clone(),
-                why: version.reason.clone(),
-            },
-            None => HostState {
+        let Some(version) = versions.find(|it| it.digest == self.wanted.version) else {
+            return HostState {
                 why: self.cannot.get(&host).cloned(),
                 host,
                 state: "not pulled".to_owned(),
-            },
+                is_active: false,
+            };
+        };
+        // An older host does not say which manifest it follows.
+        let wanted = self.wanted.reference.to_string();
+        let is_all_of_it = row.artifact.as_ref().is_none_or(|there| *there == wanted);
+        let is_active = version.state == RolloutState::Active.code();
+        if is_active && !is_all_of_it {
+            return HostState {
+                why: self.cannot.get(&host).cloned(),
+                host,
+                state: "active with other settings".to_owned(),
+                is_active: false,
+            };
+        }
+        HostState {
+            host,
+            state: version.state.clone(),
+            why: version.reason.clone(),
+            is_active,
         }
     }
 
@@ -168,6 +249,84 @@ impl HostState {
         match &self.why {
             Some(why) => format!("{}: {} ({why})", self.host, self.state),
             None => format!("{}: {}", self.host, self.state),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardmill_core::artifact::ArtifactRef;
+    use shardmill_core::control::Asked;
+    use shardmill_core::plugin::PluginDigest;
+
+    fn wanted(by: &str) -> DeployAsked {
+        let text = format!("oci://r.example/alerts@sha256:{}", "5".repeat(64));
+        DeployAsked {
+            asked: Asked {
+                by: by.to_owned(),
+                why: "faster".to_owned(),
+                at_ms: 1,
+            },
+            reference: ArtifactRef::parse(&text).unwrap(),
+            version: PluginDigest::from_hex(&"a".repeat(64)).unwrap(),
+            before: None,
+            is_in_turns: true,
+            proven: None,
+            failed: None,
+        }
+    }
+
+    fn fleet(deploy: Option<DeployAsked>) -> FleetRows {
+        let control = Control {
+            deploy,
+            ..Control::default()
+        };
+        FleetRows {
+            control,
+            ..FleetRows::default()
+        }
+    }
+
+    fn host(is_active: bool, why: Option<&str>) -> HostState {
+        HostState {
+            host: "a".to_owned(),
+            state: String::new(),
+            why: why.map(str::to_owned),
+            is_active,
+        }
+    }
+
+    #[test]
+    fn a_deploy_that_was_replaced_ends_at_once_and_says_by_which_and_whose() {
+        let asked = wanted("alice");
+        let End::Replaced { by } = end(&asked, &fleet(Some(wanted("bob"))), &[]) else {
+            panic!("it goes on");
+        };
+        assert!(by.contains("by bob") && by.contains("oci://"), "{by}");
+        let hosts = [host(true, None)];
+        let ended = end(&asked, &fleet(None), &hosts);
+        assert!(matches!(ended, End::Replaced { by } if by.contains("was ended")));
+        assert!(matches!(
+            end(&asked, &fleet(Some(asked.clone())), &hosts),
+            End::Active
+        ));
+    }
+
+    #[test]
+    fn a_deploy_ends_if_all_hosts_refuse_it_or_there_is_none() {
+        let asked = wanted("alice");
+        let fleet = fleet(Some(asked.clone()));
+        assert!(matches!(end(&asked, &fleet, &[]), End::NoHost));
+        let refusal = format!("{} {NOT_HEEDED}: elsewhere", asked.reference);
+        let refuses = host(false, Some(&refusal));
+        let earlier = host(false, Some("oci://r.example/other is not heeded"));
+        let busy = host(false, None);
+        let both = [refuses.clone(), refuses.clone()];
+        assert!(matches!(end(&asked, &fleet, &both), End::Refused(why) if why == refusal));
+        for other in [busy, earlier] {
+            let hosts = [refuses.clone(), other];
+            assert!(matches!(end(&asked, &fleet, &hosts), End::NotYet));
         }
     }
 }

@@ -20,9 +20,10 @@ pub(super) struct Report {
     version: String,
     /// Whether it was deployed, and not only shown.
     applied: bool,
-    /// `active`, `rolled-back` or `not-yet`; none if it was only shown.
+    /// `active`, `rolled-back`, `replaced`, `refused`, `no-host` or `not-yet`; none if it was only
+    /// shown.
     outcome: Option<&'static str>,
-    /// Why it was rolled back, if it was, and by whom.
+    /// Why it was rolled back, and by whom; what replaced it, or why no host takes it.
     why: Option<String>,
     millis: Option<u64>,
     hosts: Vec<HostState>,
@@ -39,6 +40,7 @@ impl Report {
                 |version| format!("{} {}", version.digest.short(), version.state),
             ),
             why: None,
+            is_active: false,
         });
         Self {
             hosts: hosts.collect(),
@@ -51,10 +53,10 @@ impl Report {
     pub(super) fn ended(args: &DeployArgs, chosen: &Chosen, outcome: &Outcome) -> Self {
         let (code, why) = match &outcome.end {
             End::Active => ("active", None),
-            End::RolledBack(entry) => {
-                let why = format!("found bad by {}: {}", entry.host, entry.reason);
-                ("rolled-back", Some(why))
-            }
+            End::RolledBack(why) => ("rolled-back", Some(why.clone())),
+            End::Replaced { by } => ("replaced", Some(by.clone())),
+            End::Refused(why) => ("refused", Some(why.clone())),
+            End::NoHost => ("no-host", None),
             End::NotYet => ("not-yet", None),
         };
         Self {
@@ -103,6 +105,18 @@ impl Report {
                 "\nversion {version} was rolled back after {took}, {}",
                 why.as_deref().unwrap_or_default()
             ),
+            (Some("replaced"), why) => format!(
+                "\nversion {version} is not wanted any more after {took}; wanted now: {}",
+                why.as_deref().unwrap_or_default()
+            ),
+            (Some("refused"), why) => format!(
+                "\nno host takes version {version}, each keeps what it runs: {}",
+                why.as_deref().unwrap_or_default()
+            ),
+            (Some("no-host"), _) => format!(
+                "\nno host of the application lives: version {version} stays wanted, and hosts that \
+                    start take it up"
+            ),
             (Some(_), _) => format!(
                 "\nversion {version} is not active on all hosts after {took}; it stays wanted, and the \
                     hosts go on"
@@ -127,6 +141,15 @@ impl Report {
                 "the version was rolled back: the hosts run what they ran before, and go back to it \
                     in their folders too"
             ),
+            Some("replaced") => bail!(
+                "the deploy was replaced before all hosts ran it; wanted now: {}",
+                self.why.as_deref().unwrap_or_default()
+            ),
+            Some("refused") => bail!(
+                "no host takes the version: deploy one from where the hosts' configuration says, or \
+                    end this one with --end"
+            ),
+            Some("no-host") => bail!("no host lives that could run the version"),
             Some("not-yet") => bail!(
                 "not all hosts run the version as active yet; `shardmill deploy --application {}` \
                     shows how far they are",

@@ -98,7 +98,8 @@ fn target(args: &DeployArgs, config: Option<&Config>) -> anyhow::Result<Artifact
     }
 }
 
-fn source_of<'c>(application: &str, config: &'c Config) -> Option<&'c SourceConfig> {
+/// Where the plugin of an application is pulled from, as hosts' configuration says.
+pub(super) fn source_of<'c>(application: &str, config: &'c Config) -> Option<&'c SourceConfig> {
     let serves = |plugin: &PluginName| {
         let settings = config.of_plugin(plugin, None).ok();
         settings.is_some_and(|settings| {
