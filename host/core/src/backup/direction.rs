@@ -1,13 +1,13 @@
 //! Which way a row would go that is replaced. Back, records are delivered once more; forward, what
 //! lies between never is, and nobody sees it.
 
-use super::step::RestoreRequest;
+use crate::fleet::ApplicationStart;
 use crate::lease::{Checkpoint, Lease, Sought};
 use crate::stream::InitialPosition;
 
 /// Whether records that follow the place of the row `seen` would be left out, or might be: places
 /// of different kinds are compared by the arrival of records, which is not always known.
-pub(super) fn goes_forward(request: &RestoreRequest<'_>, seen: &Lease, wanted: &Lease) -> bool {
+pub(super) fn goes_forward(start: &ApplicationStart, seen: &Lease, wanted: &Lease) -> bool {
     if seen.checkpoint == wanted.checkpoint || was_never_read(seen) {
         return false;
     }
@@ -21,7 +21,7 @@ pub(super) fn goes_forward(request: &RestoreRequest<'_>, seen: &Lease, wanted: &
         (Checkpoint::At(settled), Checkpoint::Sought(Sought::Sequence(first))) => {
             *first > settled.sequence
         }
-        _ => match (since(request, seen), since(request, wanted)) {
+        _ => match (since(start, seen), since(start, wanted)) {
             (Some(seen), Some(wanted)) => wanted > seen,
             // At the oldest record there is nothing before it.
             (_, wanted) => wanted != Some((0, false)),
@@ -40,8 +40,7 @@ fn was_never_read(row: &Lease) -> bool {
 
 /// When the records arrived that come next: at this time, or (if the record of that time is
 /// settled) after it. `None` if that is not known.
-fn since(request: &RestoreRequest<'_>, row: &Lease) -> Option<(u64, bool)> {
-    let start = &request.backup.start;
+fn since(start: &ApplicationStart, row: &Lease) -> Option<(u64, bool)> {
     match &row.checkpoint {
         Checkpoint::TrimHorizon | Checkpoint::Sought(Sought::Horizon) => Some((0, false)),
         Checkpoint::Sought(Sought::Time(ms)) => Some((*ms, false)),

@@ -243,7 +243,7 @@ fn step_over(request: &RestoreRequest<'_>, seen: &Lease, wanted: RestoredRow) ->
     if is_there && is_alike {
         return RestoreStep::Keep(wanted.lease.checkpoint);
     }
-    let is_forward = goes_forward(request, seen, &wanted.lease);
+    let is_forward = goes_forward(&request.backup.start, seen, &wanted.lease);
     let at = || Box::new(seen.checkpoint.clone());
     let refusal = if is_forward && !request.policy.skips {
         Some(ShardRefusal::Forward { at: at() })
