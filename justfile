@@ -32,6 +32,7 @@ simulate SEEDS="0..200":
 lint:
     cargo fmt --all --check
     cargo clippy --all-targets -- -D warnings
+    cargo clippy --all-targets --no-default-features -- -D warnings
     cargo test --workspace --test tidy
 
 # Builds the documentation of the code: target/doc.

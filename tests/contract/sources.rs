@@ -2,6 +2,7 @@
 //! that these do makes a host wait for ever, take more bytes than it may, or show what is secret.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, SystemTime};
 
 use harness::registry::{Fault, Registry};
@@ -36,18 +37,20 @@ fn open() -> Sources {
 }
 
 fn logged_in(host: &str, password: &str, folder: &tempfile::TempDir) -> Sources {
+    Sources::new(logins(host, password, folder), None).unwrap()
+}
+
+fn logins(host: &str, password: &str, folder: &tempfile::TempDir) -> SourceOptions {
     let file = folder.path().join("password");
     std::fs::write(&file, password).unwrap();
     let login = Login {
         user: "robot".to_owned(),
         password: SecretSource::File(file),
     };
-    let logins = BTreeMap::from([(host.to_owned(), login)]);
-    let options = SourceOptions {
-        logins,
+    SourceOptions {
+        logins: BTreeMap::from([(host.to_owned(), login)]),
         ..options()
-    };
-    Sources::new(options, None).unwrap()
+    }
 }
 
 fn reference(text: &str) -> ArtifactRef {
@@ -277,12 +280,48 @@ async fn a_redirect_is_followed_without_credentials_and_never_to_where_nothing_i
     registry.fail(Some(Fault::Unencrypted));
     let told = refused(&sources, &tagged).await;
     assert!(
-        told.contains("registry.example, which would be reached without encryption"),
+        told.contains("registry.example would be reached without encryption"),
         "{told}"
     );
     registry.fail(Some(Fault::Circle));
     let told = refused(&sources, &tagged).await;
     assert!(told.contains("more than 5 redirects"), "{told}");
+}
+
+/// An address of this machine by which others may reach it; `None` without a network.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: this asks for a route.
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+}
+
+#[tokio::test]
+async fn who_runs_a_registry_reaches_nothing_that_listens_for_the_hosts_machine_alone() {
+    let Some(address) = own_address() else {
+        eprintln!("this machine has no network: nobody is elsewhere");
+        return;
+    };
+    let registry = Registry::start_elsewhere(address).await;
+    let folder = tempfile::tempdir().unwrap();
+    let open = SourceOptions {
+        insecure: BTreeSet::from([registry.host.clone()]),
+        ..logins(&registry.host, "hush", &folder)
+    };
+    let sources = Sources::new(open, None).unwrap();
+    let tagged = registry.reference("alerts", "1");
+    push(&sources, &tagged, &files(None, None)).await;
+    registry.fail(Some(Fault::Inward));
+    let expected = format!("is on this machine, where {} sends nobody", registry.host);
+    let told = refused(&sources, &tagged).await;
+    assert!(told.contains(&expected), "by a redirect: {told}");
+    registry.guard("robot", "hush");
+    let told = refused(&sources, &tagged).await;
+    assert!(told.contains(&expected), "for a token: {told}");
+    for part in ["GET /token", "GET /elsewhere"] {
+        assert_eq!(registry.requests(part), 0, "{part}");
+    }
 }
 
 #[tokio::test]
@@ -347,7 +386,22 @@ async fn a_file_on_a_server_is_pulled_when_it_changes_and_only_if_it_is_the_one_
         pull(&sources, &address, known.as_deref()).await.unwrap(),
         None
     );
+    // A signature that comes after its component is taken with it, and once.
     registry.file("plugins/alerts.wasm.sig", "signed");
+    let (signed, bytes) = pull(&sources, &address, known.as_deref())
+        .await
+        .unwrap()
+        .expect("the signature");
+    assert_eq!(signed.signature.as_deref(), Some(&b"signed"[..]));
+    assert_eq!(
+        (bytes.as_slice(), &signed.component),
+        (COMPONENT, &first.component)
+    );
+    let known = signed.mark.clone();
+    assert_eq!(
+        pull(&sources, &address, known.as_deref()).await.unwrap(),
+        None
+    );
     registry.file("plugins/alerts.wasm", "another");
     let (second, _) = pull(&sources, &address, known.as_deref())
         .await
@@ -404,4 +458,9 @@ async fn an_object_in_a_bucket_is_asked_for_with_a_signature() {
     assert_eq!(pull(&sources, text, known).await.unwrap(), None);
     let told = refused(&open(), text).await;
     assert!(told.contains("a bucket needs credentials"), "{told}");
+    // What a request is signed with is for its one address.
+    registry.fail(Some(Fault::Elsewhere));
+    let told = refused(&sources, text).await;
+    assert!(told.contains("answers 307"), "{told}");
+    assert_eq!(registry.requests("GET /elsewhere"), 0);
 }

@@ -3,9 +3,11 @@
 //! web server and a bucket do.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -76,8 +78,12 @@ pub enum Fault {
     EndlessError,
     /// Every answer is an error.
     Down,
-    /// Blobs are elsewhere, at another host of this machine.
+    /// Every answer takes so long.
+    Slow(Duration),
+    /// Blobs and files are elsewhere, at another host of this machine.
     Elsewhere,
+    /// Blobs and tokens are at a host that only this machine reaches.
+    Inward,
     /// Blobs are where nothing is encrypted.
     Unencrypted,
     /// Blobs are where they are not, again and again.
@@ -95,6 +101,22 @@ impl Registry {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let host = listener.local_addr().expect("bound").to_string();
+        Self::serve(listener, host)
+    }
+
+    /// Starts one that is at another address of this machine as well, and is called by that: to
+    /// whoever asks, it is elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// If no port is free.
+    pub async fn start_elsewhere(address: IpAddr) -> Self {
+        let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        Self::serve(listener, SocketAddr::new(address, port).to_string())
+    }
+
+    fn serve(listener: TcpListener, host: String) -> Self {
         let shared = Arc::new(Shared {
             host: host.clone(),
             kept: Mutex::default(),
@@ -245,7 +267,11 @@ impl Kept {
         if may {
             return None;
         }
-        let challenge = format!("Bearer realm=\"http://{host}/token\",service=\"registry\"");
+        let at = match self.fault {
+            Some(Fault::Inward) => format!("127.0.0.1:{}", port_of(host)),
+            _ => host.to_owned(),
+        };
+        let challenge = format!("Bearer realm=\"http://{at}/token\",service=\"registry\"");
         let refusal = (
             StatusCode::UNAUTHORIZED,
             [(header::WWW_AUTHENTICATE, challenge)],
@@ -281,9 +307,10 @@ impl Kept {
         if method == Method::HEAD {
             return StatusCode::OK.into_response();
         }
-        let port = host.rsplit(':').next().unwrap_or_default();
+        let port = port_of(host);
         let to = match self.fault {
             Some(Fault::Elsewhere) => format!("http://localhost:{port}/elsewhere/{digest}"),
+            Some(Fault::Inward) => format!("http://127.0.0.1:{port}/elsewhere/{digest}"),
             Some(Fault::Unencrypted) => format!("http://registry.example/{digest}"),
             Some(Fault::Circle) => format!("/v2/any/blobs/{digest}"),
             _ => return self.faulty(bytes),
@@ -328,7 +355,7 @@ impl Kept {
         response
     }
 
-    fn serve_file(&mut self, headers: &HeaderMap, path: &str) -> Response {
+    fn serve_file(&mut self, host: &str, headers: &HeaderMap, path: &str) -> Response {
         let shown = headers.get(header::AUTHORIZATION);
         let is_signed = shown
             .and_then(|shown| shown.to_str().ok())
@@ -341,6 +368,10 @@ impl Kept {
         let known = headers.get(header::IF_NONE_MATCH);
         if known.is_some_and(|known| known.as_bytes() == mark.as_bytes()) {
             return StatusCode::NOT_MODIFIED.into_response();
+        }
+        if self.fault == Some(Fault::Elsewhere) {
+            let to = format!("http://localhost:{}/elsewhere{path}", port_of(host));
+            return (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, to)]).into_response();
         }
         let mut response = self.faulty(bytes);
         let headers = response.headers_mut();
@@ -355,6 +386,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let Ok(body) = axum::body::to_bytes(body, 64 << 20).await else {
         return StatusCode::BAD_REQUEST.into_response();
     };
+    let fault = shared.kept().fault;
+    if let Some(Fault::Slow(delay)) = fault {
+        tokio::time::sleep(delay).await;
+    }
     let path = parts.uri.path().to_owned();
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let mut kept = shared.kept();
@@ -368,12 +403,13 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         return kept.token(&parts.headers, &query);
     }
     if let Some(digest) = path.strip_prefix("/elsewhere/") {
-        kept.leaked += usize::from(parts.headers.contains_key(header::AUTHORIZATION));
+        let secret = ["authorization", "x-amz-security-token"];
+        kept.leaked += usize::from(secret.iter().any(|name| parts.headers.contains_key(*name)));
         let found = kept.blobs.get(digest).cloned();
         return found.map_or(StatusCode::NOT_FOUND.into_response(), Bytes::into_response);
     }
     let Some(rest) = path.strip_prefix("/v2/") else {
-        return kept.serve_file(&parts.headers, &path);
+        return kept.serve_file(&shared.host, &parts.headers, &path);
     };
     let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
     if let Some(refusal) = kept.refusal(&shared.host, &parts.headers, !is_read) {
@@ -403,6 +439,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         Some((_, digest)) => kept.blob(&shared.host, &parts.method, digest),
         None => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+fn port_of(host: &str) -> &str {
+    host.rsplit(':').next().unwrap_or_default()
 }
 
 fn digest_of(bytes: &[u8]) -> String {

@@ -55,7 +55,7 @@ async fn answered(setting: &Setting, args: &[&str]) -> Value {
 const APPLY: [&str; 3] = ["--why", "a test", "--apply"];
 
 /// Everything that the application has in DynamoDB is gone.
-async fn lose_tables(setting: &Setting, application: &str) {
+pub(super) async fn lose_tables(setting: &Setting, application: &str) {
     let client = &setting.clients.dynamodb;
     for table in existing_tables(client, application).await.unwrap() {
         delete_table(client, &table).await.unwrap();
@@ -79,7 +79,7 @@ async fn until_in_the_middle(setting: &Setting, application: &str) {
 }
 
 /// Flights by carrier, as the states of all shards count them.
-async fn counted(setting: &Setting) -> ByCarrier {
+pub(super) async fn counted(setting: &Setting) -> ByCarrier {
     let mut counts = ByCarrier::new();
     for lease in setting.leases("totals").await {
         let args = ["state", "totals", "--shard", lease.key.as_str(), "--local"];
@@ -166,6 +166,10 @@ async fn a_backup_of_a_fleet_at_work_restores_its_lost_tables_and_each_flight_co
     );
 
     let over = [&restore[..], &["--overwrite"], &APPLY].concat();
+    done(&setting, &["backup", "totals", "--to", "later.backup"]).await;
+    done(&setting, &over).await;
+    goes_forward_only_if_asked(&setting, "later.backup").await;
+    assert_eq!(counted(&setting).await, flights::expected());
     done(&setting, &over).await;
     let host = setting.host_sharing("c", LEASES, "");
     setting.until_checkpointed("totals", &last).await;
@@ -176,8 +180,37 @@ async fn a_backup_of_a_fleet_at_work_restores_its_lost_tables_and_each_flight_co
         "back, and once again"
     );
     let history = done(&setting, &["history", "totals"]).await;
-    assert!(history.contains("restore"), "{history}");
+    assert!(
+        history.contains("begun: up to 4 row(s), of the backup"),
+        "{history}"
+    );
+    assert!(history.contains("0 row(s), of the backup"), "{history}");
     setting.stop().await;
+}
+
+/// A backup that is newer than the rows would leave out what comes again.
+async fn goes_forward_only_if_asked(setting: &Setting, backup: &str) {
+    let later = ["restore", backup, "--overwrite"];
+    let (is_done, text) = run(setting, &[&later[..], &APPLY].concat()).await;
+    assert!(
+        !is_done && text.contains("never delivered. --forward moves it all the same"),
+        "{text}"
+    );
+    let args = [&later[..], &["--local", "--json"]].concat();
+    let ended = shardmill(&args, setting.path()).await;
+    let shown: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert!(
+        shown["shards"].as_array().unwrap().iter().all(|shard| {
+            shard["step"] == "refuse" && shard["now"].is_string() && shard["then"].is_string()
+        }),
+        "{shown:#}"
+    );
+    let forward = [&later[..], &["--forward"], &APPLY].concat();
+    let text = done(setting, &forward).await;
+    assert!(
+        text.contains("FORWARD, from NOW to THEN") && !text.contains("delivered again"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -63,7 +63,7 @@ impl Fleet {
         let mut words = text.split_whitespace();
         let pinned = words.find(|word| word.contains("@sha256:"));
         let pinned = pinned.unwrap_or_else(|| panic!("{text}"));
-        pinned.trim_matches(&['[', '"', ']']).to_owned()
+        pinned.trim_matches(['[', '"', ']']).to_owned()
     }
 
     async fn run(&self, args: &[&str]) -> (bool, String) {
@@ -172,7 +172,7 @@ async fn a_host_that_starts_while_a_version_is_on_trial_starts_with_what_was_goo
         let again = fleet.host("again", id);
         let fresh = fleet.host("fresh", "c");
         for host in [&again, &fresh] {
-            let status = until(host, "it runs", |status| first_version(status) != "").await;
+            let status = until(host, "it runs", |status| !first_version(status).is_empty()).await;
             assert_eq!(first_version(&status), digest_of(&first), "{}", host.log());
         }
         let text = "nobody has proven it yet";
@@ -229,7 +229,10 @@ async fn bad_deploys_in_a_row_lead_back_to_the_last_good_one_and_are_never_tried
         assert_eq!(shown["deployed"]["state"], "failed", "{shown}");
         assert_eq!(shown["deployed"]["reference"], last.as_str());
         let fresh = fleet.host("fresh", "c");
-        let status = until(&fresh, "it runs", |status| first_version(status) != "").await;
+        let status = until(&fresh, "it runs", |status| {
+            !first_version(status).is_empty()
+        })
+        .await;
         assert_eq!(first_version(&status), digest_of(&good), "{}", fresh.log());
         for host in [a, b, fresh] {
             assert!(host.terminate().await.success());

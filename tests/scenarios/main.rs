@@ -44,6 +44,7 @@ mod hostile_each;
 mod hours;
 mod https;
 mod iam;
+mod kept_components;
 mod known_answer;
 mod large_records;
 mod measurements;

@@ -12,6 +12,9 @@ use harness::registry::{Fault, Registry};
 use harness::setting::Setting;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use shardmill_core::artifact::{COMPONENT_TYPE, SETTINGS_TYPE};
+
+use super::backups::lose_tables;
 
 const REPOSITORY: &str = "team/versioned";
 const LEASES: &str = "duration = \"3s\"\nscan-every = \"200ms\"";
@@ -56,10 +59,16 @@ fn host(setting: &Setting, id: &str, reference: &str, config: &str) -> Host {
 /// The same, with its log in `LOG.log`: the log of a host that starts again would name the address
 /// of its first run.
 fn host_logging(setting: &Setting, log: &str, id: &str, reference: &str, config: &str) -> Host {
+    host_of(setting, log, id, &[reference], config)
+}
+
+fn host_of(setting: &Setting, log: &str, id: &str, references: &[&str], config: &str) -> Host {
     let file = setting.configure(id, LEASES, config);
     let path = setting.path().join(&file);
     let text = std::fs::read_to_string(&path).unwrap();
-    let plugins = format!("plugins = [{reference:?}, \"pulled-{id}\"]\n{text}");
+    let folder = format!("pulled-{id}");
+    let plugins = [references, &[folder.as_str()]].concat();
+    let plugins = format!("plugins = {plugins:?}\n{text}");
     std::fs::write(&path, plugins).unwrap();
     Host::start(log, &["run", "--config", &file, "--local"], setting.path())
 }
@@ -168,6 +177,45 @@ async fn what_is_pulled_is_trusted_no_more_than_any_file_and_brings_its_signatur
     setting.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_registry_holds_up_its_own_plugin_alone_and_not_for_ever() {
+    let setting = Setting::new(1).await;
+    let (slow, quick) = (Registry::start().await, Registry::start().await);
+    let first = conduct(0, "good");
+    let file = component(&setting, "first", &first);
+    let reference = push(&setting, &quick, &file, "1").await;
+    // Each of these answers comes in time.
+    slow.artifact(
+        "aslow",
+        "1",
+        &[
+            (COMPONENT_TYPE, &first[..]),
+            (SETTINGS_TYPE, &b"streams = []"[..]),
+        ],
+    );
+    slow.fail(Some(Fault::Slow(Duration::from_secs(4))));
+    let config = CONFIG.replace("[pull]", "[pull]\ntimeout = \"5s\"");
+    let references = [&slow.reference("aslow", "1")[..], &reference];
+    let a = host_of(&setting, "a", "a", &references, &config);
+    let status = until(&a, "the version of the other registry", |status| {
+        status["sources"]["versioned"]["version"].is_string()
+    })
+    .await;
+    let aslow = &status["sources"]["aslow"];
+    assert!(aslow["error"].is_null(), "it is asked meanwhile: {aslow}");
+    let status = until(&a, "the end of the slow pull", |status| {
+        status["sources"]["aslow"]["error"].is_string()
+    })
+    .await;
+    let why = status["sources"]["aslow"]["error"].to_string();
+    assert!(
+        why.contains("it took longer than 10s, which is 2 times pull.timeout"),
+        "{why}"
+    );
+    assert!(a.terminate().await.success());
+    setting.stop().await;
+}
+
 /// Puts records until told to end; gives how often, and the last record of each shard.
 async fn put_until(setting: &Setting, is_over: &AtomicBool) -> (u64, Vec<(String, String)>) {
     let mut last = std::collections::BTreeMap::new();
@@ -177,6 +225,74 @@ async fn put_until(setting: &Setting, is_over: &AtomicBool) -> (u64, Vec<(String
         rounds += 1;
     }
     (rounds, last.into_iter().collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deployed_is_restored_and_hosts_go_on_pulling_into_the_restored_folder() {
+    let setting = Setting::new(1).await;
+    let registry = Registry::start().await;
+    let (first, second) = (conduct(0, "good"), conduct(1, "good"));
+    let file = component(&setting, "first", &first);
+    let reference = push(&setting, &registry, &file, "1").await;
+    let a = host(&setting, "a", &reference, CONFIG);
+    until(&a, "the first version", |status| {
+        runs(status, &digest_of(&first))
+    })
+    .await;
+    let is_over = AtomicBool::new(false);
+    let deploys = async {
+        let file = component(&setting, "second", &second);
+        let (is_done, told) = deploy(&setting, &file, "faster").await;
+        assert!(is_done, "{told}");
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let ((_, last), ()) = tokio::join!(put_until(&setting, &is_over), deploys);
+    setting.until_checkpointed("versioned", &last).await;
+    assert!(a.terminate().await.success());
+
+    let backup = ["backup", "versioned", "--to", "v.backup", "--local"];
+    let (is_done, told) = run(
+        &setting,
+        &[&backup[..], &["--plugins", "pulled-a"]].concat(),
+    )
+    .await;
+    assert!(is_done && told.contains("deployed"), "{told}");
+    lose_tables(&setting, "versioned").await;
+    std::fs::remove_dir_all(setting.path().join("pulled-a")).unwrap();
+    let restore = ["restore", "v.backup", "--plugins", "pulled-a", "--local"];
+    let (is_done, told) = run(
+        &setting,
+        &[&restore[..], &["--why", "lost", "--apply"]].concat(),
+    )
+    .await;
+    assert!(
+        is_done && told.contains("was deployed, and is again"),
+        "{told}"
+    );
+    assert_eq!(std::fs::read(pulled(&setting, "a")).unwrap(), second);
+
+    let a = host_logging(&setting, "again", "a", &reference, CONFIG);
+    until(&a, "what was deployed", |status| {
+        let source = &status["sources"]["versioned"];
+        source["wanted-by"] == "deploy"
+            && source["error"].is_null()
+            && runs(status, &digest_of(&second))
+    })
+    .await;
+    // What the restore put there is a host's own to replace.
+    let end = ["deploy", "--application", "versioned", "--local", "--end"];
+    let (is_done, told) = run(
+        &setting,
+        &[&end[..], &["--why", "over", "--apply"]].concat(),
+    )
+    .await;
+    assert!(is_done, "{told}");
+    eventually("what is configured is in the folder", || {
+        std::fs::read(pulled(&setting, "a")).is_ok_and(|bytes| bytes == first)
+    })
+    .await;
+    assert!(a.terminate().await.success());
+    setting.stop().await;
 }
 
 /// How often any host began to try a version.

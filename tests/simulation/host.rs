@@ -444,6 +444,7 @@ fn scaling() -> Scaling {
     Scaling {
         policy: ScalingPolicy::default(),
         process: ProcessLoad::new(2.0, || Duration::ZERO),
+        is_standalone: false,
     }
 }
 

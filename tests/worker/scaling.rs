@@ -98,6 +98,7 @@ impl Cluster {
         self.fleet.scaling = Some(Scaling {
             policy: POLICY,
             process: core.as_process(),
+            is_standalone: false,
         });
         self.started += 1;
         let plugin = NativePlugin::echo(1).unwatched();
@@ -244,6 +245,7 @@ async fn a_figure_costs_no_unit_beyond_those_that_are_spent_anyway() {
         fleet.scaling = is_scaled.then(|| Scaling {
             policy: POLICY,
             process: Core::new().as_process(),
+            is_standalone: false,
         });
         let _host = fleet.start("a", NativePlugin::echo(1));
         tokio::time::sleep(Duration::from_mins(10)).await;

@@ -89,8 +89,8 @@ pub trait Stateful: Processor {
 pub trait Ticking: Processor {
     /// Time has passed: the interval `tick.every` of the manifest, 10 seconds by default. Also
     /// called on a shard without records, and never while the shard is paused. May emit, as
-    /// [`process`](Processor::process) may. After an error what was emitted is dropped, and the host
-    /// calls again later.
+    /// [`process`](Processor::process) may. After an error what was emitted is dropped, and the
+    /// host calls again later.
     fn tick(&mut self, tick: Tick) -> Result<HeldBack, Error>;
 }
 

@@ -79,8 +79,8 @@
 //! # When a window closes
 //!
 //! The *watermark* is the latest time of any record so far, less the allowed delay
-//! ([`Windows::delayed_by`]). A window is closed once the watermark reaches its end. A record all of
-//! whose windows are closed is late: [`Change::add`] says so, counts it and adds it to none.
+//! ([`Windows::delayed_by`]). A window is closed once the watermark reaches its end. A record all
+//! of whose windows are closed is late: [`Change::add`] says so, counts it and adds it to none.
 //!
 //! On a silent shard the watermark goes on with the ticks: by as much time as the host knows that
 //! nothing has arrived after the last record

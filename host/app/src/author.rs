@@ -4,7 +4,8 @@
 pub(crate) mod arguments;
 mod bench;
 mod capture;
-pub(crate) mod captured;
+#[cfg(feature = "local")]
+mod captured;
 mod check;
 #[cfg(feature = "local")]
 mod dev;

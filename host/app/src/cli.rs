@@ -103,6 +103,10 @@ pub(crate) struct Cli {
 }
 
 /// What to do. The first line of each command is what `shardmill --help` shows, so it is short.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a process has one; how the variants differ depends on the features"
+)]
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// For the authors of plugins.

@@ -20,6 +20,11 @@ use tokio::runtime::Runtime;
 
 use crate::cli::{Cli, Command};
 
+/// That of musl takes one lock for all threads, and makes a record dearer: decision 58.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Threads for blocking calls: one for each call of a plugin, and as many again for the host's own
 /// calls (it looks up names, writes files, reads plugins). They are started when they are needed.
 const BLOCKING_THREADS_MAX: usize = 2 * shardmill_wasm::GUEST_CALLS_MAX;
@@ -54,14 +59,18 @@ fn start(cli: &Cli) -> Result<Runtime, ExitCode> {
         return Err(ExitCode::from(EXIT_USAGE));
     }
     if let Err(error) = hardening::forbid_core_dumps() {
-        tracing::warn!(%error, "core dumps cannot be disabled; one would contain credentials and secrets");
+        tracing::warn!(
+            %error,
+            code = "core-dumps",
+            "core dumps cannot be disabled; one would contain credentials and secrets"
+        );
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX);
     builder.build().map_err(|error| {
-        tracing::error!(%error, "cannot start");
+        tracing::error!(%error, code = "start-failed", "cannot start");
         telemetry::flush();
         ExitCode::FAILURE
     })

@@ -36,8 +36,8 @@ impl ShardCursor {
         }
     }
 
-    /// Reads once. After a failure that may pass, waits, and returns `None`. Errors are those of the
-    /// last try.
+    /// Reads once. After a failure that may pass, waits, and returns `None`. Errors are those of
+    /// the last try.
     pub(crate) async fn read_patiently(
         &mut self,
         reader: &dyn StreamReader,
@@ -57,7 +57,7 @@ impl ShardCursor {
                 if self.failures < FAILURES_MAX =>
             {
                 self.failures += 1;
-                tracing::warn!(%shard, %error, "trying again");
+                tracing::warn!(%shard, %error, code = "cursor-failed", "trying again");
                 let wait = Backoff::standard().delay(self.failures, fastrand::f64());
                 pause(wait, stop).await;
                 Ok(None)

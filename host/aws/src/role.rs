@@ -1,13 +1,19 @@
 //! Roles that are assumed, and what one service has of its own.
 
+use std::error::Error;
+use std::time::Duration;
+
 use aws_config::sts::AssumeRoleProvider;
 use aws_config::{Region, SdkConfig};
-use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 
 use crate::checked_credentials::Checked;
 
 /// What AWS shows in its logs for what is done in the role; 2 to 64 characters (AWS limit).
 const SESSION: &str = "shardmill";
+/// The SDK gives a request 5 s to get credentials, and then does not say for what they were.
+const ASSUMED_WITHIN: Duration = Duration::from_secs(4);
 
 /// A role of AWS that is assumed with the credentials of the AWS chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +31,21 @@ pub struct ServiceAccess {
     pub region: Option<String>,
     /// Its role; instead of that of both, not on top of it.
     pub role: Option<Role>,
+}
+
+/// Why there are no credentials of a role.
+#[derive(Debug, thiserror::Error)]
+#[error("the role {arn} cannot be assumed")]
+pub(crate) struct RoleNotAssumed {
+    arn: String,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+/// The credentials of a role, and an error that names it.
+#[derive(Debug)]
+struct Assumed {
+    arn: String,
+    provider: AssumeRoleProvider,
 }
 
 impl ServiceAccess {
@@ -50,8 +71,37 @@ impl Role {
         if let Some(id) = &self.external_id {
             provider = provider.external_id(id);
         }
-        let provider = SharedCredentialsProvider::new(provider.build().await);
+        let assumed = Assumed {
+            arn: self.arn.clone(),
+            provider: provider.build().await,
+        };
+        let provider = SharedCredentialsProvider::new(assumed);
         SharedCredentialsProvider::new(Checked::new(provider))
+    }
+}
+
+impl Assumed {
+    fn failed(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> CredentialsError {
+        CredentialsError::provider_error(RoleNotAssumed {
+            arn: self.arn.clone(),
+            source: source.into(),
+        })
+    }
+}
+
+impl ProvideCredentials for Assumed {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            let asked = self.provider.provide_credentials();
+            match tokio::time::timeout(ASSUMED_WITHIN, asked).await {
+                Ok(Ok(credentials)) => Ok(credentials),
+                Ok(Err(error)) => Err(self.failed(error)),
+                Err(_) => Err(self.failed(format!("no answer within {ASSUMED_WITHIN:?}"))),
+            }
+        })
     }
 }
 
@@ -101,6 +151,23 @@ mod tests {
         assert!(
             assume.contains("role%2Fboth") && assume.contains("ExternalId=42"),
             "{assume}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_role_that_may_not_be_assumed_is_named_with_what_to_allow() {
+        let refused = "<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code>\
+            <Message>not yours</Message></Error></ErrorResponse>";
+        let transport = TransportDouble::new([(403, refused)]);
+        let key = Credentials::from_keys("AKIDCHAIN", "secret", None);
+        let chain = transport.chain(SharedCredentialsProvider::new(key));
+        let provider = role("both").assumed(&chain).await;
+        let error = provider.provide_credentials().await.unwrap_err();
+        assert_eq!(
+            crate::sdk_error::missing_credentials(&error),
+            "the role arn:aws:iam::123456789012:role/both cannot be assumed: AccessDenied: not \
+                yours; allow sts:AssumeRole on it to the credentials that this process has \
+                without the role, and check its trust policy and the external id"
         );
     }
 

@@ -5,7 +5,10 @@ use std::error::Error;
 use std::fmt::Debug;
 
 use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::ErrorMetadata;
 use shardmill_core::text::shortened;
+
+use crate::role::RoleNotAssumed;
 
 /// Words of the causes, and what to do about them. The first that is found counts.
 const FIXES: [(&str, &str); 10] = [
@@ -33,6 +36,10 @@ const FIXES: [(&str, &str); 10] = [
 /// What to do where there are no credentials.
 pub(crate) const GIVE_CREDENTIALS: &str = "set AWS_PROFILE to a profile that has them, or \
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where a role gives them";
+
+/// What to do where a role cannot be assumed.
+const LET_ASSUME: &str = "allow sts:AssumeRole on it to the credentials that this process has \
+    without the role, and check its trust policy and the external id";
 
 /// What to do where a connection is refused.
 const NOTHING_LISTENS: &str = "nothing listens there: check the endpoint, or start what serves it";
@@ -148,7 +155,14 @@ fn denied_right(message: &str) -> Option<String> {
 /// One line about why there are no credentials.
 pub(crate) fn missing_credentials(error: &(dyn Error + 'static)) -> String {
     tracing::debug!(?error, "there are no credentials");
-    line("there are none", &causes(error))
+    let causes = causes(error);
+    match chain(error).find_map(|cause| cause.downcast_ref::<RoleNotAssumed>()) {
+        Some(role) => {
+            let why = causes.last().map_or("", String::as_str);
+            format!("{role}: {}; {LET_ASSUME}", why.trim_end_matches('.'))
+        }
+        None => line("there are none", &causes),
+    }
 }
 
 fn line(what: &str, causes: &[String]) -> String {
@@ -174,16 +188,10 @@ fn line(what: &str, causes: &[String]) -> String {
 /// From the outermost to the innermost, without those that repeat what they wrap; each is one short
 /// line.
 fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
-    /// Causes lead to causes; some tens would be a loop.
-    const CAUSES_MAX: usize = 32;
     const CHARS_MAX: usize = 300;
     let mut causes: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    for _ in 0..CAUSES_MAX {
-        let Some(cause) = next else { break };
-        next = cause.source();
-        let text: String = cause
-            .to_string()
+    for cause in chain(error) {
+        let text: String = shown(cause)
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
@@ -193,6 +201,25 @@ fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
         }
     }
     causes
+}
+
+/// An error and its causes, from the outermost to the innermost.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    /// Causes lead to causes; some tens would be a loop.
+    const CAUSES_MAX: usize = 32;
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
+        (**error).source()
+    })
+    .take(CAUSES_MAX)
+}
+
+/// What a service answers is shown by the SDK as Rust writes it.
+fn shown(cause: &(dyn Error + 'static)) -> String {
+    let Some(answer) = cause.downcast_ref::<ErrorMetadata>() else {
+        return cause.to_string();
+    };
+    let said = [answer.code(), answer.message()].into_iter().flatten();
+    said.collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use shardmill_core::plugin::PluginName;
 
 use super::config::Config;
+use super::failure::FailureFile;
 use super::names::Named;
 use super::parallelism;
 use super::plugin::PluginFile;
@@ -24,19 +25,7 @@ impl Asked<'_> {
     /// Refuses what the plugin's author may not decide alone.
     pub(super) fn refuse_beyond(&self, general: &Config) -> Result<(), Problem> {
         let (manifest, section) = (self.manifest, self.section);
-        if manifest.integrity.is_some() {
-            let message = "is for the host to set: a manifest comes with the very component it \
-                would vouch for; set it in the host's [integrity] or its section of the plugin";
-            return Err(Problem::new("integrity", message));
-        }
-        if manifest.standalone.is_some() && section.standalone.is_none() {
-            let message = format!(
-                "is for the host to set, since each host more reads all records once more: set it \
-                    under [plugin.{}.standalone] in the host's configuration",
-                self.plugin
-            );
-            return Err(Problem::new("standalone", message));
-        }
+        self.refuse_what_hosts_set()?;
         if section.retrieval.is_none() {
             self.refuse_to_spend(general)?;
         }
@@ -61,6 +50,24 @@ impl Asked<'_> {
                 &general.secrets,
             )
             .under("grants")
+    }
+
+    /// What no manifest may set, whatever the ceilings are.
+    fn refuse_what_hosts_set(&self) -> Result<(), Problem> {
+        if self.manifest.integrity.is_some() {
+            let message = "is for the host to set: a manifest comes with the very component it \
+                would vouch for; set it in the host's [integrity] or its section of the plugin";
+            return Err(Problem::new("integrity", message));
+        }
+        if self.manifest.standalone.is_some() && self.section.standalone.is_none() {
+            let message = format!(
+                "is for the host to set, since each host more reads all records once more: set it \
+                    under [plugin.{}.standalone] in the host's configuration",
+                self.plugin
+            );
+            return Err(Problem::new("standalone", message));
+        }
+        Ok(())
     }
 
     /// A manifest comes with the plugin, but the host's operator pays, and so must have allowed it.
@@ -112,14 +119,19 @@ impl Asked<'_> {
         if section.sinks.is_none() {
             named.sinks = manifest.sinks.as_deref().unwrap_or_default();
         }
-        let own_failure = section.failure.clone().unwrap_or_default();
         if let Some(failure) = &manifest.failure {
-            if own_failure.dead_letter().is_none() {
-                named.dead_letter = failure.dead_letter();
-            }
-            named.has_failure = own_failure.clone().laid_over(failure.clone()) != own_failure;
+            self.name_failure(failure, &mut named);
         }
         named.has_rollout = section.rollout.laid_over(manifest.rollout) != section.rollout;
         named
+    }
+
+    /// What the section does not say of it counts.
+    fn name_failure<'a>(&self, failure: &'a FailureFile, named: &mut Named<'a>) {
+        let own = self.section.failure.clone().unwrap_or_default();
+        if own.dead_letter().is_none() {
+            named.dead_letter = failure.dead_letter();
+        }
+        named.has_failure = own.clone().laid_over(failure.clone()) != own;
     }
 }

@@ -41,16 +41,8 @@ enum WireFile {
 
 impl AwsFile {
     pub(super) fn check(self) -> Result<AwsConfig, Problem> {
-        for (region, key) in [
-            (&self.region, "aws.region"),
-            (&self.kinesis_region, "aws.kinesis-region"),
-            (&self.dynamodb_region, "aws.dynamodb-region"),
-        ] {
-            region.as_deref().map_or(Ok(()), check_region).at(key)?;
-        }
-        check_endpoint(self.endpoint.as_deref()).at("aws.endpoint")?;
-        check_endpoint(self.kinesis_endpoint.as_deref()).at("aws.kinesis-endpoint")?;
-        check_endpoint(self.dynamodb_endpoint.as_deref()).at("aws.dynamodb-endpoint")?;
+        self.check_regions()?;
+        self.check_endpoints()?;
         Ok(AwsConfig {
             region: self.region,
             kinesis_endpoint: self.kinesis_endpoint.or_else(|| self.endpoint.clone()),
@@ -71,6 +63,23 @@ impl AwsFile {
             wire: self.wire.into(),
             is_local: false,
         })
+    }
+
+    fn check_regions(&self) -> Result<(), Problem> {
+        for (region, key) in [
+            (&self.region, "aws.region"),
+            (&self.kinesis_region, "aws.kinesis-region"),
+            (&self.dynamodb_region, "aws.dynamodb-region"),
+        ] {
+            region.as_deref().map_or(Ok(()), check_region).at(key)?;
+        }
+        Ok(())
+    }
+
+    fn check_endpoints(&self) -> Result<(), Problem> {
+        check_endpoint(self.endpoint.as_deref()).at("aws.endpoint")?;
+        check_endpoint(self.kinesis_endpoint.as_deref()).at("aws.kinesis-endpoint")?;
+        check_endpoint(self.dynamodb_endpoint.as_deref()).at("aws.dynamodb-endpoint")
     }
 }
 

@@ -54,14 +54,14 @@ pub(super) fn of_system(
     Ok(state.join(own_name(file, plugins)).join("cache"))
 }
 
-/// The default folder for code that commands compile. Of all commands of a user: it is found by what
-/// it was compiled from, and nothing is learned from it. No host has that name.
+/// The default folder for code that commands compile. Of all commands of a user: it is found by
+/// what it was compiled from, and nothing is learned from it. No host has that name.
 pub(super) fn of_commands(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     Ok(state_folder(variable)?.join("commands").join("cache"))
 }
 
-/// Below `$STATE_DIRECTORY`, which systemd sets, or where the XDG Base Directory Specification says.
-/// It demands that relative paths are ignored.
+/// Below `$STATE_DIRECTORY`, which systemd sets, or where the XDG Base Directory Specification
+/// says. It demands that relative paths are ignored.
 fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     if let Some(of_service) = variable("STATE_DIRECTORY")
         .as_deref()

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use shardmill_core::control::{NAME_CHARS_MAX, is_name_of_person};
 use shardmill_core::plugin::SecretSource;
 
+use super::host::HostFile;
 use super::problem::Problem;
 use super::section;
 use super::settings::{ConsoleConfig, ConsoleRight, ConsoleToken, ForwardedUsers};
@@ -53,8 +54,8 @@ struct ForwardedFile {
 
 impl ConsoleFile {
     /// Relative paths are relative to `folder`.
-    pub(super) fn check(self, folder: &Path, has_admin: bool) -> Result<ConsoleConfig, Problem> {
-        if self.enabled && !has_admin {
+    pub(super) fn check(self, folder: &Path, host: &HostFile) -> Result<ConsoleConfig, Problem> {
+        if self.enabled && !host.has_admin() {
             let message = "needs an address to be served on: set host.admin = \"127.0.0.1:9090\"";
             return Err(Problem::new("console.enabled", message));
         }
@@ -96,13 +97,7 @@ impl TokenFile {
 
 impl ForwardedFile {
     fn check(self) -> Result<ForwardedUsers, Problem> {
-        let header = self.header.to_ascii_lowercase();
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if header.is_empty() || !header.chars().all(is_name) || header == "authorization" {
-            let message = "must be the name of a header that the proxy sets, such as \
-                \"x-forwarded-user\"";
-            return Err(Problem::new("console.proxy.header", message));
-        }
+        let header = user_header(&self.header)?;
         if self.addresses.is_empty() {
             let message = "names no address: anybody could name themselves; list the proxy's, \
                 such as [\"127.0.0.1\"]";
@@ -123,6 +118,18 @@ impl ForwardedFile {
             users,
         })
     }
+}
+
+/// The header that names the user, in lower case.
+fn user_header(name: &str) -> Result<String, Problem> {
+    let header = name.to_ascii_lowercase();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if header.is_empty() || !header.chars().all(is_name) || header == "authorization" {
+        let message = "must be the name of a header that the proxy sets, such as \
+            \"x-forwarded-user\"";
+        return Err(Problem::new("console.proxy.header", message));
+    }
+    Ok(header)
 }
 
 /// An address, or a network such as `10.0.0.0/8`.

@@ -11,6 +11,7 @@ use shardmill_sinks::SinkOptions;
 use super::duration;
 use super::problem::Problem;
 use super::settings::{EmfConfig, EmfTarget};
+use super::sinks::as_one_writes_it;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -33,6 +34,8 @@ const EVERY_MAX: Duration = Duration::from_mins(1);
 const APPLICATION: &str = "{application}";
 /// CloudWatch takes 255 bytes, and the name of an application has up to 255; few are so long.
 const NAMESPACE_BYTES_MAX: usize = 100;
+/// Under these the process has its own output.
+const STREAMS: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"];
 /// CloudWatch Logs takes no longer name.
 const LOG_GROUP_BYTES_MAX: usize = 512;
 
@@ -93,9 +96,13 @@ fn target_of(text: &str, folder: &Path) -> Result<EmfTarget, Problem> {
         );
     }
     if let Some(path) = text.strip_prefix("file:") {
+        let file = as_one_writes_it(&folder.join(path));
         return match path {
             "" => refused("names no file: write it as \"file:emf.ndjson\""),
-            path => Ok(EmfTarget::File(folder.join(path))),
+            _ if STREAMS.iter().any(|stream| file.starts_with(stream)) => {
+                refused("must be a file of its own: for the log of a container, write \"stderr\"")
+            }
+            _ => Ok(EmfTarget::File(file)),
         };
     }
     for (scheme, target) in [
@@ -138,7 +145,7 @@ fn refuse_shared_file(
         return Ok(());
     };
     let is_same = |options: &SinkOptions| match options {
-        SinkOptions::File { path: other, .. } => other == path,
+        SinkOptions::File { path: other, .. } => as_one_writes_it(other) == *path,
         SinkOptions::Stdout { .. } | SinkOptions::Kinesis { .. } | SinkOptions::Http(_) => false,
     };
     match sinks.iter().find(|(_, options)| is_same(options)) {
@@ -247,6 +254,9 @@ mod tests {
         for (target, told) in [
             ("stdout", "which has the output of plugins: \"stderr\""),
             ("file:out", "is the file of the sink out"),
+            ("file:a/../out", "is the file of the sink out"),
+            ("file:/dev/stdout", "must be a file of its own"),
+            ("file:/dev/fd/1", "must be a file of its own"),
             ("file:", "names no file"),
             ("tcp://agent", "needs a host and a port"),
             ("udp://:25888", "needs a host and a port"),

@@ -32,7 +32,7 @@ use super::pull::{Named, PluginsFile, PullFile};
 use super::reads::ReadsFile;
 use super::recordings::RecordingsFile;
 use super::rollout::RolloutFile;
-use super::scaling::ScalingFile;
+use super::scaling::{self, ScalingFile};
 use super::secrets::{SecretFile, check_secrets};
 use super::section;
 use super::sections::Sections;
@@ -120,25 +120,23 @@ impl ConfigFile {
     /// One line for each section: it knows its own keys, and names the one that is wrong.
     fn check_general(self, folder: &Path) -> Result<Config, Problem> {
         let has_worker_id = self.worker_id.is_some();
-        let worker_id = self.worker_id.unwrap_or_else(made_up_worker_id);
         let sinks = check_sinks(self.sinks, folder)?;
         let limits = self.limits.check(GuestLimits::default())?;
         let compile = self.compile.check()?;
-        let console = self.console.check(folder, self.host.has_admin())?;
-        let retrieval = self.reads.retrieval(self.host.fan_out_allowed);
-        let host = self.host.check(folder, &limits, compile.code_bytes)?;
+        let console = self.console.check(folder, &self.host)?;
+        let retrieval = self.reads.retrieval(&self.host);
+        let host = self.host.check(folder, &limits, &compile)?;
         let pull = self.pull.check(folder)?;
-        let named = self.plugins.check(folder, &pull, host.plugins_max)?;
         let Named {
             folder: plugins,
             sources,
-        } = named;
+        } = self.plugins.check(folder, &pull, host.plugins_max)?;
         Ok(Config {
-            stream: self.stream.as_deref().map(streams::stream).transpose()?,
+            stream: streams::general(self.stream.as_deref())?,
             plugins,
             sources,
             pull,
-            worker_id: usable_worker_id(&worker_id).at("worker-id")?,
+            worker_id: worker_id(self.worker_id)?,
             has_worker_id,
             initial_position: streams::initial_position(self.initial_position.as_deref())?,
             aws: self.aws.check()?,
@@ -159,7 +157,7 @@ impl ConfigFile {
             recordings: self.recordings.check()?,
             emf: self.emf.check(folder, &sinks)?,
             traces: self.traces.check(folder)?,
-            scaling: self.scaling.map(ScalingFile::check).transpose()?.flatten(),
+            scaling: scaling::check(self.scaling)?,
             integrity: self.integrity.check(&IntegrityRules::default())?,
             rollout: self.rollout.check(RolloutPolicy::default())?,
             failure: self.failure.check(&sinks)?,
@@ -173,6 +171,12 @@ impl ConfigFile {
 
 /// In rows, logs and tables; a KCL's ids are host names and random parts.
 const WORKER_ID_BYTES_MAX: usize = 128;
+
+/// The id that was set, or a made-up one.
+fn worker_id(set: Option<String>) -> Result<WorkerId, Problem> {
+    let id = set.unwrap_or_else(made_up_worker_id);
+    usable_worker_id(&id).at("worker-id")
+}
 
 /// The id, if it is fit for a row, a log line and a table.
 fn usable_worker_id(id: &str) -> Result<WorkerId, String> {

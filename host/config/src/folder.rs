@@ -1,7 +1,7 @@
 //! Finds all problems with the plugins in the folder, and with files and variables that the
 //! configuration names, before a host starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use shardmill_core::plugin::{PluginName, SecretSource};
@@ -68,15 +68,7 @@ impl Config {
     fn check_plugins(&self, left_out: &LeftOut, now: Utc, checked: &mut Checked) {
         checked.warnings.extend(self.unheeded_files());
         let components = self.components();
-        for name in self.sections.by_plugin.keys() {
-            let is_pulled = self.sources.iter();
-            let mut is_pulled = is_pulled.map(|source| source.plugin.as_str());
-            if !components.contains(name) && !is_pulled.any(|pulled| pulled == name) {
-                checked.warnings.push(format!(
-                    "[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder"
-                ));
-            }
-        }
+        self.warn_of_unused_sections(&components, checked);
         let mut plugins = BTreeMap::new();
         // Editors and copy tools first write to names that begin with a dot.
         for name in components.iter().filter(|name| !name.starts_with('.')) {
@@ -92,6 +84,19 @@ impl Config {
         if !left_out.has("application") {
             let shared = shared_applications(&plugins).into_iter();
             checked.problems.extend(shared.map(|one| one.message));
+        }
+    }
+
+    /// Sections of plugins that are neither in the folder nor pulled.
+    fn warn_of_unused_sections(&self, components: &BTreeSet<String>, checked: &mut Checked) {
+        for name in self.sections.by_plugin.keys() {
+            let mut sources = self.sources.iter();
+            let is_pulled = sources.any(|source| source.plugin.as_str() == name);
+            if !components.contains(name) && !is_pulled {
+                checked.warnings.push(format!(
+                    "[plugin.{name}] is set, but there is no {name}.wasm in the plugins folder"
+                ));
+            }
         }
     }
 

@@ -72,8 +72,8 @@ impl GrantsFile {
         }
     }
 
-    /// The same, asking only for what every host answers alike: for state, and for variables that no
-    /// host gives.
+    /// The same, asking only for what every host answers alike: for state, and for variables that
+    /// no host gives.
     pub(super) fn answered_alike(&self) -> Self {
         let refused = |name: &&String| is_of_aws(name);
         let env = self.env.as_ref();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::Deserialize;
 use shardmill_core::plugin::{GuestLimits, SecretSource};
+use shardmill_wasm::CompileLimits;
 
 use super::cache::CacheSetting;
 use super::duration;
@@ -70,12 +71,11 @@ impl HostFile {
         self.admin.is_some()
     }
 
-    /// `compile_code_bytes` is what the code of one version may take.
     pub(super) fn check(
         self,
         folder: &Path,
         limits: &GuestLimits,
-        compile_code_bytes: usize,
+        compile: &CompileLimits,
     ) -> Result<HostConfig, Problem> {
         if self.cache.as_deref() == Some(Path::new("")) {
             let message = "names no folder: name one, or say \"off\"";
@@ -84,7 +84,7 @@ impl HostFile {
         Ok(HostConfig {
             buffer_bytes: self.buffer_bytes()?,
             instances_memory_bytes: self.instances_memory_bytes(limits)?,
-            code_memory_bytes: self.code_memory_bytes(compile_code_bytes)?,
+            code_memory_bytes: self.code_memory_bytes(compile.code_bytes)?,
             drain_limit: self.drain_limit.unwrap_or(Duration::from_secs(20)),
             admin: self.admin,
             admin_token: admin_token(self.admin, self.admin_token, folder)?,

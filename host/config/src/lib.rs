@@ -84,3 +84,4 @@ pub use settings::{
     ScalingConfig, SourceConfig, StreamConfig, TracesConfig,
 };
 pub use sinks::check_url;
+pub use traces::check_trace_header;

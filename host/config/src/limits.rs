@@ -67,7 +67,8 @@ enum Bound<'a> {
 const ABOVE_ZERO: (Amount, &str) = (1, "must be above zero");
 const ANY: (Amount, &str) = (0, "");
 
-/// How many of [`ROWS`], from the first on, plugins and ceilings may set. The others are the host's.
+/// How many of [`ROWS`], from the first on, plugins and ceilings may set. The others are the
+/// host's.
 const OF_PLUGINS: usize = 9;
 
 const ROWS: [Row; 12] = [

@@ -50,7 +50,8 @@ impl Config {
             .map_err(|refused| listed(&refused.problems))
     }
 
-    /// Checks `text` with the settings of `environment` over it. The error has all problems of both.
+    /// Checks `text` with the settings of `environment` over it. The error has all problems of
+    /// both.
     pub(crate) fn parse_in(
         text: &str,
         folder: &Path,
@@ -137,7 +138,8 @@ impl<'a> KeySources<'a> {
         }
     }
 
-    /// Each problem with its line or variable, in the order of the file, and then those of variables.
+    /// Each problem with its line or variable, in the order of the file, and then those of
+    /// variables.
     fn shown(&self, problems: &[Problem]) -> Vec<String> {
         let placed = problems.iter().map(|problem| self.placed(problem));
         let mut by_line: Vec<_> = placed.collect();

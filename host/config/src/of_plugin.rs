@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use shardmill_core::fleet::StandalonePolicy;
+use shardmill_core::pipeline::{FailurePolicy, Order};
 use shardmill_core::plugin::{
-    GuestLimits, HOST_PREFIX, PluginName, SECRET_PREFIX, WantedContract, of_standalone_host,
+    GuestLimits, HOST_PREFIX, Permissions, PluginName, SECRET_PREFIX, WantedContract,
+    of_standalone_host,
 };
 use shardmill_sinks::SinkOptions;
 use shardmill_worker::BatchLimits;
@@ -14,9 +16,10 @@ use shardmill_worker::BatchLimits;
 use super::asked::Asked;
 use super::config::Config;
 use super::delivery::BatchFile;
+use super::failure::FailureFile;
 use super::filter::FilterFile;
 use super::gather::LeftOut;
-use super::grants::Keepers;
+use super::grants::{GrantsFile, Keepers};
 use super::limits::LimitsFile;
 use super::manifest::Manifest;
 use super::parallelism;
@@ -24,6 +27,7 @@ use super::plugin::PluginFile;
 use super::problem::{At, Problem, Under, listed};
 use super::settings::{PluginConfig, StreamConfig};
 use super::sinks::refuse_unknown_sink;
+use super::standalone::StandaloneFile;
 use super::streams::{StreamDefaults, check_own_application};
 
 impl Config {
@@ -162,32 +166,12 @@ impl Config {
         if file.multi_stream_table == Some(true) {
             self.check_multi_stream(file.standalone.is_some())?;
         }
-        let standalone = file
-            .standalone
-            .map(|file| file.check(&self.leases, self.has_worker_id, &streams));
-        let standalone = standalone.transpose()?;
-        if standalone.is_some() {
-            for stream in &mut streams {
-                let host = self.worker_id.as_str();
-                stream.application = of_standalone_host(&stream.application, host);
-            }
-        }
-        // A policy is one thought: a plugin's own replaces the general one, and is not laid over
-        // it.
-        let failure = match file.failure {
-            Some(own) => own.check(&self.sinks)?,
-            None => self.failure.clone(),
-        };
+        let standalone = self.check_standalone(file.standalone, &mut streams)?;
+        let failure = self.check_failure(file.failure)?;
         check_names(&file.config).under("config")?;
         let sinks = file.sinks.map(|names| check_sinks(names, &self.sinks));
         let world = file.world.as_deref().map(check_world);
-        let keepers = Keepers {
-            secrets: &self.secrets,
-            sinks: &self.sinks,
-            traces: &self.traces.headers,
-        };
-        let permissions = file.grants.check(failure.order, &keepers);
-        let permissions = permissions.under("grants")?;
+        let permissions = self.check_grants(&file.grants, failure.order)?;
         let filter = file.filter.map(FilterFile::check).transpose()?;
         let parallelism = parallelism::check(file.parallelism, &failure)?;
         Ok(PluginConfig {
@@ -243,6 +227,40 @@ impl Config {
             initial_position: self.initial_position,
             retrieval: self.retrieval,
         }
+    }
+
+    /// A standalone host has applications of its own: `streams` get their names.
+    fn check_standalone(
+        &self,
+        file: Option<StandaloneFile>,
+        streams: &mut [StreamConfig],
+    ) -> Result<Option<StandalonePolicy>, Problem> {
+        let Some(file) = file else {
+            return Ok(None);
+        };
+        let policy = file.check(&self.leases, self.has_worker_id, streams)?;
+        for stream in streams {
+            let host = self.worker_id.as_str();
+            stream.application = of_standalone_host(&stream.application, host);
+        }
+        Ok(Some(policy))
+    }
+
+    /// A policy is one thought: a plugin's own replaces the general one, and is not laid over it.
+    fn check_failure(&self, own: Option<FailureFile>) -> Result<FailurePolicy, Problem> {
+        match own {
+            Some(own) => own.check(&self.sinks),
+            None => Ok(self.failure.clone()),
+        }
+    }
+
+    fn check_grants(&self, file: &GrantsFile, order: Order) -> Result<Permissions, Problem> {
+        let keepers = Keepers {
+            secrets: &self.secrets,
+            sinks: &self.sinks,
+            traces: &self.traces.headers,
+        };
+        file.check(order, &keepers).under("grants")
     }
 
     fn check_batches(&self, file: BatchFile) -> Result<BatchLimits, Problem> {

@@ -152,8 +152,12 @@ fn with_help(key: &str, value: Option<&toml::Value>, message: &str) -> String {
 /// The keys and values of `text`, unchecked. If it is not TOML, the error has the first mistake of
 /// each line.
 pub(super) fn table_of(text: &str) -> Result<toml::Table, Vec<String>> {
-    toml::from_str(text).map_err(|_| {
-        let (_, errors) = DeTable::parse_recoverable(text);
+    toml::from_str(text).map_err(|error| {
+        let (_, mut errors) = DeTable::parse_recoverable(text);
+        // What is TOML and has no value, such as a whole number of more than 64 bits.
+        if errors.is_empty() {
+            errors.push(error);
+        }
         of_syntax(text, &errors)
     })
 }

@@ -114,18 +114,7 @@ impl PluginsFile {
             ));
         }
         let own = folders.first().map_or(DEFAULT_FOLDER, String::as_str);
-        let mut named: BTreeMap<PluginName, SourceConfig> = BTreeMap::new();
-        for entry in &sources {
-            let source = source(entry, pull)?;
-            let plugin = source.plugin.clone();
-            if let Some(other) = named.insert(plugin.clone(), source) {
-                return Err(format!(
-                    "has two sources for the plugin {plugin}, {} and {entry}: give one another name, \
-                        such as \"{plugin}-2={entry}\"",
-                    other.reference
-                ));
-            }
-        }
+        let named = by_plugin(&sources, pull)?;
         if named.len() > sources_max {
             return Err(format!(
                 "names {} sources, and host.plugins-max is {sources_max}: leave some out, or raise it",
@@ -142,6 +131,26 @@ impl PluginsFile {
 /// Whether an entry is meant as a source, right or wrong, and not as a folder.
 fn is_source(entry: &str) -> bool {
     ArtifactRef::is_meant(entry)
+}
+
+/// The sources, each under the one plugin that it is for.
+fn by_plugin(
+    entries: &[String],
+    pull: &PullConfig,
+) -> Result<BTreeMap<PluginName, SourceConfig>, String> {
+    let mut named: BTreeMap<PluginName, SourceConfig> = BTreeMap::new();
+    for entry in entries {
+        let source = source(entry, pull)?;
+        let plugin = source.plugin.clone();
+        if let Some(other) = named.insert(plugin.clone(), source) {
+            return Err(format!(
+                "has two sources for the plugin {plugin}, {} and {entry}: give one another name, \
+                    such as \"{plugin}-2={entry}\"",
+                other.reference
+            ));
+        }
+    }
+    Ok(named)
 }
 
 /// `REFERENCE`, or `NAME=REFERENCE`.

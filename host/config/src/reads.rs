@@ -8,6 +8,7 @@ use shardmill_worker::ReadLimits;
 
 use super::duration;
 use super::floor;
+use super::host::HostFile;
 use super::problem::Problem;
 use super::retrieval::{RetrievalDefaults, RetrievalMode};
 use super::size;
@@ -39,11 +40,11 @@ pub(super) struct ReadsFile {
 
 impl ReadsFile {
     /// How records are read, unless a plugin has its own setting.
-    pub(super) fn retrieval(&self, is_fan_out_allowed: bool) -> RetrievalDefaults {
+    pub(super) fn retrieval(&self, host: &HostFile) -> RetrievalDefaults {
         RetrievalDefaults {
             mode: self.retrieval,
             deregister_on_exit: self.deregister_on_exit,
-            is_fan_out_allowed,
+            is_fan_out_allowed: host.fan_out_allowed,
         }
     }
 

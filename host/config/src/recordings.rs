@@ -31,8 +31,8 @@ pub(super) struct RecordingsFile {
 
 /// Eight instances at their limit, or a thousand that have 32 KiB each.
 const MEMORY: usize = 32 << 20;
-/// As much as the largest batch, unless the operator makes batches larger: what a busy shard is given
-/// between two checkpoints takes some MiB.
+/// As much as the largest batch, unless the operator makes batches larger: what a busy shard is
+/// given between two checkpoints takes some MiB.
 const INSTANCE_MEMORY: usize = 4 << 20;
 /// Some 30 batches of the largest size with their run-ups, or as many small ones as are kept.
 const DISK: u64 = 256 << 20;

@@ -260,26 +260,14 @@ impl Config {
             statements: Vec::new(),
         };
         for plugin in plugins.values() {
-            for stream in &plugin.streams {
-                collected.reads(stream);
-                collected.leases(&stream.application);
-            }
-            if plugin.permissions.state {
-                collected.state(plugin);
-            }
-            for stream in &plugin.streams {
-                collected.subscribes(stream);
-            }
+            collected.serves(plugin);
         }
         for sink in self.sinks_of(plugins.values()) {
             collected.puts(sink);
         }
         for role in self.roles_of(plugins.values()) {
-            collected.add(
-                "AssumeRoles",
-                &ASSUME_ROLES,
-                Resource::Arn(role.arn.clone()),
-            );
+            let arn = Resource::Arn(role.arn.clone());
+            collected.add("AssumeRoles", &ASSUME_ROLES, arn);
         }
         if let Some(key) = &self.tables.encryption_key {
             collected.add("UseKey", &USE_KEY, Resource::Arn(key.clone()));
@@ -315,7 +303,8 @@ impl Config {
         let is_used = move |name: &str| {
             plugins.clone().any(|plugin| {
                 let is_its = plugin.sinks.as_ref().is_none_or(|own| own.contains(name));
-                is_its || matches!(&plugin.failure.then, Some(GiveUp::DeadLetter(sink)) if sink == name)
+                let then = &plugin.failure.then;
+                is_its || matches!(then, Some(GiveUp::DeadLetter(sink)) if sink == name)
             })
         };
         let used = self.sinks.iter().filter(move |(name, _)| is_used(name));
@@ -351,6 +340,19 @@ impl Collected<'_> {
         Resource::Table {
             name: name.into(),
             region: self.aws.dynamodb.region.clone(),
+        }
+    }
+
+    fn serves(&mut self, plugin: &PluginConfig) {
+        for stream in &plugin.streams {
+            self.reads(stream);
+            self.leases(&stream.application);
+        }
+        if plugin.permissions.state {
+            self.state(plugin);
+        }
+        for stream in &plugin.streams {
+            self.subscribes(stream);
         }
     }
 

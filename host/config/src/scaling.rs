@@ -28,9 +28,13 @@ pub(super) struct ScalingFile {
     cores: Option<f64>,
 }
 
+/// `None` if there is no section, or it is turned off.
+pub(super) fn check(section: Option<ScalingFile>) -> Result<Option<ScalingConfig>, Problem> {
+    section.map_or(Ok(None), ScalingFile::check)
+}
+
 impl ScalingFile {
-    /// `None` if it is turned off.
-    pub(super) fn check(self) -> Result<Option<ScalingConfig>, Problem> {
+    fn check(self) -> Result<Option<ScalingConfig>, Problem> {
         let standard = ScalingPolicy::default();
         let policy = ScalingPolicy {
             hosts_min: self.hosts_min.unwrap_or(standard.hosts_min),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use reqwest::Url;
-use reqwest::header::HeaderName;
+use reqwest::header::{self, HeaderName};
 use serde::Deserialize;
 use shardmill_aws::PutTarget;
 use shardmill_core::stream::check_region;
@@ -139,11 +139,7 @@ fn refuse_shared_files(sinks: &BTreeMap<String, SinkOptions>) -> Result<(), Prob
         let SinkOptions::File { path, .. } = sink else {
             continue;
         };
-        // Without `.`, which changes nothing.
-        let path: PathBuf = path
-            .components()
-            .filter(|part| *part != Component::CurDir)
-            .collect();
+        let path = as_one_writes_it(path);
         if let Some(other) = writers.insert(path, name) {
             let message = format!(
                 "is the file of sinks.{other} too: give each its own file, or use one of them for both"
@@ -152,6 +148,22 @@ fn refuse_shared_files(sinks: &BTreeMap<String, SinkOptions>) -> Result<(), Prob
         }
     }
     Ok(())
+}
+
+/// A path without `.`, and without what `..` takes back, as far as that can be known without looking
+/// for links.
+pub(super) fn as_one_writes_it(path: &Path) -> PathBuf {
+    let mut simple = PathBuf::new();
+    for part in path.components() {
+        let goes_back = part == Component::ParentDir
+            && matches!(simple.components().next_back(), Some(Component::Normal(_)));
+        if goes_back {
+            simple.pop();
+        } else if part != Component::CurDir {
+            simple.push(part);
+        }
+    }
+    simple
 }
 
 impl SinkFile {
@@ -248,9 +260,31 @@ impl HttpFile {
     }
 }
 
+/// Headers that say where a request ends, or what becomes of its connection (RFC 9110, 7.6.1): with
+/// another value than the client's own, a receiver reads a part of the body, and says that all is
+/// well.
+const FRAMING: [HeaderName; 7] = [
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::UPGRADE,
+    header::EXPECT,
+];
+
+/// What is wrong with a header that requests are to have.
+///
+/// # Errors
+/// A sentence that begins with the header's name.
 pub(super) fn check_header(name: &str, source: &HeaderSource) -> Result<(), String> {
-    if HeaderName::try_from(name).is_err() {
+    let Ok(header) = HeaderName::try_from(name) else {
         return Err(format!("{name:?} cannot name a header"));
+    };
+    if FRAMING.contains(&header) {
+        return Err(format!(
+            "{name}: the host sets this header, which says where a request ends"
+        ));
     }
     if source.variable().is_some_and(str::is_empty) {
         return Err(format!("{name}: name the variable, as in \"env:TOKEN\""));
@@ -458,6 +492,10 @@ mod tests {
             (
                 format!("{http}timeout = \"1h\""),
                 "line 7: sinks.out.timeout: must be at most 2m",
+            ),
+            (
+                format!("{http}headers = {{ Content-Length = \"5\" }}"),
+                "line 7: sinks.out.headers: Content-Length: the host sets this header",
             ),
             (
                 format!("{http}headers = {{ \"a b\" = \"x\" }}"),

@@ -187,7 +187,12 @@ pub(super) fn initial_position(text: Option<&str>) -> Result<InitialPosition, Pr
     }
 }
 
-pub(super) fn stream(text: &str) -> Result<StreamRef, Problem> {
+/// The stream of all plugins that name none, if one is set.
+pub(super) fn general(text: Option<&str>) -> Result<Option<StreamRef>, Problem> {
+    text.map(stream).transpose()
+}
+
+fn stream(text: &str) -> Result<StreamRef, Problem> {
     StreamRef::parse(text).at("stream")
 }
 

@@ -38,18 +38,8 @@ pub(super) struct TracesFile {
 impl TracesFile {
     /// Relative paths are relative to `folder`.
     pub(super) fn check(self, folder: &Path) -> Result<TracesConfig, Problem> {
-        if self.endpoint.is_some() && self.enabled.is_none() {
-            let message = "nothing is sent there unless traces.enabled = true";
-            return Err(Problem::new("traces.endpoint", message));
-        }
+        self.refuse_useless()?;
         let endpoint = self.endpoint.as_deref().map(check_url).transpose();
-        for (name, source) in &self.headers {
-            check_header(name, source).at("traces.headers")?;
-        }
-        if self.attributes.len() > ATTRIBUTES_MAX {
-            let message = format!("has more than {ATTRIBUTES_MAX} attributes");
-            return Err(Problem::new("traces.attributes", message));
-        }
         let headers = self.headers.into_iter();
         Ok(TracesConfig {
             is_enabled: self.enabled.unwrap_or(false),
@@ -77,6 +67,35 @@ impl TracesFile {
             attributes: self.attributes,
         })
     }
+
+    /// Refuses what no collector would get, or none would take.
+    fn refuse_useless(&self) -> Result<(), Problem> {
+        if self.endpoint.is_some() && self.enabled.is_none() {
+            let message = "nothing is sent there unless traces.enabled = true";
+            return Err(Problem::new("traces.endpoint", message));
+        }
+        for (name, source) in &self.headers {
+            check_trace_header(name, source).at("traces.headers")?;
+        }
+        if self.attributes.len() > ATTRIBUTES_MAX {
+            let message = format!("has more than {ATTRIBUTES_MAX} attributes");
+            return Err(Problem::new("traces.attributes", message));
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a header of the requests to a collector.
+///
+/// # Errors
+/// A sentence that begins with the header's name.
+pub fn check_trace_header(name: &str, source: &HeaderSource) -> Result<(), String> {
+    if name.eq_ignore_ascii_case("content-type") {
+        return Err(format!(
+            "{name}: the host sets this header, since it encodes the spans"
+        ));
+    }
+    check_header(name, source)
 }
 
 fn within_reason(time: Duration) -> Result<Duration, &'static str> {
@@ -152,6 +171,14 @@ mod tests {
                 "line 2: traces.service-name: must not be empty",
             ),
             ("headers = { \"a b\" = \"x\" }", "traces.headers"),
+            (
+                "headers = { Content-Length = \"5\" }",
+                "traces.headers: Content-Length: the host sets this header",
+            ),
+            (
+                "headers = { content-type = \"text/plain\" }",
+                "traces.headers: content-type: the host sets this header",
+            ),
             ("ratio = 0.1", "unknown field `ratio`"),
         ] {
             let told = traces(section).unwrap_err();

@@ -11,6 +11,7 @@
 //! mean nothing: what is known of a shard's place is when the record arrived that it is at.
 
 mod content;
+mod direction;
 mod other_stream;
 mod place;
 mod refusal;

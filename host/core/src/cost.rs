@@ -91,15 +91,8 @@ pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
     let hosts = f64::from(load.hosts);
     let watchers = f64::from(load.hosts.min(WATCHERS));
     let heeding = hosts - watchers;
-    let row = if load.records > 0.0 {
-        LEASE_ROW_BYTES as f64
-    } else {
-        NEW_LEASE_BYTES
-    };
-    let scan = f64::from(load.leases_in_table) * row / READ_UNIT_BYTES * SMALL_READ;
-    let registrations = hosts * WORKER_ROW_BYTES as f64 / READ_UNIT_BYTES * SMALL_READ;
     let looks = 1.0 / seconds(pace.scan_every);
-    let mut shares = vec![
+    vec![
         Share::of_writes(
             "heartbeats",
             hosts / seconds(pace.renew_every),
@@ -112,12 +105,12 @@ pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
         ),
         Share::of_reads(
             "watching leases",
-            watchers * scan / lease,
+            watchers * units_of_scan(load) / lease,
             "3 hosts scan all leases once in leases.duration",
         ),
         Share::of_reads(
             "watching hosts",
-            watchers * registrations.max(SMALL_READ) * looks,
+            watchers * units_of_registrations(hosts) * looks,
             "3 hosts read all registrations every leases.scan-every",
         ),
         Share::of_reads(
@@ -130,8 +123,27 @@ pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
             heeding * SMALL_READ / lease,
             "and the board in leases.duration",
         ),
-    ];
-    let checkpoints = checkpoints(load, pace);
+        of_checkpoints(load, pace),
+    ]
+}
+
+/// What a look at all leases costs.
+fn units_of_scan(load: Load) -> f64 {
+    let row = if load.records > 0.0 {
+        LEASE_ROW_BYTES as f64
+    } else {
+        NEW_LEASE_BYTES
+    };
+    f64::from(load.leases_in_table) * row / READ_UNIT_BYTES * SMALL_READ
+}
+
+/// What a look at the registrations of all hosts costs.
+fn units_of_registrations(hosts: f64) -> f64 {
+    let units = hosts * WORKER_ROW_BYTES as f64 / READ_UNIT_BYTES * SMALL_READ;
+    units.max(SMALL_READ)
+}
+
+fn of_checkpoints(load: Load, pace: Pace) -> Share {
     let units = load.state_bytes.map_or(1.0, |bytes| {
         2.0 * (1.0 + (bytes / WRITE_UNIT_BYTES).ceil().max(1.0))
     });
@@ -139,8 +151,7 @@ pub fn of_tables(load: Load, pace: Pace) -> Vec<Share> {
         None => "shards that get records / [checkpoint]",
         Some(_) => "the same; twice for the transaction, and a unit for each KiB of state",
     };
-    shares.push(Share::of_writes("checkpoints", checkpoints * units, why));
-    shares
+    Share::of_writes("checkpoints", checkpoints(load, pace) * units, why)
 }
 
 /// Checkpoints a second, over all shards. A checkpoint is written when the first of its bounds is

@@ -1,5 +1,6 @@
-//! A version that runs in the shadow of the one at work: it gets the same records, and what it emits
-//! is compared and stored nowhere. Here is what the comparison says, and what follows from it.
+//! A version that runs in the shadow of the one at work: it gets the same records, and what it
+//! emits is compared and stored nowhere. Here is what the comparison says, and what follows from
+//! it.
 
 mod comparison;
 mod matching;

@@ -69,11 +69,23 @@ pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
 pub(crate) async fn serve(listener: TcpListener, database: Database, stop: CancellationToken) {
     let (inner, inner_address) = match bind_hidden().await {
         Ok(bound) => bound,
-        Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
+        Err(error) => {
+            return tracing::error!(
+                %error,
+                code = "local-dynamodb-failed",
+                "the embedded dynamodb cannot be served"
+            );
+        }
     };
     let names = match Names::of(&database) {
         Ok(names) => names,
-        Err(error) => return tracing::error!(%error, "the embedded dynamodb cannot be served"),
+        Err(error) => {
+            return tracing::error!(
+                %error,
+                code = "local-dynamodb-failed",
+                "the embedded dynamodb cannot be served"
+            );
+        }
     };
     let ended = CancellationToken::new();
     let emulator =
@@ -84,7 +96,11 @@ pub(crate) async fn serve(listener: TcpListener, database: Database, stop: Cance
     };
     let (emulator, ()) = tokio::join!(emulator, door);
     if let Err(problem) = emulator {
-        tracing::error!(problem, "the embedded dynamodb ended");
+        tracing::error!(
+            problem,
+            code = "local-dynamodb-ended",
+            "the embedded dynamodb ended"
+        );
     }
 }
 
@@ -110,7 +126,7 @@ async fn serve_door(
         .with_graceful_shutdown(stop.cancelled_owned())
         .await
     {
-        tracing::error!(%error, "the embedded dynamodb ended");
+        tracing::error!(%error, code = "local-dynamodb-ended", "the embedded dynamodb ended");
     }
 }
 

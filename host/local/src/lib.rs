@@ -1,8 +1,8 @@
 //! The embedded stack: a Kinesis and a DynamoDB in this process, on loopback ports, kept in a data
 //! directory.
 //!
-//! For development and tests. The host uses the same SDK clients for it as for AWS, and so may other
-//! processes. A front adds the real services' promises that the emulators do not keep; see
+//! For development and tests. The host uses the same SDK clients for it as for AWS, and so may
+//! other processes. A front adds the real services' promises that the emulators do not keep; see
 //! [`kinesis`].
 
 mod address;

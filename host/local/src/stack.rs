@@ -118,7 +118,10 @@ impl LocalStack {
         self.stop.cancel();
         let drained = async { while self.servers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
-            tracing::warn!("the embedded stack ends with requests in flight");
+            tracing::warn!(
+                code = "local-requests-cut",
+                "the embedded stack ends with requests in flight"
+            );
             self.servers.shutdown().await;
         }
         self.front.close().await;

@@ -20,8 +20,8 @@ pub(crate) async fn refuse_web_pages(request: Request, next: Next) -> Response {
     }
 }
 
-/// Why the request does not come from an SDK; `None` if it may. HTTP/2 has the authority in place of
-/// `Host`.
+/// Why the request does not come from an SDK; `None` if it may. HTTP/2 has the authority in place
+/// of `Host`.
 fn refusal(headers: &HeaderMap, authority: Option<&str>) -> Option<&'static str> {
     if headers.contains_key(header::ORIGIN) {
         return Some("the embedded stack serves no web pages: this request has an Origin\n");

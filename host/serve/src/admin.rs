@@ -116,7 +116,9 @@ impl Admin {
         }
         match server::start(self.listener, router, stop) {
             Ok(ended) => ended.wait().await,
-            Err(error) => tracing::error!(%error, "the admin pages cannot be served"),
+            Err(error) => {
+                tracing::error!(%error, code = "admin-failed", "the admin pages cannot be served");
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use axum::Router;
 use shardmill_aws::AwsClients;
 use shardmill_config::{CacheSetting, Config};
-use shardmill_core::ports::{Clock, StreamReader};
+use shardmill_core::ports::{Clock, StreamReader, Tracer};
 use shardmill_sinks::open_sinks;
 use shardmill_wasm::folder::{FolderEvent, FolderOptions, PluginFolder};
 use shardmill_wasm::{LogLines, Marks, Metering, Runtime, RuntimeOptions};
@@ -47,6 +47,30 @@ pub struct Substitutes {
     pub recordings: Recordings,
     /// Where compiled code is kept, if that is not where the host keeps all that outlives it.
     pub code: Option<PathBuf>,
+}
+
+impl Substitutes {
+    /// A host as it is configured: nothing goes elsewhere. Opens the sinks.
+    async fn none(
+        config: &Config,
+        clients: &AwsClients,
+        tracer: Option<Arc<dyn Tracer>>,
+    ) -> anyhow::Result<Self> {
+        let sinks = open_sinks(&config.sinks, &config.aws.options(), Some(clients)).await?;
+        let sinks = Arc::new(sinks.traced_by(tracer));
+        Ok(Self {
+            outputs: Outputs {
+                names: sinks.names(),
+                sinks: Sinks::Configured(Arc::clone(&sinks)),
+                dead_letters: sinks,
+            },
+            reader: None,
+            tick_clock: None,
+            metering: Metering::default(),
+            recordings: recordings(config),
+            code: None,
+        })
+    }
 }
 
 /// What a host is put together with.
@@ -89,14 +113,7 @@ impl Host {
     ) -> anyhow::Result<Self> {
         let traces = Traces::of(&config)?;
         let tracer = traces.as_ref().map(Traces::tracer);
-        let sinks = open_sinks(&config.sinks, &config.aws.options(), Some(&clients)).await?;
-        let sinks = Arc::new(sinks.traced_by(tracer));
-        let outputs = Outputs {
-            names: sinks.names(),
-            sinks: Sinks::Configured(Arc::clone(&sinks)),
-            dead_letters: sinks,
-        };
-        let recordings = recordings(&config);
+        let substitutes = Substitutes::none(&config, &clients, tracer).await?;
         let emf = Emf::start(config.emf.as_ref());
         make_folder(&config)?;
         let status = HostStatus::new(config.worker_id.as_str());
@@ -111,18 +128,7 @@ impl Host {
             status,
             pulls,
         };
-        let host = Self::with(
-            config,
-            surroundings,
-            Substitutes {
-                outputs,
-                reader: None,
-                tick_clock: None,
-                metering: Metering::default(),
-                recordings,
-                code: None,
-            },
-        )?;
+        let host = Self::with(config, surroundings, substitutes)?;
         Ok(Self {
             pulls: Some(tasks),
             ..host
@@ -182,8 +188,7 @@ impl Host {
         let reloads = Reloads { file: None, rings };
         let mut options = engine_options(&parts.config, substitutes.metering, &marks)?;
         options.cache_dir = substitutes.code.or(options.cache_dir);
-        options.log_lines = LogLines::seen_by(Arc::new(parts.tap.clone()));
-        let runtime = Runtime::new(options).context("cannot start the Wasm engine")?;
+        let runtime = start_engine(options, &parts.tap)?;
         let (folder, events) = PluginFolder::new(runtime.clone(), folder_options(&parts.config));
         Ok(Self {
             tap: parts.tap.clone(),
@@ -313,6 +318,15 @@ fn engine_options(
     })
 }
 
+/// Whoever watches sees what the plugins log, too.
+fn start_engine(options: RuntimeOptions, tap: &Tap) -> anyhow::Result<Runtime> {
+    let options = RuntimeOptions {
+        log_lines: LogLines::seen_by(Arc::new(tap.clone())),
+        ..options
+    };
+    Runtime::new(options).context("cannot start the Wasm engine")
+}
+
 fn folder_options(config: &Config) -> FolderOptions {
     FolderOptions {
         file_bytes_max: config.host.plugin_bytes_max,
@@ -332,7 +346,9 @@ fn marks_of(cache: &CacheSetting) -> Marks {
     let marks = cache.folder().map_or_else(Marks::nothing, Marks::beside);
     match (marks.why_not(), cache) {
         (None, _) => {}
-        (Some(why), CacheSetting::At(_)) => tracing::warn!(why, "{LOST}"),
+        (Some(why), CacheSetting::At(_)) => {
+            tracing::warn!(why, code = "deaths-forgotten", "{LOST}");
+        }
         (Some(why), CacheSetting::Unset | CacheSetting::Nowhere(_)) => {
             tracing::info!(why, "{LOST}");
         }

@@ -27,6 +27,7 @@ pub fn report_wall() {
     for lack in wall_lacks() {
         tracing::warn!(
             lack,
+            code = "wall-incomplete",
             "the wall around this process is incomplete; continuing without the missing part"
         );
     }

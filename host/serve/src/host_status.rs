@@ -67,8 +67,8 @@ pub struct HostSnapshot {
     /// Which users besides this one and root may write to the plugins folder, or to files loaded
     /// from it, and what to do about it; `None` if no others may.
     pub folder_written_by: Option<String>,
-    /// Why the plugins folder cannot be read, if it cannot: what runs goes on, and no new version is
-    /// loaded.
+    /// Why the plugins folder cannot be read, if it cannot: what runs goes on, and no new version
+    /// is loaded.
     pub(crate) folder_unreadable: Option<Unreadable>,
     /// The format that Kinesis is spoken to in, and why it is not the better one; `None` before
     /// there is a client.

@@ -79,7 +79,10 @@ fn scaled(host: &HostSnapshot) -> impl Iterator<Item = (&String, &PluginSnapshot
 fn figure_of(worker: &WorkerStatus) -> Result<&HostsWantedStatus, String> {
     let Some(status) = &worker.hosts_wanted else {
         return Err(match &worker.leader {
-            Some(leader) => format!("{leader}, which leads, does not say"),
+            Some(leader) => format!(
+                "{leader}, which leads, says nothing: it has not measured enough yet, or has no \
+                    section [scaling]"
+            ),
             None => "no host leads".to_owned(),
         });
     };

@@ -68,8 +68,11 @@ impl Kept {
                 Some(kept)
             }
             Err(error) => {
-                tracing::warn!(%error, "no version is kept to fall back to, and kept or pinned versions \
-                    do not run");
+                tracing::warn!(
+                    %error,
+                    code = "kept-unavailable",
+                    "no version is kept to fall back to, and kept or pinned versions do not run"
+                );
                 None
             }
         }
@@ -87,8 +90,12 @@ impl Kept {
     fn report_others_work(&self) {
         for name in self.plugins() {
             if let Err(error) = self.own(&name) {
-                tracing::warn!(plugin = %name, %error, "kept or pinned versions of the plugin do \
-                    not run");
+                tracing::warn!(
+                    plugin = %name,
+                    %error,
+                    code = "kept-unavailable-of-plugin",
+                    "kept or pinned versions of the plugin do not run"
+                );
             }
         }
     }
@@ -96,14 +103,7 @@ impl Kept {
     /// Keeps `file` as the newest version, if it still has that digest. False if it is another
     /// version by now, or is kept already.
     pub fn keep(&self, name: &PluginName, digest: &PluginDigest, file: &Path) -> io::Result<bool> {
-        let known = self.versions(name).into_iter();
-        let mut known = known.filter(|version| version.digest == *digest);
-        // One that is not whole was torn by a power cut, or by a full disk: it is written again.
-        if let Some(version) = known.find(|version| self.is_whole(version)) {
-            File::options()
-                .append(true)
-                .open(&version.path)?
-                .set_modified(wall_now())?;
+        if self.renew(name, digest)? {
             return Ok(false);
         }
         let bytes = files::read(file, self.bytes_max)?;
@@ -113,20 +113,44 @@ impl Kept {
         own_folder(&self.folder, self.owner)?;
         own_folder(&self.of(name), self.owner)?;
         let path = self.of(name).join(file_name(digest));
-        match read_signature(file) {
-            Ok(Some(signature)) => self.write_whole(&signature_of(&path), &signature)?,
-            Ok(None) => {}
-            Err(error) => {
-                let signature = signature_of(file);
-                let signature = signature.display();
-                tracing::warn!(plugin = %name, %signature, %error, "the kept version has no \
-                    signature: put one beside it, or remove the version");
-            }
-        }
+        self.keep_signature(name, file, &path)?;
         self.write_whole(&path, &bytes)?;
         // Last, so that at least one version is there at any time.
         self.forget_old(name)?;
         Ok(true)
+    }
+
+    /// Makes a version that is kept already the newest. False if it is not, or not as a whole.
+    fn renew(&self, name: &PluginName, digest: &PluginDigest) -> io::Result<bool> {
+        let known = self.versions(name).into_iter();
+        let mut known = known.filter(|version| version.digest == *digest);
+        // One that is not whole was torn by a power cut, or by a full disk: it is written again.
+        let Some(version) = known.find(|version| self.is_whole(version)) else {
+            return Ok(false);
+        };
+        let file = File::options().append(true).open(&version.path)?;
+        file.set_modified(wall_now())?;
+        Ok(true)
+    }
+
+    /// Keeps the signature beside `file`, if it has one, for the copy at `path`.
+    fn keep_signature(&self, name: &PluginName, file: &Path, path: &Path) -> io::Result<()> {
+        match read_signature(file) {
+            Ok(Some(signature)) => self.write_whole(&signature_of(path), &signature)?,
+            Ok(None) => {}
+            Err(error) => {
+                let signature = signature_of(file);
+                let signature = signature.display();
+                tracing::warn!(
+                    plugin = %name,
+                    %signature,
+                    %error,
+                    code = "kept-unsigned",
+                    "the kept version has no signature: put one beside it, or remove the version"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// What is not whole is of no use, and must not take the place of what is.

@@ -64,9 +64,13 @@ impl Measurements {
         shardmill_wasm::describe_metrics();
         let counted = handle.clone();
         let upkeep = Upkeep::start(UPKEEP_EVERY, move || counted.run_upkeep());
-        let upkeep = upkeep.inspect_err(
-            |error| tracing::warn!(%error, "metrics are off: their thread does not start"),
-        );
+        let upkeep = upkeep.inspect_err(|error| {
+            tracing::warn!(
+                %error,
+                code = "metrics-off",
+                "metrics are off: their thread does not start"
+            );
+        });
         Some(Self {
             handle,
             turn: Arc::default(),

@@ -74,8 +74,8 @@ impl MemorySum {
         parts.into_iter().fold(0, usize::saturating_add)
     }
 
-    /// What to do if all of it is more than the process may have; `None` if it is not, or if that is
-    /// unknown.
+    /// What to do if all of it is more than the process may have; `None` if it is not, or if that
+    /// is unknown.
     pub fn advice(&self, memory_bytes: Option<u64>) -> Option<String> {
         let have = usize::try_from(memory_bytes?).unwrap_or(usize::MAX);
         let too_much = self.total().checked_sub(have).filter(|bytes| *bytes > 0)?;

@@ -27,6 +27,7 @@ pub fn provide() {
     if has < ENOUGH {
         tracing::warn!(
             files = has,
+            code = "few-files",
             "this process may open few files; without more it cannot load plugins, connect or \
                 serve its pages: raise the limit to {ENOUGH} or more with ulimit -n, or with \
                 LimitNOFILE= in a systemd unit"

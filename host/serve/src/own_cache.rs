@@ -28,6 +28,7 @@ pub fn own_cache(config: &Config, file: &Path) -> CacheSetting {
         Err(why) => {
             tracing::warn!(
                 why,
+                code = "no-cache",
                 "each start compiles every plugin, no version is kept to fall back to, and a \
                     plugin that kills this host is not detected: set host.cache to a folder that \
                     this user can write to and that outlives the process, or to \"off\" if you \

@@ -195,10 +195,11 @@ impl Parts {
             tracing::warn!(
                 %plugin,
                 guaranteed_mib = share.guaranteed_bytes() >> 20,
+                code = "buffer-small",
                 "with this plugin, host.buffer has no room for two replies of GetRecords for each \
-                 plugin: shards may read nothing while they work, and with failure.order = \"key\" \
-                 records of other keys may wait for one that is retried; give host.buffer \
-                 20 MiB for each plugin, or run fewer on a host"
+                    plugin: shards may read nothing while they work, and with failure.order = \
+                    \"key\" records of other keys may wait for one that is retried; give \
+                    host.buffer 20 MiB for each plugin, or run fewer on a host"
             );
         }
         Ok(share)
@@ -247,9 +248,18 @@ impl Parts {
             meters: self.meters.clone(),
             tracer: self.tracer.clone(),
             bell: self.bell.clone(),
-            scaling: self.scaling.clone().filter(|_| !is_standalone),
+            scaling: self.scaling_of(is_standalone),
             freezer: Freezer::never(),
         }
+    }
+
+    /// What a standalone plugin uses is measured too: it takes it from the others.
+    fn scaling_of(&self, is_standalone: bool) -> Option<Scaling> {
+        let scaling = self.scaling.clone()?;
+        Some(Scaling {
+            is_standalone,
+            ..scaling
+        })
     }
 
     fn standalone(
@@ -368,6 +378,7 @@ fn scaling(config: ScalingConfig) -> Scaling {
     Scaling {
         policy: config.policy,
         process: ProcessLoad::new(cores, cpu_time),
+        is_standalone: false,
     }
 }
 

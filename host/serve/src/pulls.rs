@@ -2,6 +2,7 @@
 //! takes them as it takes any other file. One task for each source; all of them end with the host.
 
 mod drop_in;
+mod noted;
 mod orders;
 mod record;
 mod ring;
@@ -20,6 +21,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use self::noted::note_files;
 pub(crate) use self::ring::DeployRing;
 use self::task::{PullTask, Shared};
 pub(crate) use self::view::PullBoard;
@@ -60,8 +62,8 @@ impl Pulls {
             clients: clients.clone(),
             config: receiver,
             board: board.clone(),
-            // One at a time: each may write a component to the disk, and hash it.
-            turn: Arc::new(Semaphore::new(1)),
+            // One at a time: each may write a whole component to the disk, and hash it.
+            disk: Arc::new(Semaphore::new(1)),
         };
         let (mut rings, mut tasks) = (HashMap::new(), Vec::new());
         for source in &config.sources {

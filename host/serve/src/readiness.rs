@@ -9,6 +9,7 @@ use shardmill_worker::{ShardState, ShardStatus, StageStatus, Why, WorkerStatus};
 
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::metrics::READY;
+use crate::pulls::SourceSnapshot;
 
 /// Failures in a row that are more than a hiccup.
 const FAILURES_MIN: u32 = 3;
@@ -18,10 +19,10 @@ const LONG: Duration = Duration::from_secs(15);
 
 /// Why the host is not ready, or why one of `named` is not if any are named; nothing if it is.
 ///
-/// Ready is a host that has read its folder and still can, and whose every plugin is served by a worker that
-/// writes its heartbeat, sees its leases, can take them, and makes progress on a shard if it holds
-/// any. A refused version beside a running one is not a reason, nor is one shard that is stuck
-/// while others progress.
+/// Ready is a host that has read its folder and still can, and whose every plugin is served by a
+/// worker that writes its heartbeat, sees its leases, can take them, and makes progress on a shard
+/// if it holds any. A refused version beside a running one is not a reason, nor is one shard that
+/// is stuck while others progress.
 pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
     if host.is_folder_read {
@@ -29,12 +30,7 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
     } else {
         reasons.push("the plugins folder has not been read yet".to_owned());
     }
-    if let Some(unreadable) = &host.folder_unreadable
-        && unreadable.since.elapsed() >= LONG
-    {
-        let reason = &unreadable.reason;
-        reasons.push(format!("the plugins folder cannot be read: {reason}"));
-    }
+    reasons.extend(folder_unreadable(host));
     let is_asked_for =
         |label: &str| named.is_empty() || named.iter().any(|name| is_label_of(label, name));
     for (name, source) in &host.sources {
@@ -47,8 +43,7 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
                     what was good before: {why}"
             ));
         } else if is_asked_for(name) && !has_file {
-            let why = source.error.as_deref().unwrap_or("it is being pulled");
-            reasons.push(format!("{name}: no version was pulled yet: {why}"));
+            reasons.push(not_pulled(name, source));
         }
     }
     for (label, plugin) in &host.plugins {
@@ -66,6 +61,17 @@ fn unknown(host: &HostSnapshot, named: &BTreeSet<&str>) -> impl Iterator<Item = 
     let is_known = move |name: &str| labels.clone().any(|label| is_label_of(label, name));
     let unknown = named.iter().filter(move |name| !is_known(name));
     unknown.map(|name| format!("there is no plugin {name}"))
+}
+
+fn not_pulled(name: &str, source: &SourceSnapshot) -> String {
+    let why = source.error.as_deref().unwrap_or("it is being pulled");
+    format!("{name}: no version was pulled yet: {why}")
+}
+
+fn folder_unreadable(host: &HostSnapshot) -> Option<String> {
+    let unreadable = host.folder_unreadable.as_ref()?;
+    let is_long = unreadable.since.elapsed() >= LONG;
+    is_long.then(|| format!("the plugins folder cannot be read: {}", unreadable.reason))
 }
 
 /// The same as series, for alerts by metrics. Made from the current snapshot, so none is left of a

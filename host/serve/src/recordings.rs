@@ -45,7 +45,7 @@ pub(crate) fn recordings(config: &Config) -> Recordings {
             },
         ),
         Err(error) => {
-            tracing::warn!(%error, "batches that fail are not recorded");
+            tracing::warn!(%error, code = "recordings-off", "batches that fail are not recorded");
             Recordings::off()
         }
     }

@@ -56,6 +56,7 @@ impl Signals {
                 }
                 if asked.is_cancelled() {
                     tracing::warn!(
+                        code = "second-signal",
                         "second signal, exiting at once; leases will expire and records repeat"
                     );
                     crate::telemetry::flush();

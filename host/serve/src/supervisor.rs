@@ -204,7 +204,8 @@ impl Supervisor {
                 plugin,
                 previous,
             } => {
-                tracing::info!(plugin = %name, from = %previous, to = %plugin.digest(), "new plugin version, swapping between batches");
+                tracing::info!(plugin = %name, from = %previous, to = %plugin.digest(), "new \
+                    plugin version, swapping between batches");
                 self.offer(&name, plugin);
             }
             FolderEvent::Removed { name } => self.removed(&name),
@@ -223,7 +224,11 @@ impl Supervisor {
             }
             FolderEvent::Writers { reported } => {
                 if let Some(who) = &reported {
-                    tracing::warn!(who, "the plugins folder is open to others");
+                    tracing::warn!(
+                        who,
+                        code = "folder-open",
+                        "the plugins folder is open to others"
+                    );
                 }
                 self.status.folder_written_by(reported);
             }
@@ -236,10 +241,15 @@ impl Supervisor {
     fn refused(&mut self, file: &str, reason: &Refusal, keeps: Option<PluginDigest>) {
         // What the folder loaded last may have been rolled back since, or never started.
         if let Some(kept) = self.runs(file).or(keeps) {
-            tracing::warn!(file, %reason, %kept, "plugin file refused, the previous \
-                version keeps running");
+            tracing::warn!(
+                file,
+                %reason,
+                %kept,
+                code = "file-refused-kept",
+                "plugin file refused, the previous version keeps running"
+            );
         } else {
-            tracing::warn!(file, %reason, "plugin file refused");
+            tracing::warn!(file, %reason, code = "file-refused", "plugin file refused");
         }
         self.file_refused(file, reason);
     }
@@ -258,8 +268,12 @@ impl Supervisor {
             .filter(|running| !running.stop.is_cancelled())
             && let Err(reason) = running.settings.refuse_other_contract(version.as_ref())
         {
-            tracing::warn!(plugin = %name, reason, "plugin file refused, the previous version \
-                keeps running");
+            tracing::warn!(
+                plugin = %name,
+                reason,
+                code = "file-refused-kept",
+                "plugin file refused, the previous version keeps running"
+            );
             return self.status.file_refused(name.as_str(), &reason);
         }
         self.status.file_accepted(name.as_str());
@@ -389,7 +403,12 @@ impl Supervisor {
 
     /// Reports the problem on the status page. Other plugins are not affected.
     fn refuse(&self, name: &PluginName, problem: &str) {
-        tracing::error!(plugin = %name, problem, "the plugin's settings are invalid, not starting it");
+        tracing::error!(
+            plugin = %name,
+            problem,
+            code = "settings-invalid",
+            "the plugin's settings are invalid, not starting it"
+        );
         self.status.settings_refused(name.as_str(), problem);
     }
 
@@ -408,8 +427,11 @@ impl Supervisor {
         running.next = None;
         match on_remove {
             OnRemove::Keep => {
-                tracing::warn!(plugin = %name, "plugin file removed; the loaded version keeps \
-                    running until the host stops");
+                tracing::warn!(
+                    plugin = %name,
+                    code = "file-removed",
+                    "plugin file removed; the loaded version keeps running until the host stops"
+                );
                 self.status.file_removed(name.as_str());
             }
             OnRemove::Stop => {
@@ -426,7 +448,10 @@ impl Supervisor {
     ) -> Result<(), NothingLeft> {
         let Ok(Ended { name, label, end }) = ended else {
             // A worker that panics ends only its own task, below this one.
-            tracing::error!("a task that serves a plugin panicked; restart the host");
+            tracing::error!(
+                code = "plugin-panicked",
+                "a task that serves a plugin panicked; restart the host"
+            );
             return Ok(());
         };
         match end {
@@ -467,7 +492,11 @@ impl Supervisor {
         let limit = self.parts.drain_limit() + MARGIN;
         let all_ended = async { while self.workers.join_next().await.is_some() {} };
         if tokio::time::timeout(limit, all_ended).await.is_err() {
-            tracing::warn!(?limit, "not all plugins drained in time");
+            tracing::warn!(
+                ?limit,
+                code = "drain-exceeded",
+                "not all plugins drained in time"
+            );
         }
     }
 }

@@ -133,7 +133,7 @@ fn writer() -> BoxMakeWriter {
     // A thread that panics may not wait either.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
-        tracing::error!("{panic}\n{backtrace}");
+        tracing::error!(code = "panic", "{panic}\n{backtrace}");
     }));
     BoxMakeWriter::new(queue.clone())
 }
@@ -141,6 +141,7 @@ fn writer() -> BoxMakeWriter {
 fn report_dropped(lines: u64) {
     tracing::warn!(
         lines,
+        code = "log-dropped",
         "log lines were dropped because standard error was not read"
     );
 }

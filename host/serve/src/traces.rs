@@ -54,7 +54,11 @@ impl Traces {
         }
         let settings = Settings::new(&config.traces, &standard);
         for ignored in &settings.ignored {
-            tracing::warn!(ignored, "a variable of OpenTelemetry cannot be used");
+            tracing::warn!(
+                ignored,
+                code = "otel-variable",
+                "a variable of OpenTelemetry cannot be used"
+            );
         }
         let resource = resource::of(&settings, config.worker_id.as_str());
         let collector = Collector::new(&settings).context("cannot send traces")?;

@@ -1,5 +1,5 @@
-//! A record with its place in a shard, as a line of JSON. The keys are those of a dead letter without
-//! those about the failure.
+//! A record with its place in a shard, as a line of JSON. The keys are those of a dead letter
+//! without those about the failure.
 
 use std::fmt::Display;
 

@@ -334,6 +334,7 @@ fn cut_torn_line(file: &mut File) -> io::Result<u64> {
     if end < length {
         tracing::warn!(
             bytes = length - end,
+            code = "line-incomplete",
             "removed an incomplete last line, its records will be delivered again"
         );
         file.set_len(end)?;

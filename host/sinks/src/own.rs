@@ -1,4 +1,5 @@
-//! The sinks that one plugin has written to, so that it never waits for a sink that only others use.
+//! The sinks that one plugin has written to, so that it never waits for a sink that only others
+//! use.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -15,6 +15,17 @@ pub enum PullError {
         /// The host, with its port.
         host: String,
     },
+    /// Somebody elsewhere sends us to this machine.
+    #[error(
+        "{host} is on this machine, where {from} sends nobody: list {host} under pull.insecure if \
+            it may"
+    )]
+    Inward {
+        /// The host, with its port.
+        host: String,
+        /// Who sends us there.
+        from: String,
+    },
     /// No answer came, or not all of it.
     #[error("{host} does not answer: {why}")]
     Unreachable {

@@ -170,7 +170,7 @@ impl Registry {
         let response = self.send(repository, Action::Push, request).await?;
         let response = good(response, what).await?;
         let url = upload_url(&response, &begin, &digest, what)?;
-        self.transport.check(&url)?;
+        let url = self.transport.named(url.as_str(), &begin)?;
         let is_there = host_of(&url) == host_of(&begin);
         let request = |client: &reqwest::Client| {
             let put = client.put(url.clone()).body(bytes.clone());
@@ -262,7 +262,8 @@ impl Registry {
         token: Token<'_>,
         login: Option<LoginPassword>,
     ) -> Result<HeaderValue, PullError> {
-        let mut url = self.transport.url(token.realm)?;
+        let registry = self.transport.registry(token.repository.host)?;
+        let mut url = self.transport.named(token.realm, &registry)?;
         let actions = match token.action {
             Action::Pull => "pull",
             Action::Push => "pull,push",

@@ -1,6 +1,8 @@
-//! HTTP with rules: encrypted unless the operator says otherwise, few redirects, a limit on time.
+//! HTTP with rules: encrypted unless the operator says otherwise, from elsewhere nowhere on this
+//! machine, few redirects, a limit on time.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +21,13 @@ const REDIRECTS_MAX: usize = 5;
 #[derive(Debug, Clone)]
 pub(crate) struct Transport {
     client: Client,
+    /// Follows no redirect.
+    staying: Client,
     rules: Rules,
 }
 
-/// Which hosts may be reached without encryption, besides this machine.
+/// Which hosts may be reached without encryption, besides this machine; and on this machine by
+/// whoever is elsewhere.
 #[derive(Debug, Clone)]
 struct Rules(Arc<BTreeSet<String>>);
 
@@ -31,19 +36,22 @@ impl Transport {
     pub(crate) fn new(timeout: Duration, insecure: BTreeSet<String>) -> Result<Self, PullError> {
         let rules = Rules(Arc::new(insecure));
         let of_redirects = rules.clone();
-        let client = Client::builder()
-            .user_agent(concat!("shardmill/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(timeout)
-            .referer(false)
-            .redirect(Policy::custom(move |attempt| of_redirects.follow(attempt)))
-            .build()
-            .map_err(|error| PullError::Unfit(format!("cannot prepare HTTP: {error}")))?;
-        Ok(Self { client, rules })
+        let following = Policy::custom(move |attempt| of_redirects.follow(attempt));
+        Ok(Self {
+            client: client(timeout, following)?,
+            staying: client(timeout, Policy::none())?,
+            rules,
+        })
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// For requests that are signed for the one address that they go to, in headers that no client
+    /// knows as secret.
+    pub(crate) fn staying(&self) -> &Client {
+        &self.staying
     }
 
     /// Where a registry's pages begin.
@@ -63,20 +71,18 @@ impl Transport {
         base.map_err(|error| PullError::Unfit(format!("{host} is no host: {error}")))
     }
 
-    /// An address that somebody else names.
-    pub(crate) fn url(&self, text: &str) -> Result<Url, PullError> {
-        let url = Url::parse(text)
-            .map_err(|error| PullError::Unfit(format!("an address cannot be read: {error}")))?;
-        self.check(&url)?;
+    /// An address that an operator chose.
+    pub(crate) fn chosen(&self, text: &str) -> Result<Url, PullError> {
+        let url = read(text)?;
+        self.rules.check(&url, &url)?;
         Ok(url)
     }
 
-    pub(crate) fn check(&self, url: &Url) -> Result<(), PullError> {
-        if self.rules.allow(url) {
-            return Ok(());
-        }
-        let host = host_of(url);
-        Err(PullError::Insecure { host })
+    /// An address that whoever is at `from` names.
+    pub(crate) fn named(&self, text: &str, from: &Url) -> Result<Url, PullError> {
+        let url = read(text)?;
+        self.rules.check(&url, from)?;
+        Ok(url)
     }
 
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, PullError> {
@@ -89,25 +95,70 @@ impl Rules {
         is_loopback(host) || self.0.contains(host)
     }
 
-    fn allow(&self, url: &Url) -> bool {
-        match url.scheme() {
+    /// Whether `url` may be asked, as whoever is at `from` wants it.
+    fn check(&self, url: &Url, from: &Url) -> Result<(), PullError> {
+        let host = host_of(url);
+        let is_fit = match url.scheme() {
             "https" => true,
-            "http" => self.may_be_plain(&host_of(url)),
+            "http" => self.may_be_plain(&host),
             _ => false,
+        };
+        if !is_fit {
+            return Err(PullError::Insecure { host });
         }
+        // What listens here for this machine alone is not there for whoever runs a registry.
+        if is_here(url) && !is_here(from) && !self.0.contains(&host) {
+            let from = host_of(from);
+            return Err(PullError::Inward { host, from });
+        }
+        Ok(())
     }
 
     fn follow(&self, attempt: Attempt<'_>) -> reqwest::redirect::Action {
         if attempt.previous().len() > REDIRECTS_MAX {
             return attempt.error(format!("more than {REDIRECTS_MAX} redirects"));
         }
-        if self.allow(attempt.url()) {
-            return attempt.follow();
+        let Some(first) = attempt.previous().first() else {
+            return attempt.stop();
+        };
+        match self.check(attempt.url(), first) {
+            Ok(()) => attempt.follow(),
+            Err(why) => attempt.error(format!("it redirects: {why}")),
         }
-        let host = host_of(attempt.url());
-        attempt.error(format!(
-            "it redirects to {host}, which would be reached without encryption"
-        ))
+    }
+}
+
+fn client(timeout: Duration, redirects: Policy) -> Result<Client, PullError> {
+    Client::builder()
+        .user_agent(concat!("shardmill/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(timeout)
+        .referer(false)
+        .redirect(redirects)
+        .build()
+        .map_err(|error| PullError::Unfit(format!("cannot prepare HTTP: {error}")))
+}
+
+fn read(text: &str) -> Result<Url, PullError> {
+    Url::parse(text)
+        .map_err(|error| PullError::Unfit(format!("an address cannot be read: {error}")))
+}
+
+/// Whether an address leads to this machine, by any name or address that surely does.
+fn is_here(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let name = host.trim_end_matches('.');
+    if name == "localhost" || name.ends_with(".localhost") {
+        return true;
+    }
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    match address
+        .parse::<IpAddr>()
+        .map(|address| address.to_canonical())
+    {
+        // Nobody's address is this machine's to those who connect to it.
+        Ok(address) => address.is_loopback() || address.is_unspecified(),
+        Err(_) => false,
     }
 }
 
@@ -149,19 +200,24 @@ mod tests {
     use super::*;
 
     fn rules() -> Rules {
-        Rules(Arc::new(BTreeSet::from(["r.internal:5000".to_owned()])))
+        let listed = ["r.internal:5000", "127.0.0.1:5001"].map(str::to_owned);
+        Rules(Arc::new(BTreeSet::from(listed)))
+    }
+
+    fn check(url: &str, from: &str) -> Result<(), String> {
+        let [url, from] = [url, from].map(|text| Url::parse(text).unwrap());
+        rules().check(&url, &from).map_err(|why| why.to_string())
     }
 
     #[test]
     fn nothing_goes_unencrypted_but_to_this_machine_and_where_the_operator_says_so() {
-        let allows = |text: &str| rules().allow(&Url::parse(text).unwrap());
         for good in [
             "https://r.example/v2/",
             "http://localhost:5000/v2/",
             "http://[::1]:5000/v2/",
             "http://r.internal:5000/v2/",
         ] {
-            assert!(allows(good), "{good}");
+            assert_eq!(check(good, good), Ok(()), "{good}");
         }
         for bad in [
             "http://r.example/v2/",
@@ -170,8 +226,41 @@ mod tests {
             "ftp://localhost/x",
             "file:///etc/passwd",
         ] {
-            assert!(!allows(bad), "{bad}");
+            let why = check(bad, bad).unwrap_err();
+            assert!(why.contains("without encryption"), "{bad}: {why}");
         }
+    }
+
+    #[test]
+    fn who_is_elsewhere_sends_nobody_to_this_machine_unless_the_operator_says_so() {
+        for elsewhere in ["https://r.example/v2/", "http://r.internal:5000/v2/"] {
+            for here in [
+                "http://127.0.0.1:9/x",
+                "http://localhost:9/x",
+                "http://2130706433:9/x",
+                "http://0x7f.1:9/x",
+                "http://[::1]:9/x",
+                "https://127.9.9.9/x",
+                "https://LOCALHOST./x",
+                "https://a.localhost/x",
+                "https://0.0.0.0/x",
+                "https://[::]/x",
+                "https://[::ffff:127.0.0.1]/x",
+            ] {
+                let why = check(here, elsewhere).unwrap_err();
+                assert!(
+                    why.contains("is on this machine") && why.contains("pull.insecure"),
+                    "{here}: {why}"
+                );
+                assert_eq!(check(elsewhere, here), Ok(()), "{elsewhere}");
+            }
+            assert_eq!(check("http://127.0.0.1:5001/token", elsewhere), Ok(()));
+        }
+        // A registry here may have its tokens and its bytes at other ports.
+        assert_eq!(
+            check("http://127.0.0.1:9/token", "http://localhost:5000/v2/"),
+            Ok(())
+        );
     }
 
     #[test]

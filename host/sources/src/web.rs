@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use reqwest::header::{ETAG, HeaderMap, IF_NONE_MATCH, LAST_MODIFIED};
-use reqwest::{Response, StatusCode, Url};
+use reqwest::{Response, StatusCode};
 use shardmill_aws::{S3Object, S3Request};
 use shardmill_core::artifact::{ArtifactRef, Location, Sha256, Sizes};
 
-use crate::answer::{check, good, read, store};
+use crate::answer::{check, digest_of, good, read, store};
 use crate::buckets::Buckets;
 use crate::pull_error::{COMPONENT, PullError};
 use crate::transport::Transport;
@@ -15,6 +15,8 @@ use crate::transport::Transport;
 const SIGNATURE: &str = "the signature";
 /// Longest mark of a version that is kept.
 const MARK_BYTES_MAX: usize = 256;
+/// Precedes the digest of the signature in a mark.
+const SIGNED: &str = " signed ";
 
 /// A file on a server.
 pub(crate) struct WebFile<'a> {
@@ -43,7 +45,8 @@ impl<'a> WebFile<'a> {
         }
     }
 
-    /// Writes the component into a file; `None` if it still is what has the mark `known`.
+    /// Writes the component into a file; `None` if it still is what has the mark `known`, and no
+    /// other signature came beside it.
     pub(crate) async fn fetch(
         &self,
         known: Option<&str>,
@@ -51,12 +54,14 @@ impl<'a> WebFile<'a> {
         file: &mut tokio::fs::File,
     ) -> Result<Option<Fetched>, PullError> {
         let signature = self.signature(sizes).await?;
-        let response = self.get("", known).await?;
+        let signed = signature.as_deref().map(digest_of);
+        let response = self.get("", known.and_then(|known| asked(known, signed.as_ref())));
+        let response = response.await?;
         if response.status() == StatusCode::NOT_MODIFIED {
             return Ok(None);
         }
         let response = good(response, &self.reference.to_string()).await?;
-        let mark = mark_of(response.headers());
+        let mark = mark_of(response.headers(), signed.as_ref());
         let component = store(response, COMPONENT, sizes.component, file).await?;
         if let Some(expected) = self.reference.digest() {
             check(COMPONENT, expected, &component)?;
@@ -99,7 +104,7 @@ impl<'a> WebFile<'a> {
                 self.signed(bucket, &format!("{key}{ending}")).await?
             }
             Location::Web { url } => {
-                let url = self.transport.url(&format!("{url}{ending}"))?;
+                let url = self.transport.chosen(&format!("{url}{ending}"))?;
                 self.transport.client().get(url)
             }
             Location::Registry { .. } => {
@@ -133,10 +138,9 @@ impl<'a> WebFile<'a> {
             .map_err(|why| {
                 PullError::Unfit(format!("the request to S3 cannot be signed: {why}"))
             })?;
-        let url = Url::parse(&url)
-            .map_err(|error| PullError::Unfit(format!("{bucket} is no bucket: {error}")))?;
-        self.transport.check(&url)?;
-        let mut request = self.transport.client().get(url);
+        let url = self.transport.chosen(&url)?;
+        // The signature is for this host, and a session's token for nobody else.
+        let mut request = self.transport.staying().get(url);
         for (name, value) in headers {
             request = request.header(name, value);
         }
@@ -144,9 +148,22 @@ impl<'a> WebFile<'a> {
     }
 }
 
-/// What tells two versions apart without fetching them.
-fn mark_of(headers: &HeaderMap) -> Option<String> {
+/// What tells two versions apart without fetching them: what the server calls the component, and
+/// the signature, which changes on its own.
+fn mark_of(headers: &HeaderMap, signed: Option<&Sha256>) -> Option<String> {
     let mark = headers.get(ETAG).or_else(|| headers.get(LAST_MODIFIED))?;
     let mark = mark.to_str().ok()?;
-    (mark.len() <= MARK_BYTES_MAX).then(|| mark.to_owned())
+    let signed = signed.map(|digest| format!("{SIGNED}{digest}"));
+    let mark = format!("{mark}{}", signed.unwrap_or_default());
+    (mark.len() <= MARK_BYTES_MAX).then_some(mark)
+}
+
+/// What the component need not be sent for: what the server calls the one that is here. `None` if
+/// there is another signature beside it now. One that is gone leaves what was signed as it is.
+fn asked<'a>(known: &'a str, signed: Option<&Sha256>) -> Option<&'a str> {
+    let (mark, known) = match known.rsplit_once(SIGNED) {
+        Some((mark, digest)) => (mark, Sha256::parse(digest)),
+        None => (known, None),
+    };
+    (signed.is_none() || signed == known.as_ref()).then_some(mark)
 }

@@ -279,8 +279,13 @@ impl Shared {
             Ruling::Alone => {
                 if self.lock().suspects.insert(digest.clone()) {
                     let why = describe(&deaths);
-                    tracing::warn!(%plugin, %digest, why, "the version may have killed the host, \
-                        trying it alone");
+                    tracing::warn!(
+                        %plugin,
+                        %digest,
+                        why,
+                        code = "suspect",
+                        "the version may have killed the host, trying it alone"
+                    );
                 }
                 Ok(true)
             }
@@ -322,8 +327,12 @@ impl State {
     /// Writes down that versions which were tried alone are so no more.
     fn end_solitude(&mut self, digests: &[PluginDigest]) {
         for digest in digests {
-            tracing::warn!(%digest, "the version that was tried alone was not proven in time: \
-                trying others beside it now");
+            tracing::warn!(
+                %digest,
+                code = "suspect-unproven",
+                "the version that was tried alone was not proven in time: trying others beside it \
+                    now"
+            );
             let mark = self.held.get(digest);
             let written = mark.map_or(Ok(()), |mark| files::write_alone(&mark.file, false));
             self.note(written);
@@ -339,7 +348,9 @@ impl State {
         {
             tracing::warn!(
                 error,
-                "a version on trial cannot be marked: if it kills this host, the next run will not know"
+                code = "mark-failed",
+                "a version on trial cannot be marked: if it kills this host, the next run will not \
+                    know"
             );
         }
         self.trouble = trouble;

@@ -326,8 +326,8 @@ impl<'a> Reader<'a> for Json<'a> {
     }
 }
 
-/// Looks at all bytes, whatever the first ones are: without a branch for each, the compiler compares
-/// many at a time.
+/// Looks at all bytes, whatever the first ones are: without a branch for each, the compiler
+/// compares many at a time.
 fn has_control_characters(text: &[u8]) -> bool {
     text.iter().copied().fold(u8::MAX, u8::min) < b' '
 }

@@ -1,8 +1,8 @@
 //! Adds to the application's history what this host did: as operators wanted, and by itself.
 //!
-//! Nothing waits for it, and nothing depends on it: entries are written in the background, one after
-//! the other, and what cannot be written is dropped. Of what a host does by itself only so much is
-//! written that a bad day costs no money: each kind of deed has an allowance of its own.
+//! Nothing waits for it, and nothing depends on it: entries are written in the background, one
+//! after the other, and what cannot be written is dropped. Of what a host does by itself only so
+//! much is written that a bad day costs no money: each kind of deed has an allowance of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -191,8 +191,12 @@ impl ConsumerKeeper {
             let plugin = self.plugin_label.clone();
             ::metrics::counter!(metrics::FAN_OUT_FALLBACKS, "plugin" => plugin, "reason" => kind)
                 .increment(1);
-            tracing::warn!(consumer = %self.consumer, reason, "enhanced fan-out is unavailable, \
-                polling for now");
+            tracing::warn!(
+                consumer = %self.consumer,
+                reason,
+                code = "fan-out-unavailable",
+                "enhanced fan-out is unavailable, polling for now"
+            );
         } else {
             tracing::debug!(consumer = %self.consumer, reason, failures, "enhanced fan-out is \
                 still unavailable");

@@ -178,7 +178,12 @@ impl Heart {
 
     fn failed(&self, error: &StoreError, failures: u32) {
         if failures.is_power_of_two() {
-            tracing::warn!(worker = %self.row.worker, %error, failures, "heartbeat failed, trying again");
+            tracing::warn!(
+                worker = %self.row.worker,
+                %error,
+                failures,
+                code = "heartbeat-failed", "heartbeat failed, trying again"
+            );
         }
         self.ports
             .status
@@ -227,8 +232,8 @@ impl Heart {
         }
     }
 
-    /// Registers again, since the row was removed, as dead or by hand, and this host lives. It keeps
-    /// the leases it finds.
+    /// Registers again, since the row was removed, as dead or by hand, and this host lives. It
+    /// keeps the leases it finds.
     async fn register_again(&self) {
         self.heartbeat.send_modify(Heartbeat::row_gone);
         let sent_at = self.ports.clock.now();

@@ -27,8 +27,8 @@ struct Shared {
     rings: mpsc::Sender<Ring>,
     /// In milliseconds since the Unix epoch.
     started_at_ms: u64,
-    // What was wanted last, by kind and application; a worker that is restarted by a reload must not
-    // ask for it again. Never held across an await.
+    // What was wanted last, by kind and application; a worker that is restarted by a reload must
+    // not ask for it again. Never held across an await.
     seen: Mutex<BTreeMap<(&'static str, String), Asked>>,
 }
 

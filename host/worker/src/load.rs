@@ -22,6 +22,9 @@ pub struct Scaling {
     pub policy: ScalingPolicy,
     /// What all plugins of the process use together.
     pub process: ProcessLoad,
+    /// Whether each host reads all shards: then no host is wanted for it, and what it uses is
+    /// measured only as what it takes from the others.
+    pub is_standalone: bool,
 }
 
 /// What a process uses, for all its plugins. Cheap to clone; all workers share one.
@@ -35,6 +38,10 @@ struct Shared {
     cpu: Box<dyn Fn() -> Duration + Send + Sync>,
     /// Time in plugins, as the workers have measured it so far.
     in_plugins_micros: AtomicU64,
+    /// The part of it that standalone workers measured.
+    in_standalone_micros: AtomicU64,
+    /// Workers that measure now and are scaled.
+    applications: AtomicU64,
 }
 
 /// Measures the load of one worker.
@@ -56,23 +63,34 @@ impl ProcessLoad {
                 cores_milli: thousandths(cores),
                 cpu: Box::new(cpu),
                 in_plugins_micros: AtomicU64::new(0),
+                in_standalone_micros: AtomicU64::new(0),
+                applications: AtomicU64::new(0),
             }),
         }
     }
 
-    fn charge(&self, in_plugin: Duration) {
+    fn charge(&self, in_plugin: Duration, is_standalone: bool) {
         let micros = u64::try_from(in_plugin.as_micros()).unwrap_or(u64::MAX);
-        self.shared
+        let shared = &self.shared;
+        shared
             .in_plugins_micros
             .fetch_add(micros, Ordering::Relaxed);
+        if is_standalone {
+            shared
+                .in_standalone_micros
+                .fetch_add(micros, Ordering::Relaxed);
+        }
     }
 
     fn sample(&self) -> ProcessSample {
-        let micros = self.shared.in_plugins_micros.load(Ordering::Relaxed);
+        let shared = &self.shared;
+        let time = |micros: &AtomicU64| Duration::from_micros(micros.load(Ordering::Relaxed));
         ProcessSample {
-            cpu: (self.shared.cpu)(),
-            in_plugins: Duration::from_micros(micros),
-            cores_milli: self.shared.cores_milli,
+            cpu: (shared.cpu)(),
+            in_plugins: time(&shared.in_plugins_micros),
+            in_standalone: time(&shared.in_standalone_micros),
+            applications: shared.applications.load(Ordering::Relaxed),
+            cores_milli: shared.cores_milli,
         }
     }
 }
@@ -88,6 +106,10 @@ impl fmt::Debug for ProcessLoad {
 impl LoadMeter {
     /// A meter for the worker with this status.
     pub(crate) fn new(scaling: Scaling, status: StatusBoard, parallelism: Parallelism) -> Self {
+        if !scaling.is_standalone {
+            let applications = &scaling.process.shared.applications;
+            applications.fetch_add(1, Ordering::Relaxed);
+        }
         Self {
             scaling,
             status,
@@ -97,10 +119,14 @@ impl LoadMeter {
         }
     }
 
-    /// Measures. To be called with each heartbeat; `None` before there is enough to go by.
+    /// Measures. To be called with each heartbeat; `None` before there is enough to go by, and for
+    /// a standalone worker.
     pub(crate) fn measure(&mut self, now: Moment) -> Option<HostLoad> {
         let shards = self.status.measure_shards(self.parallelism);
         self.charge(&shards);
+        if self.scaling.is_standalone {
+            return None;
+        }
         self.meter.take(Sample {
             at: now,
             process: self.scaling.process.sample(),
@@ -118,11 +144,20 @@ impl LoadMeter {
                 Some((epoch, before)) if *epoch == shard.epoch => *before,
                 _ => Duration::ZERO,
             };
-            self.scaling
-                .process
-                .charge(in_plugin.saturating_sub(before));
+            let since = in_plugin.saturating_sub(before);
+            let scaling = &self.scaling;
+            scaling.process.charge(since, scaling.is_standalone);
             charged.insert(id.clone(), (shard.epoch, in_plugin));
         }
         self.charged = charged;
+    }
+}
+
+impl Drop for LoadMeter {
+    fn drop(&mut self) {
+        if !self.scaling.is_standalone {
+            let applications = &self.scaling.process.shared.applications;
+            applications.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }

@@ -45,8 +45,8 @@ pub(crate) const RECORDS_PER_SECOND: &str = "shardmill_shard_records_per_second"
 pub(crate) const BYTES_PER_SECOND: &str = "shardmill_shard_bytes_per_second";
 /// Bytes of a shard's state, each time it is saved. Labels: plugin.
 pub(crate) const STATE_BYTES: &str = "shardmill_state_bytes";
-/// How much of its limit a shard's state takes that was saved last, 1 for all of it. Labels: plugin,
-/// shard.
+/// How much of its limit a shard's state takes that was saved last, 1 for all of it. Labels:
+/// plugin, shard.
 pub(crate) const STATE_FILL: &str = "shardmill_state_limit_ratio";
 /// Checkpoints written. Labels: plugin.
 pub(crate) const CHECKPOINTS: &str = "shardmill_checkpoints_total";

@@ -341,8 +341,8 @@ impl WorkerOptions {
     }
 
     /// How long nothing may be heard of a shard before it counts as one that cannot be read. The
-    /// read deadline begins when the next answer is due: nothing is wrong with a silent shard that is
-    /// asked seldom.
+    /// read deadline begins when the next answer is due: nothing is wrong with a silent shard that
+    /// is asked seldom.
     pub(crate) fn heard_within(&self) -> Duration {
         let between_calls = Duration::from_secs_f64(self.reads.calls_per_second.recip());
         let silence = match self.retrieval.fan_out() {

@@ -291,8 +291,14 @@ fn log(plugin: &PluginName, change: &Change) {
             tracing::info!(%plugin, %digest, %site, "trying the new version on one shard");
         }
         Change::Suspected(digest, site, reason) => {
-            tracing::warn!(%plugin, %digest, %site, reason, "the version failed, trying the \
-                    previous one on the same records");
+            tracing::warn!(
+                %plugin,
+                %digest,
+                %site,
+                reason,
+                code = "trial-failed",
+                "the version failed, trying the previous one on the same records"
+            );
         }
         Change::Cleared(digest, site) => {
             tracing::info!(%plugin, %digest, %site, "the previous version failed on them too, \
@@ -302,11 +308,21 @@ fn log(plugin: &PluginName, change: &Change) {
             tracing::info!(%plugin, %digest, %why, "version promoted to all shards");
         }
         Change::Proven(digest) => {
-            tracing::info!(%plugin, %digest, "probation is over, the previous version is no longer kept");
+            tracing::info!(
+                %plugin,
+                %digest,
+                "probation is over, the previous version is no longer kept"
+            );
         }
         Change::RolledBack(digest, why) => {
-            tracing::error!(%plugin, %digest, cause = why.code(), %why, "version rolled back \
-                    and quarantined");
+            tracing::error!(
+                %plugin,
+                %digest,
+                cause = why.code(),
+                %why,
+                code = "rolled-back",
+                "version rolled back and quarantined"
+            );
         }
         Change::Withdrawn(digest) => {
             tracing::info!(%plugin, %digest, "version no longer tried");

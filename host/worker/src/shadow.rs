@@ -1,5 +1,6 @@
 //! The version in the shadow of a plugin's version at work, on this host: which it is, on which
-//! shards it runs, and what the comparison says so far. Each shard's part is in `pipeline/shadowing`.
+//! shards it runs, and what the comparison says so far. Each shard's part is in
+//! `pipeline/shadowing`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,8 +23,8 @@ use crate::timer::Stopwatch;
 const WAITING_KIB: usize = 64 << 10;
 /// How long until another instance is made after one could not be.
 const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// How long after a file has gone a wish about it may still come: another host may have acted on it,
-/// which has the same folder.
+/// How long after a file has gone a wish about it may still come: another host may have acted on
+/// it, which has the same folder.
 const GONE_FOR: Duration = Duration::from_secs(30);
 /// How much of the findings is shown in the host's row: figures, a place, and a reason.
 const FOUND_CHARS_MAX: usize = 700;
@@ -118,9 +119,9 @@ impl SharedShadow {
 
     // What runs.
 
-    /// Runs the version in the shadow from now on, in place of another one; `wall_ms` is the time in
-    /// milliseconds since the Unix epoch. The same version goes on as it is, and one that is over
-    /// stays so. Whether it begins.
+    /// Runs the version in the shadow from now on, in place of another one; `wall_ms` is the time
+    /// in milliseconds since the Unix epoch. The same version goes on as it is, and one that is
+    /// over stays so. Whether it begins.
     pub fn offer(&self, version: &Arc<dyn ProcessorFactory>, wall_ms: u64) -> bool {
         self.0.change(|inner| {
             let is_at_work = inner.at_work.as_ref() == Some(version.digest());
@@ -298,8 +299,8 @@ impl SharedShadow {
         self.0.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether what the version `at_work` is given on this shard is for the shadow as well: not while
-    /// the shard tries another version.
+    /// Whether what the version `at_work` is given on this shard is for the shadow as well: not
+    /// while the shard tries another version.
     pub(crate) fn is_wanted_on(&self, shard: &ShardId, at_work: &PluginDigest) -> bool {
         if !self.is_on() {
             return false;

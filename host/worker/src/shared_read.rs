@@ -363,8 +363,8 @@ impl Inner {
     }
 
     /// Waits until a caller at `place` has something to come for, or a call for it may be made, or
-    /// another has made one. That it found nothing the caller must hear too: where the same plugin makes
-    /// every call, the others would take the stream for silent.
+    /// another has made one. That it found nothing the caller must hear too: where the same plugin
+    /// makes every call, the others would take the stream for silent.
     async fn turn(&self, shard: &ShardId, place: Option<&ChainPlace>) {
         let now = self.clock.now();
         let known = self.with_shard(shard, |shared| shared.fresh_answer(place, now));

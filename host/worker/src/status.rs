@@ -164,8 +164,8 @@ pub struct ShardStatus {
     pub lag_ms: Option<u64>,
     /// Records that the plugin handled and does not commit yet.
     pub held_back_records: u64,
-    /// How much of its limit the plugin's state takes that was saved last, in percent; `None` if none
-    /// was saved in this run.
+    /// How much of its limit the plugin's state takes that was saved last, in percent; `None` if
+    /// none was saved in this run.
     pub state_percent: Option<u8>,
     /// Milliseconds behind the tip at the last reply: of the reader, which may be far ahead of what
     /// is settled.

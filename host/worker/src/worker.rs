@@ -203,7 +203,11 @@ impl Worker {
         loop {
             match Box::pin(worker.run_once(&stop, drain_limit)).await {
                 Err(error @ WorkerError::CannotWrite { .. }) => {
-                    tracing::error!(%error, "leaving the fleet until lease rows can be written again");
+                    tracing::error!(
+                        %error,
+                        code = "left-fleet",
+                        "leaving the fleet until lease rows can be written again"
+                    );
                     let options = WorkerOptions::clone(&run.options);
                     worker = Self::assemble(run.ports.clone(), options, run.status.clone())?;
                 }
@@ -377,7 +381,7 @@ impl Worker {
             }
             PipelineEnd::Released => tracing::info!(lease = %key, "lease released"),
             PipelineEnd::Lost(reason) => {
-                tracing::warn!(lease = %key, %reason, "lease lost");
+                tracing::warn!(lease = %key, %reason, code = "lease-lost", "lease lost");
                 self.run.counter(metrics::LOSSES).increment(1);
                 self.holdings.note_leases(1);
                 self.heeding.errands_mut().follow_lost(key);
@@ -398,7 +402,11 @@ impl Worker {
     /// What makes a pipeline fail may make it fail again at once: its lease is given back, and this
     /// host waits before it tries again.
     fn pipeline_failed(&mut self, key: LeaseKey, error: &str) {
-        tracing::error!(lease = %key, error, "the pipeline failed, which is a mistake in shardmill");
+        tracing::error!(
+            lease = %key,
+            error,
+            code = "pipeline-failed", "the pipeline failed, which is a mistake in shardmill"
+        );
         self.holdings
             .leave_to_others(key.clone(), "its pipeline failed");
         self.heeding.errands_mut().follow_lost(key);

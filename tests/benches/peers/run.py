@@ -34,11 +34,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Stack:
     """The embedded stack with its stream."""
 
-    def __init__(self, binary, folder):
+    def __init__(self, binary, folder, shards=SHARDS):
         (folder / "plugins").mkdir()
         self.binary, self.folder = binary, folder
         self.log = open(folder / "log", "wb")
-        arguments = [binary, "dev", "--stream", STREAM, "--shards", str(SHARDS)]
+        arguments = [binary, "dev", "--stream", STREAM, "--shards", str(shards)]
         self.process = subprocess.Popen(arguments, cwd=folder, stdout=self.log, stderr=self.log)
         endpoints = folder / "data/endpoints.json"
         deadline = time.monotonic() + 60
@@ -217,4 +217,5 @@ def main():
         table(size, records, results)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -58,8 +58,7 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
     let input = read_input(args, &settings).await?;
     let runtime = runtime(&config)?;
     let plugin = component::load(&runtime, &config, &name, &args.plugin).await?;
-    let empty = Bytes::from_static(EMPTY_COMPONENT);
-    let empty = runtime.load(PluginName::new("empty")?, empty).await?;
+    let empty = load_empty(&runtime).await?;
     let bench = Bench {
         batches: batches(input, &settings.batches),
         records: args.records,
@@ -71,19 +70,18 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
         measured => measured?,
     };
     show(args, &plugin, &measured)?;
-    match measured.failed {
-        Some(failed) => bail!(
-            "{} records failed, the first one: {}",
-            failed.records,
-            failed.first
-        ),
-        None => Ok(()),
-    }
+    conclude(&measured)
 }
 
 fn runtime(config: &Config) -> anyhow::Result<Runtime> {
     let options = command_options(config).context("cannot find the compiler")?;
     Runtime::new(options).context("cannot start the Wasm engine")
+}
+
+/// The component that does nothing.
+async fn load_empty(runtime: &Runtime) -> anyhow::Result<Plugin> {
+    let empty = Bytes::from_static(EMPTY_COMPONENT);
+    Ok(runtime.load(PluginName::new("empty")?, empty).await?)
 }
 
 /// A plugin that names no stream gets one.
@@ -152,6 +150,17 @@ fn context(
         config: settings.config.clone().into_iter().collect(),
         permissions: Arc::new(settings.permissions.clone()),
     })
+}
+
+fn conclude(measured: &BenchReport) -> anyhow::Result<()> {
+    match &measured.failed {
+        Some(failed) => bail!(
+            "{} records failed, the first one: {}",
+            failed.records,
+            failed.first
+        ),
+        None => Ok(()),
+    }
 }
 
 fn show(args: &BenchArgs, plugin: &Plugin, measured: &BenchReport) -> anyhow::Result<()> {

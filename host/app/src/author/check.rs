@@ -113,8 +113,8 @@ impl Examined {
     }
 }
 
-/// The host's engine, without its cache, so that what the host keeps is left alone: the cache is that
-/// of commands.
+/// The host's engine, without its cache, so that what the host keeps is left alone: the cache is
+/// that of commands.
 fn runtime(host: &Config) -> anyhow::Result<Runtime> {
     let place = match &host.host.cache {
         CacheSetting::At(_) => &CacheSetting::Unset,

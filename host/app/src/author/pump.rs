@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 use bytes::Bytes;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use shardmill_aws::{PutEntry, PutError, PutReport, RECORD_TOO_LARGE, StreamWriter};
+use shardmill_core::stream::{SequenceNumber, ShardId};
 use shardmill_sinks::letters::input_name;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -46,12 +47,18 @@ pub(crate) struct PumpSummary {
     /// Records a second.
     pub(crate) records_per_second: f64,
     /// The last sequence number given out, by shard.
-    pub(crate) last_sequence_numbers: BTreeMap<String, String>,
-    /// What the writer reported, with positions as values.
-    #[serde(skip)]
-    pub(crate) report: PutReport,
+    #[serde(serialize_with = "as_text")]
+    pub(crate) last_sequence_numbers: BTreeMap<ShardId, SequenceNumber>,
     /// Whether it was stopped before the end.
     pub(crate) was_stopped: bool,
+}
+
+fn as_text<S: Serializer>(
+    numbers: &BTreeMap<ShardId, SequenceNumber>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let numbers = numbers.iter();
+    serializer.collect_map(numbers.map(|(shard, last)| (shard.to_string(), last.to_string())))
 }
 
 /// Where records go.
@@ -104,9 +111,12 @@ pub(crate) async fn pump(
         // The reader may wait for a silent pipe, so do not wait for the reader.
         return Ok(putting.finish(true));
     }
-    // A bad line ends the feed, but the lines before it are stored.
     let read = reader.await.context("the reader of the feed panicked")?;
-    let summary = putting.finish(false);
+    conclude(read, putting.finish(false))
+}
+
+/// A bad line ends the feed, but the lines before it are stored.
+fn conclude(read: Result<(), FeedError>, summary: PumpSummary) -> anyhow::Result<PumpSummary> {
     match read {
         Ok(()) => Ok(summary),
         Err(error) if summary.records == 0 => Err(error.into()),
@@ -310,12 +320,7 @@ impl Progress {
             retries: report.retries,
             seconds,
             records_per_second: report.records as f64 / seconds.max(1e-3),
-            last_sequence_numbers: report
-                .last_sequence
-                .iter()
-                .map(|(id, last)| (id.to_string(), last.to_string()))
-                .collect(),
-            report,
+            last_sequence_numbers: report.last_sequence,
             was_stopped,
         }
     }

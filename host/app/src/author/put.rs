@@ -36,12 +36,14 @@ pub(crate) async fn execute(args: PutArgs) -> anyhow::Result<()> {
     } else {
         print(&as_text(&summary, &args.stream));
     }
+    conclude(&summary)
+}
+
+fn conclude(summary: &PumpSummary) -> anyhow::Result<()> {
     if summary.was_stopped {
         let records = HumanCount(summary.records);
-        return Err(Interrupted(format!(
-            ": {records} records were put, the rest of the input was not"
-        ))
-        .into());
+        let text = format!(": {records} records were put, the rest of the input was not");
+        return Err(Interrupted(text).into());
     }
     Ok(())
 }

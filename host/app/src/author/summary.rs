@@ -147,7 +147,7 @@ impl fmt::Display for PluginSummary {
 
 /// Whether the table shows every fed record as settled.
 pub(crate) fn is_fed_checkpointed(leases: &[Lease], fed: Option<&PumpSummary>) -> bool {
-    fed.is_none_or(|fed| is_checkpointed(leases, &fed.report.last_sequence))
+    fed.is_none_or(|fed| is_checkpointed(leases, &fed.last_sequence_numbers))
 }
 
 /// Whether the table shows every record up to `last` as settled.

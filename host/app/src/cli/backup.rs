@@ -73,6 +73,9 @@ pub(crate) struct RestoreArgs {
     /// Also restore rows that hosts have served since: what they did since is done again.
     #[arg(long)]
     pub(crate) overwrite: bool,
+    /// Also move rows forward that are at an earlier place: what lies between is never delivered.
+    #[arg(long)]
+    pub(crate) forward: bool,
     /// Also write the backup's components, manifests and signatures into this folder.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) plugins: Option<PathBuf>,

@@ -36,7 +36,12 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) records: Option<u32>,
     /// Rounds.
-    #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1_000)
+    )]
     pub(crate) rounds: u32,
     /// Settings.
     #[command(flatten)]

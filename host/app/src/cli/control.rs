@@ -47,7 +47,12 @@ pub(crate) struct PauseArgs {
     /// The shards, by id or by the number in it. Default: all, including later ones.
     pub(crate) shards: Vec<String>,
     /// End the pause after this time.
-    #[arg(long = "for", value_name = "DURATION", value_parser = values::duration, conflicts_with = "until")]
+    #[arg(
+        long = "for",
+        value_name = "DURATION",
+        value_parser = values::duration,
+        conflicts_with = "until"
+    )]
     pub(crate) lasting: Option<Duration>,
     /// End the pause at this time, as in 2026-01-01T10:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
@@ -109,8 +114,8 @@ pub(crate) struct SeekArgs {
     /// Cancel a seek that no host has made yet.
     #[arg(long, conflicts_with_all = ["to", "state", "reopen"])]
     pub(crate) cancel: bool,
-    /// What happens to the plugin's state, which belongs to the old place. Without this, shards with
-    /// state are refused.
+    /// What happens to the plugin's state, which belongs to the old place. Without this, shards
+    /// with state are refused.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) state: Option<StateArg>,
     /// Also read finished shards again, and then their children from the beginning.
@@ -291,7 +296,12 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = values::duration)]
     pub(crate) since: Duration,
     /// How many entries to show, the latest ones.
-    #[arg(long, value_name = "COUNT", default_value = "100", value_parser = values::count::<10_000>)]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value = "100",
+        value_parser = values::count::<10_000>
+    )]
     pub(crate) count: u32,
     /// Show only commands and what hosts did about them.
     #[arg(long)]

@@ -29,7 +29,11 @@ pub(crate) struct CostArgs {
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub(crate) records_per_second: f64,
     /// Bytes of a record, on average.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=10_485_760))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = clap::value_parser!(u32).range(1..=10_485_760)
+    )]
     pub(crate) bytes: u32,
     /// Bytes of a shard's state, on average, of plugins that keep state.
     #[arg(long, value_name = "BYTES", default_value_t = 1_024,

@@ -58,8 +58,14 @@ pub(crate) struct DebugArgs {
     pub(crate) config: Option<PathBuf>,
     /// Recordings of `shardmill dev` with this --data directory; `--local` is short for
     /// `--local=data`.
-    #[arg(long, value_name = "DATA", num_args = 0..=1, require_equals = true, default_missing_value = "data",
-          conflicts_with = "from")]
+    #[arg(
+        long,
+        value_name = "DATA",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "data",
+        conflicts_with = "from"
+    )]
     pub(crate) local: Option<PathBuf>,
     /// How to print.
     #[command(flatten)]

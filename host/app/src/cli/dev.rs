@@ -54,6 +54,11 @@ pub(crate) struct DevArgs {
     #[arg(long, default_value_t = 0)]
     pub(crate) dynamodb_port: u16,
     /// Where to serve /status and /metrics.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = values::address)]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:0",
+        value_parser = values::address
+    )]
     pub(crate) admin: SocketAddr,
 }

@@ -34,10 +34,20 @@ pub(crate) struct ReplayArgs {
           conflicts_with_all = ["files", "list", "to_stream"])]
     pub(crate) stream: Option<String>,
     /// With --stream: the first record of each shard arrived then or later.
-    #[arg(long, value_name = "TIME", requires = "stream", value_parser = humantime::parse_rfc3339_weak)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "stream",
+        value_parser = humantime::parse_rfc3339_weak
+    )]
     pub(crate) from: Option<SystemTime>,
     /// With --stream: what arrived then or later is not replayed. A time in the past.
-    #[arg(long, value_name = "TIME", requires = "stream", value_parser = humantime::parse_rfc3339_weak)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "stream",
+        value_parser = humantime::parse_rfc3339_weak
+    )]
     pub(crate) to: Option<SystemTime>,
     /// With --stream: the file that stores how far the replay is. Default: STREAM.replay.json.
     #[arg(long, value_name = "FILE", requires = "stream")]
@@ -62,7 +72,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) failed: Option<PathBuf>,
     /// Maximum deliveries of a letter.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with = "to_stream")]
+    #[arg(
+        long,
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=100),
+        conflicts_with = "to_stream"
+    )]
     pub(crate) attempts: u32,
     /// The grant epoch that the plugin sees; set it if the plugin fences its own side effects with
     /// it.

@@ -37,8 +37,14 @@ pub(crate) struct AwsArgs {
     pub(crate) dynamodb_endpoint: Option<String>,
     /// Use the embedded stack of a running `shardmill dev` with this --data directory; `--local` is
     /// short for `--local=data`.
-    #[arg(long, value_name = "DATA", num_args = 0..=1, require_equals = true, default_missing_value = "data",
-          conflicts_with_all = ["endpoint", "kinesis_endpoint", "dynamodb_endpoint"])]
+    #[arg(
+        long,
+        value_name = "DATA",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "data",
+        conflicts_with_all = ["endpoint", "kinesis_endpoint", "dynamodb_endpoint"]
+    )]
     pub(crate) local: Option<PathBuf>,
 }
 

@@ -48,7 +48,12 @@ pub(crate) struct TopArgs {
     #[arg(value_parser = values::application)]
     pub(crate) application: String,
     /// How often to look. Each look reads the two tables.
-    #[arg(long, value_name = "INTERVAL", default_value = "2s", value_parser = values::watch_interval)]
+    #[arg(
+        long,
+        value_name = "INTERVAL",
+        default_value = "2s",
+        value_parser = values::watch_interval
+    )]
     pub(crate) interval: Duration,
     /// Where the tables are.
     #[command(flatten)]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use shardmill_config::{floor, parse_duration};
 
 use super::{OutputArgs, SettingsArgs, values};
 
@@ -75,7 +76,7 @@ pub(crate) struct TestArgs {
     pub(crate) hand_over_after: Option<u64>,
     /// Once all records are settled, let this much time pass for the plugin, without waiting: its
     /// clock advances, and it gets a tick every `tick.every`.
-    #[arg(long, value_name = "DURATION", value_parser = values::passing)]
+    #[arg(long, value_name = "DURATION", value_parser = passing)]
     pub(crate) clock: Option<Duration>,
     /// Finally, end all shards: the plugin closes them with `shard-ended`.
     #[arg(long)]
@@ -96,9 +97,23 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     pub(crate) allow_failures: bool,
     /// Stop if no record is settled for this long.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::dry_run_timeout)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
     pub(crate) timeout: Duration,
     /// How to print.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// How long a dry run may settle nothing.
+fn timeout(text: &str) -> Result<Duration, String> {
+    floor::TIMEOUT.parse(text)
+}
+
+/// How much time passes for a plugin.
+fn passing(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    if time.is_zero() {
+        return Err("no time would pass: give a duration such as 10s or 1h".to_owned());
+    }
+    Ok(time)
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use shardmill_config::{floor, parse_duration};
+use shardmill_config::floor;
 use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::control::{NAME_CHARS_MAX, WHY_CHARS_MAX};
 use shardmill_core::plugin::{Part, check_ending, split_part};
@@ -24,20 +24,6 @@ pub(super) fn failover_time(text: &str) -> Result<Duration, String> {
 /// How often a command looks again.
 pub(super) fn watch_interval(text: &str) -> Result<Duration, String> {
     floor::WATCH.parse(text)
-}
-
-/// How long a dry run may settle nothing.
-pub(super) fn dry_run_timeout(text: &str) -> Result<Duration, String> {
-    floor::TIMEOUT.parse(text)
-}
-
-/// How much time passes for a plugin.
-pub(super) fn passing(text: &str) -> Result<Duration, String> {
-    let time = parse_duration(text)?;
-    if time.is_zero() {
-        return Err("no time would pass: give a duration such as 10s or 1h".to_owned());
-    }
-    Ok(time)
 }
 
 /// A service's URL.

@@ -139,7 +139,7 @@ pub(super) fn ended(done: Result<Option<Response>, JoinError>) -> Result<Respons
         Ok(None) => Err(stopping()),
         Err(error) if error.is_cancelled() => Err(stopping()),
         Err(error) => {
-            tracing::error!(%error, "a request of the console panicked");
+            tracing::error!(%error, code = "console-panicked", "a request of the console panicked");
             Err(Refusal(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the command failed; the host's log says how".to_owned(),

@@ -218,6 +218,7 @@ impl Surroundings {
     }
 
     /// Of a host that was started by `dev`.
+    #[cfg(feature = "local")]
     pub(crate) fn of_dev(config: Option<&Path>, data: &Path) -> Self {
         Self {
             config: config.map(Path::to_owned),

@@ -108,12 +108,7 @@ impl Definitions {
 impl Definition {
     fn of(offer: &Offer) -> Option<Self> {
         let command = command_at(offer.path)?;
-        let arguments = command.get_arguments();
-        let arguments = arguments.filter(|argument| offer.includes(argument));
-        let mut arguments: Vec<Argument> = arguments.map(|of| Argument::of(of, offer)).collect();
-        // As they are typed: what the command is about comes first.
-        arguments.sort_by_key(|argument| !argument.is_positional);
-        let set_here = command.get_arguments().map(name_of);
+        let arguments = offer.arguments_of(&command);
         let names = arguments.iter().map(|argument| &argument.name);
         let changing = names.filter(|name| offer.changes_with(name));
         let changing: Vec<String> = changing.cloned().collect();
@@ -127,9 +122,7 @@ impl Definition {
             raised: offer.raised,
             applications: offer.applications,
             in_child: offer.in_child,
-            set_here: set_here
-                .filter(|name| SET_HERE.contains(&name.as_str()))
-                .collect(),
+            set_here: set_here(&command),
             arguments,
         })
     }
@@ -169,6 +162,26 @@ impl Offer {
             && !self.left_out.contains(&name.as_str())
     }
 
+    /// As they are typed: what the command is about comes first.
+    fn arguments_of(&self, command: &Command) -> Vec<Argument> {
+        let included = command.get_arguments();
+        let included = included.filter(|argument| self.includes(argument));
+        let mut arguments: Vec<Argument> = included.map(|of| Argument::of(of, self)).collect();
+        arguments.sort_by_key(|argument| !argument.is_positional);
+        arguments
+    }
+
+    /// What the command needs with that argument, whatever its value is.
+    fn right_with(&self, argument: &str) -> ConsoleRight {
+        let mut changing = self.changing.iter();
+        if let Some((_, right)) = changing.find(|(changing, _)| *changing == argument) {
+            return *right;
+        }
+        let mut raised = self.raised.iter();
+        let whole = raised.find(|raised| raised.argument == argument && raised.value.is_none());
+        whole.map_or(self.right, |raised| raised.right)
+    }
+
     fn changes_with(&self, argument: &str) -> bool {
         let mut changing = self.changing.iter();
         argument == APPLY || changing.any(|(name, _)| *name == argument)
@@ -178,20 +191,13 @@ impl Offer {
 impl Argument {
     fn of(argument: &Arg, offer: &Offer) -> Self {
         let name = name_of(argument);
-        let mut changing = offer.changing.iter();
-        let changing = changing.find(|(changing, _)| *changing == name);
-        let mut raised = offer.raised.iter();
-        let whole = raised.find(|raised| raised.argument == name && raised.value.is_none());
-        let choices: Vec<String> = argument
-            .get_possible_values()
-            .iter()
-            .map(|value| value.get_name().to_owned())
-            .collect();
+        let choices = argument.get_possible_values();
         let kind = match argument.get_action() {
             ArgAction::SetTrue | ArgAction::SetFalse => Kind::Flag,
             _ if choices.is_empty() => Kind::Text,
             _ => Kind::Choice,
         };
+        let choices = choices.iter().filter(|_| kind == Kind::Choice);
         let values = argument.get_value_names().and_then(|names| names.first());
         let defaults = argument.get_default_values().first();
         Self {
@@ -201,18 +207,10 @@ impl Argument {
             default: defaults
                 .filter(|_| kind != Kind::Flag)
                 .map(|value| value.to_string_lossy().into_owned()),
-            choices: if kind == Kind::Choice {
-                choices
-            } else {
-                Vec::new()
-            },
+            choices: choices.map(|value| value.get_name().to_owned()).collect(),
             is_required: argument.is_required_set(),
             repeats: matches!(argument.get_action(), ArgAction::Append),
-            right: match (changing, whole) {
-                (Some((_, right)), _) => *right,
-                (None, Some(raised)) => raised.right,
-                (None, None) => offer.right,
-            },
+            right: offer.right_with(&name),
             kind,
             name,
         }
@@ -229,6 +227,13 @@ pub(super) fn command_at(path: &[&str]) -> Option<Command> {
         found = found.find_subcommand(name)?;
     }
     Some(found.clone())
+}
+
+fn set_here(command: &Command) -> Vec<String> {
+    let names = command.get_arguments().map(name_of);
+    names
+        .filter(|name| SET_HERE.contains(&name.as_str()))
+        .collect()
 }
 
 fn name_of(argument: &Arg) -> String {

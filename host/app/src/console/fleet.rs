@@ -139,28 +139,9 @@ impl Watched {
     }
 
     fn judge(&mut self, listing: &LeaseListing, summary: Summary, now: Moment) -> Fleet {
-        let leases = &listing.leases;
-        let keys: BTreeSet<&LeaseKey> = leases.iter().map(|lease| &lease.key).collect();
+        let keys: BTreeSet<&LeaseKey> = listing.leases.iter().map(|lease| &lease.key).collect();
         self.tracks.retain(|key, _| keys.contains(key));
-        let open = summary.shards.iter();
-        let open: HashMap<&str, &ShardStatus> =
-            open.map(|status| (status.shard.as_str(), status)).collect();
-        let unfinished: BTreeSet<&str> = open.keys().copied().collect();
-        let mut shards = Vec::with_capacity(leases.len());
-        for lease in leases {
-            let track = self.tracks.entry(lease.key.clone()).or_default();
-            track.look(lease, now);
-            let status = open.get(lease.key.as_str()).copied();
-            let mut shard = ShardView::of(lease, track, status);
-            let mut parents = lease.parents.iter();
-            let waits_for_parent =
-                shard.owner.is_none() && parents.any(|parent| unfinished.contains(parent.as_str()));
-            if waits_for_parent {
-                shard.waits_for = Some(WaitsFor::AnotherShard.code());
-            }
-            shards.push(shard);
-        }
-        shards.sort_by(|a, b| a.shard.cmp(&b.shard));
+        let shards = self.judge_shards(&listing.leases, &summary.shards, now);
         Fleet {
             application: summary.application,
             stream: summary.stream,
@@ -171,6 +152,35 @@ impl Watched {
             shards,
             bad_rows: summary.bad_rows,
         }
+    }
+
+    /// `open`: the shards that are not finished.
+    fn judge_shards(
+        &mut self,
+        leases: &[Lease],
+        open: &[ShardStatus],
+        now: Moment,
+    ) -> Vec<ShardView> {
+        let open: HashMap<&str, &ShardStatus> = open
+            .iter()
+            .map(|status| (status.shard.as_str(), status))
+            .collect();
+        let mut shards = Vec::with_capacity(leases.len());
+        for lease in leases {
+            let track = self.tracks.entry(lease.key.clone()).or_default();
+            track.look(lease, now);
+            let status = open.get(lease.key.as_str()).copied();
+            let mut shard = ShardView::of(lease, track, status);
+            let mut parents = lease.parents.iter();
+            let waits_for_parent =
+                shard.owner.is_none() && parents.any(|parent| open.contains_key(parent.as_str()));
+            if waits_for_parent {
+                shard.waits_for = Some(WaitsFor::AnotherShard.code());
+            }
+            shards.push(shard);
+        }
+        shards.sort_by(|a, b| a.shard.cmp(&b.shard));
+        shards
     }
 }
 

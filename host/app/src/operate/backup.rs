@@ -6,17 +6,16 @@ mod report;
 mod take;
 
 use anyhow::bail;
-use shardmill_aws::{KinesisReader, StreamAdmin};
+use shardmill_aws::{AwsClients, KinesisReader, StreamAdmin};
 use shardmill_config::Config;
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::stream::StreamRef;
 
 use self::report::Report;
-use self::take::Taken;
+use self::take::{Opened, Taken};
 use super::backup_file::{Content, encode};
 use super::whole_file::WholeFile;
 use crate::cli::BackupArgs;
-use crate::output::{print, print_json};
 
 pub(crate) async fn execute(args: &BackupArgs) -> anyhow::Result<()> {
     // Before anything is read: a name that is taken is no reason to wait first.
@@ -24,10 +23,7 @@ pub(crate) async fn execute(args: &BackupArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect_to(&args.connection).await?;
     let tables = take::open(&args.application, &clients).await?;
     let stream = stream_of(args, &tables.fleet)?;
-    let admin = StreamAdmin::new(clients.kinesis.clone());
-    let found = admin.describe(stream.clone()).await;
-    let reader = KinesisReader::new(clients.kinesis.clone(), &stream).speaking(clients.wire);
-    let Taken { backup, notes } = take::take(&tables, found, &reader).await?;
+    let Taken { backup, notes } = take_of(&stream, &tables, clients).await?;
     let files = match &args.plugins {
         Some(folder) => plugins::collect(folder, &backup)?,
         None => Vec::new(),
@@ -36,12 +32,18 @@ pub(crate) async fn execute(args: &BackupArgs) -> anyhow::Result<()> {
     let bytes = encode(&content)?;
     out.write(&bytes)?;
     out.finish()?;
-    let report = Report::of(&args.to, &content, bytes.len(), notes);
-    if args.output.json {
-        return print_json(&report);
-    }
-    print(report.as_text().trim_end());
-    Ok(())
+    Report::of(&args.to, &content, bytes.len(), notes).show(args.output)
+}
+
+async fn take_of(
+    stream: &StreamRef,
+    tables: &Opened,
+    clients: AwsClients,
+) -> anyhow::Result<Taken> {
+    let admin = StreamAdmin::new(clients.kinesis.clone());
+    let found = admin.describe(stream.clone()).await;
+    let reader = KinesisReader::new(clients.kinesis, stream).speaking(clients.wire);
+    take::take(tables, found, &reader).await
 }
 
 /// The stream that the configuration names, which may be another account's, or that the fleet wrote

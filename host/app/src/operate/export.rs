@@ -18,7 +18,7 @@ use self::report::Report;
 use super::old_fleet::OldFleet;
 use super::reading::Reading;
 use crate::cli::{ExportArgs, ReadingArgs};
-use crate::output::{no_stream, print, print_json};
+use crate::output::no_stream;
 
 pub(crate) async fn execute(args: &ExportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
@@ -39,12 +39,7 @@ pub(crate) async fn execute(args: &ExportArgs) -> anyhow::Result<()> {
     if args.apply && export.may_be_written() {
         write(&tables, &changes, &mut export).await?;
     }
-    let report = Report::of(args, &export);
-    if args.output.json {
-        print_json(&report)?;
-    } else {
-        print(report.as_text().trim_end());
-    }
+    Report::of(args, &export).show(args.output)?;
     conclude(args, &export)
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the resources are that are given by name. A policy has no variables for that: unless they are
-/// given, it covers any region and account, of which a role reaches only its own.
+/// Where the resources are that are given by name. A policy has no variables for that: unless they
+/// are given, it covers any region and account, of which a role reaches only its own.
 fn scope(args: &IamArgs, config: &Config) -> AwsScope {
     let region = args.region.clone().or_else(|| config.aws.region.clone());
     let partition = region.as_deref().map(partition_of);

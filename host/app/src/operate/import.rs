@@ -17,7 +17,7 @@ use self::outcome::{Import, Written};
 use self::report::Report;
 use super::old_fleet::OldFleet;
 use crate::cli::ImportArgs;
-use crate::output::{no_stream, print, print_json};
+use crate::output::no_stream;
 
 pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
     let stream = StreamRef::parse(&args.stream)?;
@@ -33,12 +33,7 @@ pub(crate) async fn execute(args: &ImportArgs) -> anyhow::Result<()> {
     if (args.apply || args.watch) && import.alive == 0 {
         import.written = write(&target, &import.shards).await?;
     }
-    let report = Report::of(args, tables.library(), &import);
-    if args.output.json {
-        print_json(&report)?;
-    } else {
-        print(report.as_text().trim_end());
-    }
+    Report::of(args, tables.library(), &import).show(args.output)?;
     conclude(args, &import)
 }
 

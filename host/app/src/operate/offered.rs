@@ -14,6 +14,16 @@ pub(crate) async fn look_or_change(command: OperateCommand) -> anyhow::Result<()
         OperateCommand::Explain(args) => Box::pin(explain::execute(&args)).await,
         OperateCommand::Debug(args) => Box::pin(debug::execute(&args)).await,
         OperateCommand::Plan(args) => Box::pin(plan::execute(&args)).await,
+        OperateCommand::Plugins(args) => Box::pin(plugins::execute(&args)).await,
+        OperateCommand::Consumers(args) => Box::pin(consumers::execute(&args)).await,
+        OperateCommand::State(args) => Box::pin(state::execute(&args)).await,
+        command => Box::pin(control(command)).await,
+    }
+}
+
+/// Changes what hosts do, or shows how it was changed.
+async fn control(command: OperateCommand) -> anyhow::Result<()> {
+    match command {
         OperateCommand::Pause(args) => Box::pin(control::pause(&args)).await,
         OperateCommand::Resume(args) => Box::pin(control::resume(&args)).await,
         OperateCommand::Seek(args) => Box::pin(control::seek(&args)).await,
@@ -26,9 +36,6 @@ pub(crate) async fn look_or_change(command: OperateCommand) -> anyhow::Result<()
         OperateCommand::Shadow(args) => Box::pin(control::shadow(&args)).await,
         OperateCommand::Deploy(args) => Box::pin(control::deploy(&args)).await,
         OperateCommand::History(args) => Box::pin(control::history(&args)).await,
-        OperateCommand::Plugins(args) => Box::pin(plugins::execute(&args)).await,
-        OperateCommand::Consumers(args) => Box::pin(consumers::execute(&args)).await,
-        OperateCommand::State(args) => Box::pin(state::execute(&args)).await,
         _ => bail!("this command runs for longer, or needs files: run it on the command line"),
     }
 }

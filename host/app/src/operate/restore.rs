@@ -7,29 +7,26 @@ mod report;
 mod write;
 
 use anyhow::bail;
-use shardmill_aws::{AwsClients, KinesisReader};
+use shardmill_aws::KinesisReader;
 use shardmill_core::backup::{
     Backup, RestorePlan, RestorePolicy, RestoreReason, RestoreRequest, StreamRelation, plan_restore,
 };
 use shardmill_core::plugin::{Part, check_ending, split_part};
 use shardmill_core::stream::StreamRef;
 
-use self::facts::{Stream, Target};
+use self::facts::{Destination, Stream, Target};
 use self::report::Report;
-use self::write::Written;
-use super::backup_file;
+use self::write::Writer;
+use super::backup_file::{self, Content};
 use super::control::place_is_unknown;
 use crate::cli::RestoreArgs;
-use crate::output::{print, print_json};
 
 pub(crate) async fn execute(args: &RestoreArgs) -> anyhow::Result<()> {
     let content = backup_file::read(&args.file)?;
     let backup = &content.backup;
     let application = args.application.as_ref().unwrap_or(&backup.application);
     refuse_part(application)?;
-    if args.plugins.is_some() && content.files.is_empty() {
-        bail!("the backup has no files of plugins: it was made without --plugins");
-    }
+    refuse_without_files(args, &content)?;
     let clients = crate::aws::connect_to(&args.connection).await?;
     let policy = args.policy();
     let stream = Stream::read(&stream_of(args, backup)?, backup, policy, &clients).await?;
@@ -43,44 +40,36 @@ pub(crate) async fn execute(args: &RestoreArgs) -> anyhow::Result<()> {
     refuse_useless(args, &plan)?;
     refuse_foreign_checkpoints(&stream.reader, &plan).await?;
     let obstacles = target.obstacles(&plan);
-    let mut report = Report::of(args, application, backup, &stream, &plan, &obstacles);
+    let destination = Destination {
+        application,
+        stream: &stream,
+        target: &target,
+    };
+    let mut report = Report::of(args, backup, &destination, &plan, &obstacles);
     if args.apply && obstacles.is_empty() {
-        let written = apply(
-            args,
-            &clients,
-            (application, &stream, &target),
+        let writer = Writer {
+            application,
             backup,
-            &plan,
-        )
-        .await?;
+            plan: &plan,
+            stream: &stream,
+            target: &target,
+        };
+        let written = writer.write(args, &clients).await?;
         if let Some(folder) = &args.plugins {
             plugins::write(folder, &content.files)?;
         }
         report.written = Some(written);
     }
-    if args.output.json {
-        print_json(&report)?;
-    } else {
-        print(report.as_text().trim_end());
-    }
+    report.show(args.output)?;
     conclude(&report, &obstacles)
 }
 
-async fn apply(
-    args: &RestoreArgs,
-    clients: &AwsClients,
-    (application, stream, target): (&str, &Stream, &Target),
-    backup: &Backup,
-    plan: &RestorePlan,
-) -> anyhow::Result<Written> {
-    let writer = write::Writer {
-        application,
-        backup,
-        plan,
-        stream,
-        target,
-    };
-    writer.write(args, clients).await
+/// The files are there only if the backup was made with them.
+fn refuse_without_files(args: &RestoreArgs, content: &Content) -> anyhow::Result<()> {
+    if args.plugins.is_some() && content.files.is_empty() {
+        bail!("the backup has no files of plugins: it was made without --plugins");
+    }
+    Ok(())
 }
 
 /// A part's rows are made by the host that signs for it, or are the KCL's own.
@@ -163,6 +152,7 @@ impl RestoreArgs {
     fn policy(&self) -> RestorePolicy {
         RestorePolicy {
             overwrites: self.overwrite,
+            skips: self.forward,
             states: self.states.into(),
             from_ms: self.from_time,
             margin: self.margin,

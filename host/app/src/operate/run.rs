@@ -54,7 +54,11 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
 /// What the operator should know about the configuration and the machine.
 fn log_advice(config: &Config) {
     for warning in config.check_around(Utc(BootClock.wall_ms())).warnings {
-        tracing::warn!(warning, "the configuration may not mean what you intend");
+        tracing::warn!(
+            warning,
+            code = "setting-suspicious",
+            "the configuration may not mean what you intend"
+        );
     }
     if !config.environment.is_empty() {
         let variables = config.environment.join(" ");
@@ -106,7 +110,11 @@ fn log_memory(config: &Config) {
         "the most memory that this host may take"
     );
     if let Some(advice) = most.advice(shardmill_config::machine::memory_bytes()) {
-        tracing::warn!(advice, "the settings allow more memory than there is");
+        tracing::warn!(
+            advice,
+            code = "memory-exceeds",
+            "the settings allow more memory than there is"
+        );
     }
 }
 
@@ -114,6 +122,10 @@ fn log_memory(config: &Config) {
 /// it.
 async fn log_what_is_missing(config: Config, clients: AwsClients) {
     for problem in Box::pin(probe(&config, &clients)).await {
-        tracing::warn!(problem, "something is missing, waiting for it");
+        tracing::warn!(
+            problem,
+            code = "start-waits",
+            "something is missing, waiting for it"
+        );
     }
 }

@@ -111,7 +111,10 @@ impl View {
                 Some(fleet)
             }
             Err(error) => {
-                tracing::debug!(%error, "the coordinator table cannot be read, workers are not shown");
+                tracing::debug!(
+                    %error,
+                    "the coordinator table cannot be read, workers are not shown"
+                );
                 None
             }
         }

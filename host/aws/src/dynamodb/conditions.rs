@@ -1,6 +1,7 @@
 //! Every conditional expression on a lease row, with its name. Every write uses one of them.
 //!
-//! All but a claim and a change of directives raise `leaseCounter` by one, as the KCL does: a write to a lease also renews it.
+//! All but a claim and a change of directives raise `leaseCounter` by one, as the KCL does: a write
+//! to a lease also renews it.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_core::control::Directives;

@@ -127,6 +127,7 @@ impl CoordinatorTable {
                     table = self.table,
                     id,
                     problem,
+                    code = "coordinator-row-unreadable",
                     "a coordinator row cannot be read, leaving it alone; delete it if no newer \
                         version wrote it"
                 );

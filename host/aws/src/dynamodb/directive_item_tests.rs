@@ -153,7 +153,7 @@ fn a_change_of_the_control_row_leaves_alone_what_it_does_not_change_or_know() {
         next.pause = Some(Pause {
             asked,
             until_ms: None,
-        })
+        });
     });
     let (set, gone) = control_changes(&seen, &paused);
     let names: Vec<&str> = set.keys().map(String::as_str).collect();

@@ -1,5 +1,6 @@
 //! Reads the history of an application, which may be long: hosts write into it too.
 
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use shardmill_core::control::HistoryEntry;
 use shardmill_core::ports::StoreError;
 
@@ -23,6 +24,19 @@ pub struct HistoryPart {
 }
 
 impl CoordinatorTable {
+    /// Entries since that time, the newest first.
+    fn request_since(&self, since_ms: u64) -> QueryFluentBuilder {
+        self.client()
+            .query()
+            .table_name(self.name())
+            .expression_attribute_names("#kind", KIND)
+            .expression_attribute_values(":kind", text(&self.scope().partition(HISTORY)))
+            .expression_attribute_values(":since", text(&history_item::since(since_ms)))
+            .key_condition_expression("#kind = :kind AND id >= :since")
+            .scan_index_forward(false)
+            .limit(PAGE_ENTRIES)
+    }
+
     /// The entries of the history since a time, in milliseconds since the Unix epoch, oldest first:
     /// the last `count_max` of those that are meant. Those that cannot be read, a newer host's for
     /// instance, are left out. Not part of the port: no host reads it.
@@ -33,16 +47,7 @@ impl CoordinatorTable {
         is_meant: impl Fn(&HistoryEntry) -> bool,
     ) -> Result<HistoryPart, StoreError> {
         self.learn_stream().await?;
-        let request = self
-            .client()
-            .query()
-            .table_name(self.name())
-            .expression_attribute_names("#kind", KIND)
-            .expression_attribute_values(":kind", text(&self.scope().partition(HISTORY)))
-            .expression_attribute_values(":since", text(&history_item::since(since_ms)))
-            .key_condition_expression("#kind = :kind AND id >= :since")
-            .scan_index_forward(false)
-            .limit(PAGE_ENTRIES);
+        let request = self.request_since(since_ms);
         let mut entries = Vec::new();
         let mut start = None;
         for _ in 0..PAGES_MAX {

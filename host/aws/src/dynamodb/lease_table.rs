@@ -137,30 +137,36 @@ impl LeaseTable {
         scan::each_in_scope(&self.client, &self.table, &self.scope, pages, |item| {
             is_of_standalone |= self.scope.is_anothers(&item);
             is_of_one_stream |= self.scope.is_of_one_stream(&item);
-            listing.bytes += row_size::of_item(&item);
-            match self.scope.classify(&item) {
-                Some(Row::Lease(lease)) => listing.leases.push(*lease),
-                Some(Row::Bad(row)) => listing.bad_rows.push(row),
-                Some(Row::Foreign) => listing.foreign_rows += 1,
-                None => {}
-            }
+            self.list(&item, &mut listing);
         })
         .await?;
         if is_of_standalone {
-            return Err(StoreError::WrongTable {
-                table: self.table.clone(),
-                problem: table::OF_STANDALONE.to_owned(),
-            });
+            return Err(self.is_wrong(table::OF_STANDALONE));
         }
         if is_of_one_stream {
-            return Err(StoreError::WrongTable {
-                table: self.table.clone(),
-                problem: "it has leases under the ids of shards, which are one stream's: remove \
-                    multi-stream-table, or name another application"
-                    .to_owned(),
-            });
+            return Err(self.is_wrong(
+                "it has leases under the ids of shards, which are one stream's: remove \
+                    multi-stream-table, or name another application",
+            ));
         }
         Ok(listing)
+    }
+
+    fn list(&self, item: &Item, listing: &mut LeaseListing) {
+        listing.bytes += row_size::of_item(item);
+        match self.scope.classify(item) {
+            Some(Row::Lease(lease)) => listing.leases.push(*lease),
+            Some(Row::Bad(row)) => listing.bad_rows.push(row),
+            Some(Row::Foreign) => listing.foreign_rows += 1,
+            None => {}
+        }
+    }
+
+    fn is_wrong(&self, problem: &str) -> StoreError {
+        StoreError::WrongTable {
+            table: self.table.clone(),
+            problem: problem.to_owned(),
+        }
     }
 
     async fn get_row(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

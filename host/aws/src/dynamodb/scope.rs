@@ -157,8 +157,13 @@ impl Scope {
 
     /// Whether a row is a lease of a table of one stream, and one stream of several is meant.
     pub(super) fn is_of_one_stream(&self, item: &Item) -> bool {
-        self.stream().is_some()
-            && matches!(lease_item::classify(item), Row::Lease(lease) if lease.key.stream_prefix().is_none())
+        if self.stream().is_none() {
+            return false;
+        }
+        match lease_item::classify(item) {
+            Row::Lease(lease) => lease.key.stream_prefix().is_none(),
+            Row::Bad(_) | Row::Foreign => false,
+        }
     }
 
     /// A partition of the coordinator table.

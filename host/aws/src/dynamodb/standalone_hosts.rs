@@ -106,6 +106,18 @@ impl StandaloneTables {
         Ok(keys)
     }
 
+    /// Writes the mark once more, if it is as it was seen.
+    fn still_going(&self, mark: &StandaloneHost) -> Result<Put, BuildError> {
+        let condition = format!("{BEAT_AS_SEEN} AND {GOING} = :going");
+        Put::builder()
+            .table_name(self.list.name())
+            .set_item(Some(coordinator_item::encode_standalone(mark)))
+            .condition_expression(condition)
+            .expression_attribute_values(":seen", number(mark.beat))
+            .expression_attribute_values(":going", AttributeValue::Bool(true))
+            .build()
+    }
+
     /// Removes rows in one transaction with the mark, so that a host that came back loses nothing
     /// to a removal that was delayed: it has replaced the mark.
     async fn remove_under(
@@ -113,23 +125,12 @@ impl StandaloneTables {
         mark: &StandaloneHost,
         keys: &[RowKey],
     ) -> Result<Raced, StoreError> {
-        let refused = |error: BuildError| StoreError::Refused {
-            message: error.to_string(),
-        };
-        let condition = format!("{BEAT_AS_SEEN} AND {GOING} = :going");
-        let still = Put::builder()
-            .table_name(self.list.name())
-            .set_item(Some(coordinator_item::encode_standalone(mark)))
-            .condition_expression(condition)
-            .expression_attribute_values(":seen", number(mark.beat))
-            .expression_attribute_values(":going", AttributeValue::Bool(true))
-            .build()
-            .map_err(refused)?;
+        let still = self.still_going(mark).map_err(|error| refused(&error))?;
         let mut parts = vec![TransactWriteItem::builder().put(still).build()];
         for row in keys {
             let delete = Delete::builder().table_name(&row.table);
             let delete = delete.set_key(Some(row.key.clone())).build();
-            let delete = delete.map_err(refused)?;
+            let delete = delete.map_err(|error| refused(&error))?;
             parts.push(TransactWriteItem::builder().delete(delete).build());
         }
         let request = self.client.transact_write_items();
@@ -230,5 +231,11 @@ impl StandaloneHosts for StandaloneTables {
         extent: Extent,
     ) -> PortFuture<'a, Result<Raced, StoreError>> {
         Box::pin(self.clear_rows(mark, extent))
+    }
+}
+
+fn refused(error: &BuildError) -> StoreError {
+    StoreError::Refused {
+        message: error.to_string(),
     }
 }

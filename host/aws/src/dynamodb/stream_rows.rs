@@ -8,6 +8,7 @@ use shardmill_core::plugin::of_stream;
 use shardmill_core::ports::StoreError;
 use shardmill_core::stream::{LeaseKey, StreamRef};
 
+use super::attributes::Item;
 use super::coordinator_table::CoordinatorTable;
 use super::lease_item::LEASE_KEY;
 use super::lease_table::LeaseTable;
@@ -55,38 +56,40 @@ impl LeaseTable {
     async fn prefix_of_rows(&self, stream: &OneStream) -> Result<String, StoreError> {
         let mut found = BTreeSet::new();
         scan::each_item(self.client(), self.name(), Pages::default(), |item| {
-            let key = item.get(LEASE_KEY).and_then(|key| key.as_s().ok());
-            let key = key.and_then(|key| LeaseKey::new(key).ok());
-            let prefix = key.as_ref().and_then(LeaseKey::stream_prefix);
-            if let Some(prefix) = prefix.filter(|prefix| stream.may_have(prefix)) {
-                found.insert((created(prefix), prefix.to_owned()));
+            if let Some(prefix) = prefix_of(&item).filter(|prefix| stream.may_have(prefix)) {
+                found.insert((created(&prefix), prefix));
             }
         })
         .await?;
         let accounts: BTreeSet<_> = found.iter().map(|(_, prefix)| account(prefix)).collect();
         if accounts.len() > 1 {
-            return Err(StoreError::Refused {
-                message: format!(
-                    "table {} has leases of streams {} of several accounts: name one as \
-                        {}:ACCOUNT.{}",
-                    self.name(),
-                    stream.name(),
-                    self.name(),
-                    stream.name()
-                ),
-            });
+            return Err(is_of_several_accounts(self.name(), stream.name()));
         }
-        let Some((_, prefix)) = found.pop_last() else {
-            return Err(StoreError::Refused {
-                message: format!(
-                    "table {} has no lease of stream {}: no host has served it there yet",
-                    self.name(),
-                    stream.name()
-                ),
-            });
-        };
-        Ok(prefix)
+        let found = found.pop_last().map(|(_, prefix)| prefix);
+        found.ok_or_else(|| StoreError::Refused {
+            message: format!(
+                "table {} has no lease of stream {}: no host has served it there yet",
+                self.name(),
+                stream.name()
+            ),
+        })
     }
+}
+
+fn is_of_several_accounts(table: &str, stream: &str) -> StoreError {
+    StoreError::Refused {
+        message: format!(
+            "table {table} has leases of streams {stream} of several accounts: name one as \
+                {table}:ACCOUNT.{stream}"
+        ),
+    }
+}
+
+/// What the key of a lease's row begins with; `None` for other rows.
+fn prefix_of(item: &Item) -> Option<String> {
+    let key = item.get(LEASE_KEY)?.as_s().ok()?;
+    let key = LeaseKey::new(key).ok()?;
+    key.stream_prefix().map(str::to_owned)
 }
 
 /// The account that the stream is in.

@@ -160,8 +160,11 @@ async fn switch_on_recovery(client: &Client, table: &str) {
     if let Err(error) = reply {
         let error = store_error(table, &error);
         tracing::warn!(
-            table, %error,
-            "point-in-time recovery of a table cannot be switched on; tried again at the next start"
+            table,
+            %error,
+            code = "recovery-not-set",
+            "point-in-time recovery of a table cannot be switched on; tried again at the next \
+                start"
         );
     }
 }
@@ -173,13 +176,7 @@ async fn create(
     options: &TableOptions,
 ) -> Result<(), StoreError> {
     if options.creation == Creation::Never {
-        let key: Vec<String> = keys.iter().map(ToString::to_string).collect();
-        let message = format!(
-            "there is no table {table}, and tables.create is \"never\": create it with the key \
-                [{}]",
-            key.join(", ")
-        );
-        return Err(StoreError::Refused { message });
+        return Err(is_missing(table, keys));
     }
     let request = client.create_table().table_name(table);
     let mut request = options.apply(request).map_err(|error| refused(&error))?;
@@ -200,6 +197,15 @@ async fn create(
         }
         Err(error) => Err(store_error(table, &error)),
     }
+}
+
+fn is_missing(table: &str, keys: &[Key]) -> StoreError {
+    let key: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    let message = format!(
+        "there is no table {table}, and tables.create is \"never\": create it with the key [{}]",
+        key.join(", ")
+    );
+    StoreError::Refused { message }
 }
 
 fn refused(error: &BuildError) -> StoreError {

@@ -164,7 +164,12 @@ impl StreamWriter {
             }
             // Half as often each time: the reason is shown, and a log is not flooded.
             if fruitless.is_power_of_two() {
-                tracing::warn!(reason = %cause, attempt = fruitless, of = attempts_max, "nothing was stored, trying again");
+                tracing::warn!(
+                    reason = %cause,
+                    attempt = fruitless,
+                    of = attempts_max,
+                    code = "put-failed", "nothing was stored, trying again"
+                );
             }
             report.retries += batch.len() as u64;
             tokio::time::sleep(self.backoff.delay(fruitless.max(1), fastrand::f64())).await;

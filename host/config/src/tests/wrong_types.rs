@@ -648,3 +648,11 @@ fn no_duration_is_so_short_that_the_host_is_busy_with_it_or_nothing_succeeds() {
         )
     );
 }
+
+#[test]
+fn a_whole_number_that_no_computer_counts_to_is_named_with_its_line() {
+    let text = "[leases]\nmax = 99999999999999999999\n";
+    let error = Config::parse(text, Path::new(".")).unwrap_err();
+    let expected = "line 2: max = 99999999999999999999:";
+    assert!(error.contains(expected), "{error}");
+}

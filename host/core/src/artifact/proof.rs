@@ -124,7 +124,7 @@ mod tests {
         InEffect {
             artifact: Some(artifact.to_owned()),
             passed: passed.map(version),
-            lasts: Duration::from_secs(60),
+            lasts: Duration::from_mins(1),
             trouble: None,
         }
     }

@@ -88,6 +88,12 @@ pub enum ReferenceFault {
     /// It names no component's file.
     #[error("names no file of a component: its path ends in .wasm")]
     NotWasm,
+    /// Its path may be read as that of another folder.
+    #[error(
+        "has a path that may lead to another folder: it has no backslash, no part . or .., and \
+            none of %2e, %2f and %5c, which stand for these"
+    )]
+    Path,
 }
 
 impl Sha256 {
@@ -361,6 +367,7 @@ fn web(url: &str, rest: &str) -> Result<Location, ReferenceFault> {
     if url.contains('#') || !is_component(path) || !path.contains('/') {
         return Err(ReferenceFault::NotWasm);
     }
+    check_path(path)?;
     Ok(Location::Web {
         url: url.to_owned(),
     })
@@ -376,10 +383,25 @@ fn bucket(rest: &str) -> Result<Location, ReferenceFault> {
     if !is_component(key) || key.contains(['?', '#']) {
         return Err(ReferenceFault::NotWasm);
     }
+    check_path(key)?;
     Ok(Location::Bucket {
         bucket: bucket.to_owned(),
         key: key.to_owned(),
     })
+}
+
+/// Who may write one folder decides about it alone. So nothing is in a path that a client or a
+/// server reads as the way to another one: `\` is a slash to those who follow WHATWG's URLs.
+fn check_path(path: &str) -> Result<(), ReferenceFault> {
+    const ENCODED: [&str; 3] = ["%2e", "%2f", "%5c"];
+    let lower = path.to_ascii_lowercase();
+    let is_other = path.contains('\\')
+        || path.split('/').any(|part| part == "." || part == "..")
+        || ENCODED.iter().any(|encoded| lower.contains(encoded));
+    if is_other {
+        return Err(ReferenceFault::Path);
+    }
+    Ok(())
 }
 
 fn check_host(host: &str) -> Result<(), ReferenceFault> {
@@ -491,6 +513,35 @@ mod tests {
         ] {
             assert_eq!(ArtifactRef::parse(text), Err(fault), "{text}");
         }
+    }
+
+    #[test]
+    fn no_path_leads_out_of_the_folder_that_it_names_however_it_is_written() {
+        for place in ["https://x.org/p/", "s3://bucket/p/"] {
+            for way in [
+                "..\\q\\a.wasm",
+                "..\\a.wasm",
+                "../q/a.wasm",
+                "./a.wasm",
+                "%2e%2E/q/a.wasm",
+                ".%2E/q/a.wasm",
+                "..%2Fq%2fa.wasm",
+                "..%5Cq%5ca.wasm",
+                "q/../../a.wasm",
+            ] {
+                let text = format!("{place}{way}");
+                assert_eq!(
+                    ArtifactRef::parse(&text),
+                    Err(ReferenceFault::Path),
+                    "{text}"
+                );
+            }
+            for good in ["a..b.wasm", "v1.2/a.wasm", "a%20b.wasm", ".a/b.wasm"] {
+                parse(&format!("{place}{good}"));
+            }
+        }
+        // What is signed may have any signs.
+        parse("https://x.org/p/a.wasm?signature=a%2Fb\\..");
     }
 
     #[test]

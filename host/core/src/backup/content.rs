@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::control::Pause;
+use crate::control::{DeployAsked, Pause};
 use crate::fleet::{ApplicationStart, StreamRow};
 use crate::lease::{Checkpoint, Lease};
 use crate::ports::SavedState;
@@ -23,6 +23,8 @@ pub struct Backup {
     pub start: ApplicationStart,
     /// The pause of all shards, if operators want one.
     pub pause: Option<Pause>,
+    /// The version that the fleet is to run, if somebody deployed one.
+    pub deploy: Option<DeployAsked>,
     /// Versions that hosts found bad.
     pub quarantined: Vec<Quarantined>,
     /// Every shard that has a row, in the order of their ids.

@@ -12,7 +12,7 @@ use super::step::{
 use crate::fleet::ApplicationStart;
 use crate::lease::Lease;
 use crate::ports::SavedState;
-use crate::stream::{Shard, ShardId};
+use crate::stream::{LeaseKey, Shard, ShardId};
 
 /// What of the backup comes next in the hash keys of one shard.
 struct Left<'a> {
@@ -39,15 +39,27 @@ pub fn closed_since(
 }
 
 pub(super) fn plan(request: &RestoreRequest<'_>, relation: StreamRelation) -> RestorePlan {
-    let (backup, policy) = (request.backup, request.policy);
-    let to_read = to_read(request);
     let mut plan = RestorePlan {
         relation,
-        start: start(backup, policy),
+        start: start(request.backup, request.policy),
         shards: Vec::new(),
         dropped: Vec::new(),
         refusals: Vec::new(),
     };
+    let placed = plan_shards(request, &mut plan);
+    let unplaced = unplaced(request, &placed);
+    if request.policy.states == StatesKept::All && !unplaced.is_empty() {
+        plan.refusals
+            .push(RestoreRefusal::StatesFitNowhere(unplaced));
+    } else {
+        plan.dropped = unplaced;
+    }
+    plan
+}
+
+/// Whose states found a place.
+fn plan_shards(request: &RestoreRequest<'_>, plan: &mut RestorePlan) -> BTreeSet<LeaseKey> {
+    let to_read = to_read(request);
     let mut placed = BTreeSet::new();
     for shard in request.stream.shards {
         if !to_read.contains(&shard.id) {
@@ -55,22 +67,21 @@ pub(super) fn plan(request: &RestoreRequest<'_>, relation: StreamRelation) -> Re
         } else if shard.parents.iter().any(|parent| to_read.contains(parent)) {
             plan.shards.push(leave(shard, RestoreReason::AfterParents));
         } else {
-            let left = left(backup, shard, policy);
+            let left = left(request.backup, shard, request.policy);
             placed.extend(left.whose_state_fits(shard).map(|it| it.lease.key.clone()));
             plan.shards.push(begin(request, shard, &left));
         }
     }
-    let with_state = backup.shards.iter().filter(|it| it.state.is_some());
-    let unplaced = with_state
-        .filter(|it| policy.states == StatesKept::None || !placed.contains(&it.lease.key));
-    let unplaced: Vec<ShardId> = unplaced.map(|it| it.lease.key.shard_id()).collect();
-    if policy.states == StatesKept::All && !unplaced.is_empty() {
-        plan.refusals
-            .push(RestoreRefusal::StatesFitNowhere(unplaced));
-    } else {
-        plan.dropped = unplaced;
-    }
-    plan
+    placed
+}
+
+/// The shards of the backup whose states are not taken over.
+fn unplaced(request: &RestoreRequest<'_>, placed: &BTreeSet<LeaseKey>) -> Vec<ShardId> {
+    let is_none_wanted = request.policy.states == StatesKept::None;
+    let with_state = request.backup.shards.iter();
+    let with_state = with_state.filter(|it| it.state.is_some());
+    let unplaced = with_state.filter(|it| is_none_wanted || !placed.contains(&it.lease.key));
+    unplaced.map(|it| it.lease.key.shard_id()).collect()
 }
 
 /// The application begins at the earliest place of any shard. Rows say more exactly where each is.

@@ -35,6 +35,11 @@ pub enum ShardRefusal {
         /// Where the row is.
         at: Box<Checkpoint>,
     },
+    /// Its place comes before that of the backup, or may: what lies between would be left out.
+    Forward {
+        /// Where the row is.
+        at: Box<Checkpoint>,
+    },
     /// The row is at that place, and has another state.
     OtherState,
     /// It was read to its end, and Kinesis says that it still takes records.
@@ -86,6 +91,7 @@ impl ShardRefusal {
     pub fn code(&self) -> &'static str {
         match self {
             Self::HasProgress { .. } => "has-progress",
+            Self::Forward { .. } => "forward",
             Self::OtherState => "other-state",
             Self::FinishedButOpen => "finished-but-open",
         }
@@ -98,6 +104,11 @@ impl fmt::Display for ShardRefusal {
             Self::HasProgress { at } => write!(
                 f,
                 "a host has served it, and it is at {at}; --overwrite restores it all the same"
+            ),
+            Self::Forward { at } => write!(
+                f,
+                "it is at {at}, and would go forward from there, or may: what lies between is then \
+                    never delivered. --forward moves it all the same"
             ),
             Self::OtherState => f.write_str(
                 "its row is at that place with another state; --overwrite restores the backup's",

@@ -73,7 +73,10 @@ fn on_same_stream(request: &RestoreRequest<'_>) -> RestorePlan {
         let is_open = found.is_some_and(|found| found.is_open());
         let mut restore = decide(request, id, wanted, why);
         if why == RestoreReason::Finished && is_open {
-            restore.step = RestoreStep::Refuse(ShardRefusal::FinishedButOpen);
+            restore.step = RestoreStep::Refuse {
+                why: ShardRefusal::FinishedButOpen,
+                to: Checkpoint::ShardEnd,
+            };
         }
         plan.shards.push(restore);
     }
@@ -124,7 +127,7 @@ fn is_at_start(step: &RestoreStep) -> bool {
     let at = match step {
         RestoreStep::Create(row) | RestoreStep::Replace { to: row, .. } => &row.lease.checkpoint,
         RestoreStep::Keep(checkpoint) => checkpoint,
-        RestoreStep::Leave | RestoreStep::Refuse(_) => return false,
+        RestoreStep::Leave | RestoreStep::Refuse { .. } => return false,
     };
     matches!(at, Checkpoint::Latest | Checkpoint::AtTimestamp)
 }

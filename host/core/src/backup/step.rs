@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::content::Backup;
+use super::direction::goes_forward;
 use super::refusal::{RestoreRefusal, ShardRefusal};
 use crate::control::Directives;
 use crate::fleet::{ApplicationStart, FleetRows, StreamIdentity};
@@ -57,6 +58,8 @@ pub struct TablesNow<'a> {
 pub struct RestorePolicy {
     /// Rows that hosts have served since are replaced.
     pub overwrites: bool,
+    /// Rows go forward too, over records that are then never delivered.
+    pub skips: bool,
     /// Which states are kept.
     pub states: StatesKept,
     /// On another stream: everything is read from this time on, in milliseconds since the Unix
@@ -123,13 +126,20 @@ pub enum RestoreStep {
         seen: Box<Lease>,
         /// As it is to be.
         to: Box<RestoredRow>,
+        /// Whether records that follow its place are, or may be, left out.
+        is_forward: bool,
     },
     /// Nothing: it is so already.
     Keep(Checkpoint),
     /// Nothing: it is left as it is.
     Leave,
     /// Nothing may be written.
-    Refuse(ShardRefusal),
+    Refuse {
+        /// Why not.
+        why: ShardRefusal,
+        /// Where the shard would go.
+        to: Checkpoint,
+    },
 }
 
 /// Why a shard has its place.
@@ -173,7 +183,7 @@ pub struct RestorePlan {
 impl RestorePlan {
     /// Whether anything forbids it.
     pub fn is_refused(&self) -> bool {
-        let is_refused = |shard: &ShardRestore| matches!(shard.step, RestoreStep::Refuse(_));
+        let is_refused = |shard: &ShardRestore| matches!(shard.step, RestoreStep::Refuse { .. });
         !self.refusals.is_empty() || self.shards.iter().any(is_refused)
     }
 }
@@ -233,17 +243,25 @@ fn step_over(request: &RestoreRequest<'_>, seen: &Lease, wanted: RestoredRow) ->
     if is_there && is_alike {
         return RestoreStep::Keep(wanted.lease.checkpoint);
     }
-    if !request.policy.overwrites && seen.was_held() {
-        return RestoreStep::Refuse(if is_there {
-            ShardRefusal::OtherState
-        } else {
-            let at = Box::new(seen.checkpoint.clone());
-            ShardRefusal::HasProgress { at }
-        });
+    let is_forward = goes_forward(&request.backup.start, seen, &wanted.lease);
+    let at = || Box::new(seen.checkpoint.clone());
+    let refusal = if is_forward && !request.policy.skips {
+        Some(ShardRefusal::Forward { at: at() })
+    } else if request.policy.overwrites || !seen.was_held() {
+        None
+    } else if is_there {
+        Some(ShardRefusal::OtherState)
+    } else {
+        Some(ShardRefusal::HasProgress { at: at() })
+    };
+    if let Some(why) = refusal {
+        let to = wanted.lease.checkpoint;
+        return RestoreStep::Refuse { why, to };
     }
     RestoreStep::Replace {
         to: Box::new(over(seen, wanted)),
         seen: Box::new(seen.clone()),
+        is_forward,
     }
 }
 
@@ -275,7 +293,16 @@ impl RestoreStep {
     pub fn row(&self) -> Option<&RestoredRow> {
         match self {
             Self::Create(row) | Self::Replace { to: row, .. } => Some(row),
-            Self::Keep(_) | Self::Leave | Self::Refuse(_) => None,
+            Self::Keep(_) | Self::Leave | Self::Refuse { .. } => None,
+        }
+    }
+
+    /// Where the shard is then; where it would be, if that is refused.
+    pub fn place(&self) -> Option<&Checkpoint> {
+        match self {
+            Self::Create(row) | Self::Replace { to: row, .. } => Some(&row.lease.checkpoint),
+            Self::Keep(place) | Self::Refuse { to: place, .. } => Some(place),
+            Self::Leave => None,
         }
     }
 
@@ -283,10 +310,13 @@ impl RestoreStep {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
+            Self::Replace {
+                is_forward: true, ..
+            } => "forward",
             Self::Replace { .. } => "replace",
             Self::Keep(_) => "keep",
             Self::Leave => "leave",
-            Self::Refuse(_) => "refuse",
+            Self::Refuse { .. } => "refuse",
         }
     }
 }

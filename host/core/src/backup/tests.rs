@@ -110,6 +110,7 @@ impl Scene {
                 },
                 start: began(3),
                 pause: None,
+                deploy: None,
                 quarantined: Vec::new(),
                 shards: kept,
             },
@@ -123,6 +124,7 @@ impl Scene {
             fleet: FleetRows::default(),
             policy: RestorePolicy {
                 overwrites: false,
+                skips: false,
                 states: StatesKept::All,
                 from_ms: None,
                 margin: MARGIN_DEFAULT,
@@ -298,14 +300,14 @@ fn a_restore_that_runs_again_writes_nothing_and_what_hosts_did_since_is_kept_unl
         "refuse",
         "another state at the same place"
     );
-    for other in [at("80"), at("60"), Checkpoint::ShardEnd] {
+    for other in [at("80"), Checkpoint::ShardEnd] {
         scene.rows[0].checkpoint = other.clone();
         let plan = scene.plan();
         assert!(plan.is_refused(), "{other}");
-        let RestoreStep::Refuse(why) = &plan.shards[0].step else {
+        let RestoreStep::Refuse { why, to } = &plan.shards[0].step else {
             panic!("{plan:?}");
         };
-        assert_eq!(why.code(), "has-progress");
+        assert_eq!((why.code(), to), ("has-progress", &at("70")));
         scene.policy.overwrites = true;
         assert_eq!(
             steps(&scene.plan()),
@@ -320,6 +322,65 @@ fn a_restore_that_runs_again_writes_nothing_and_what_hosts_did_since_is_kept_unl
         "replace",
         "nobody ever held it: nothing is lost"
     );
+}
+
+#[test]
+fn no_place_goes_forward_over_undelivered_records_unless_the_operator_asks_for_that() {
+    let whole = shard(0, "all", &[]);
+    let minutes = |minutes: u64| minutes * MINUTE_MS;
+    // Where it is, when that arrived, where the backup has it, and whether that is forward.
+    let time = |ms: u64| Checkpoint::Sought(Sought::Time(ms));
+    let record =
+        |number: &str| Checkpoint::Sought(Sought::Sequence(SequenceNumber::parse(number).unwrap()));
+    for (now, arrived, then, is_forward) in [
+        (at("60"), None, at("70"), true),
+        (at("80"), None, at("70"), false),
+        (at("60"), None, Checkpoint::ShardEnd, true),
+        (Checkpoint::Sought(Sought::Horizon), None, at("70"), true),
+        (Checkpoint::TrimHorizon, None, at("70"), true),
+        (at("80"), None, Checkpoint::TrimHorizon, false),
+        (at("80"), None, Checkpoint::Sought(Sought::Horizon), false),
+        (at("80"), Some(90), time(minutes(80)), false),
+        (at("80"), Some(90), time(minutes(91)), true),
+        (at("80"), None, time(minutes(80)), true),
+        (time(minutes(98)), None, at("70"), true),
+        (time(minutes(100)), None, at("70"), false),
+        (record("70"), None, at("70"), true),
+        (record("71"), None, at("70"), false),
+        (at("80"), Some(90), Checkpoint::Latest, false),
+        (
+            Checkpoint::Sought(Sought::Horizon),
+            None,
+            Checkpoint::Latest,
+            true,
+        ),
+    ] {
+        let works = kept(&whole, then.clone(), Some(99));
+        let mut scene = Scene::new(vec![works], vec![closed(whole.clone())]);
+        scene.rows = vec![Lease {
+            held_since_ms: Some(AT_MS),
+            settled_arrival_ms: arrived.map(minutes),
+            ..Lease::fresh(&whole, now.clone())
+        }];
+        scene.policy.overwrites = true;
+        let plan = scene.plan();
+        let case = format!("{now} to {then}");
+        if is_forward {
+            let RestoreStep::Refuse { why, to } = &plan.shards[0].step else {
+                panic!("{case}: {plan:?}");
+            };
+            assert_eq!((why.code(), to), ("forward", &then), "{case}");
+            assert!(why.to_string().contains("--forward"), "{why}");
+            assert!(plan.is_refused(), "{case}");
+        } else {
+            assert_eq!(steps(&plan)[0].0, "replace", "{case}");
+        }
+        scene.policy.skips = true;
+        let step = if is_forward { "forward" } else { "replace" };
+        assert_eq!(steps(&scene.plan())[0].0, step, "{case}");
+        scene.policy.overwrites = false;
+        assert!(scene.plan().is_refused(), "a host has served it: {case}");
+    }
 }
 
 #[test]
@@ -612,7 +673,7 @@ fn nothing_is_restored_from_nothing_or_onto_a_stream_that_contradicts_it() {
     assert_eq!(empty.refusals, [RestoreRefusal::Empty]);
     let ended = kept(&whole, Checkpoint::ShardEnd, None);
     let plan = Scene::new(vec![ended], vec![whole]).plan();
-    let RestoreStep::Refuse(why) = &plan.shards[0].step else {
+    let RestoreStep::Refuse { why, .. } = &plan.shards[0].step else {
         panic!("{plan:?}");
     };
     assert_eq!(why.code(), "finished-but-open");

@@ -91,12 +91,12 @@ mod tests {
         }
     }
 
-    fn found() -> Option<Finding> {
-        Some(Finding {
+    fn found() -> Finding {
+        Finding {
             by: "a".to_owned(),
             why: "it fails".to_owned(),
             at_ms: 1,
-        })
+        }
     }
 
     #[test]
@@ -117,13 +117,13 @@ mod tests {
         let one = Some(deployed("1"));
         assert_eq!(two.last_good(&[]), one, "nobody knows of 2 yet");
         let proven = DeployAsked {
-            proven: found(),
+            proven: Some(found()),
             ..two.clone()
         };
         assert_eq!(proven.last_good(&[]), Some(deployed("2")));
         assert_eq!(proven.last_good(&[version("2")]), one, "bad after all");
         let failed = DeployAsked {
-            failed: found(),
+            failed: Some(found()),
             ..proven
         };
         assert_eq!(failed.last_good(&[]), one, "its quarantine has lapsed");

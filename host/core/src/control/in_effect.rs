@@ -18,8 +18,8 @@ pub struct Directed {
 pub struct Reached {
     /// Everything up to here is settled.
     pub checkpoint: Checkpoint,
-    /// When the last settled record arrived, in milliseconds since the Unix epoch; `None` if that is
-    /// not known.
+    /// When the last settled record arrived, in milliseconds since the Unix epoch; `None` if that
+    /// is not known.
     pub arrival_ms: Option<u64>,
     /// Whether there is nothing after it for now.
     pub is_all_read: bool,

@@ -33,9 +33,9 @@ pub enum ResetRefusal {
 }
 
 /// Where an application begins again that began at `recorded`, as if no host had ever served it:
-/// where it is configured to begin, if that is known. `LATEST` stays the moment that it was, so that
-/// nothing that arrived since is left out. `is_whole`: whether all its shards are reset. `now_ms` is
-/// the stream's time.
+/// where it is configured to begin, if that is known. `LATEST` stays the moment that it was, so
+/// that nothing that arrived since is left out. `is_whole`: whether all its shards are reset.
+/// `now_ms` is the stream's time.
 ///
 /// # Errors
 ///

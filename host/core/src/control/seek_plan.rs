@@ -11,8 +11,8 @@ use crate::stream::{LeaseKey, Shard, ShardId};
 pub struct SeekRequest<'a> {
     /// The place where the shards are to continue.
     pub to: &'a Place,
-    /// Whether it was asked for as a place after the checkpoint, such as the tip: then no shard goes
-    /// back to it, also where its row does not say when the last settled record arrived.
+    /// Whether it was asked for as a place after the checkpoint, such as the tip: then no shard
+    /// goes back to it, also where its row does not say when the last settled record arrived.
     pub is_ahead: bool,
     /// The shards that are to go there; `None` means all.
     pub only: Option<&'a BTreeSet<ShardId>>,
@@ -115,9 +115,9 @@ impl fmt::Display for SeekRefusal {
     }
 }
 
-/// What the seek does to each shard it concerns, parents before children: that is the order in which
-/// to do it. A child that went to its beginning before its parent is open again would start without
-/// waiting for it.
+/// What the seek does to each shard it concerns, parents before children: that is the order in
+/// which to do it. A child that went to its beginning before its parent is open again would start
+/// without waiting for it.
 pub fn plan_seek(request: &SeekRequest<'_>) -> Vec<ShardSeek> {
     let seeking = Seeking::of(request);
     let order = seeking.parents_first();

@@ -123,8 +123,8 @@ fn check_size(bytes: usize, bytes_max: usize) -> Result<(), EditRefusal> {
     Ok(())
 }
 
-/// The row in which a command leaves a state for the holder of `shard`. `id` is that of the command,
-/// so that no command writes over what another one left.
+/// The row in which a command leaves a state for the holder of `shard`. `id` is that of the
+/// command, so that no command writes over what another one left.
 pub fn staged_key(shard: &ShardId, id: u64) -> Option<LeaseKey> {
     LeaseKey::new(format!("{STAGED}:{id:016x}:{shard}")).ok()
 }

@@ -1,5 +1,5 @@
-//! What an import or a reset of states does to each shard, for the command that shows it and for the
-//! one that does it.
+//! What an import or a reset of states does to each shard, for the command that shows it and for
+//! the one that does it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -14,8 +14,8 @@ pub struct Proven {
 }
 
 impl Proven {
-    /// Reads what [`Self::to_text`] wrote. Lines of other builds, and lines that it cannot read, are
-    /// skipped.
+    /// Reads what [`Self::to_text`] wrote. Lines of other builds, and lines that it cannot read,
+    /// are skipped.
     pub fn of_text(text: &str, build: &str) -> Self {
         let mut proven = Self::default();
         for line in text.lines() {

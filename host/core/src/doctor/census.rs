@@ -98,6 +98,45 @@ fn has_marks(lease: &Lease) -> bool {
         || lease.held_since_ms.is_some()
 }
 
+/// What the looks at a table showed.
+struct Watched<'a> {
+    observer: LeaseObserver,
+    /// When the last look was.
+    now: Moment,
+    /// The leases as they were then.
+    last: &'a [Lease],
+}
+
+impl<'a> Watched<'a> {
+    fn of(table: &'a LeaseTableFacts, first: &'a [Lease]) -> Self {
+        let mut watched = Self {
+            observer: LeaseObserver::default(),
+            now: Moment::default(),
+            last: &[],
+        };
+        watched.look(&table.fleet.workers, first);
+        if let Some(look) = &table.second_look {
+            watched.now = watched.now + look.after;
+            watched.look(&look.fleet.workers, &look.leases);
+        }
+        watched
+    }
+
+    fn pulse_of(&self, worker: &WorkerId, failover_time: Duration) -> Pulse {
+        let unseen = Pulse::Unwatched {
+            expires_in: failover_time,
+        };
+        let pulse = self.observer.worker_pulse(worker, self.now);
+        pulse.unwrap_or(unseen)
+    }
+
+    fn look(&mut self, workers: &[WorkerRow], leases: &'a [Lease]) {
+        self.observer.observe_workers(workers, self.now);
+        self.observer.observe(leases, self.now);
+        self.last = leases;
+    }
+}
+
 /// Whether each owner of a row is alive, judged from the two looks by the rule that hosts use. A
 /// change of any of its leases counts.
 fn pulses(table: &LeaseTableFacts, failover_time: Duration) -> BTreeMap<WorkerId, Pulse> {
@@ -106,32 +145,19 @@ fn pulses(table: &LeaseTableFacts, failover_time: Duration) -> BTreeMap<WorkerId
         .iter()
         .map(|facts| facts.lease.clone())
         .collect();
-    let mut observer = LeaseObserver::default();
-    let mut now = Moment::default();
-    observer.observe_workers(&table.fleet.workers, now);
-    observer.observe(&first, now);
-    let mut last = &first;
-    if let Some(look) = &table.second_look {
-        now = now + look.after;
-        observer.observe_workers(&look.fleet.workers, now);
-        observer.observe(&look.leases, now);
-        last = &look.leases;
-    }
+    let watched = Watched::of(table, &first);
     let mut pulses: BTreeMap<WorkerId, Pulse> = BTreeMap::new();
-    for lease in last {
+    for lease in watched.last {
         if let Some(owner) = &lease.owner
-            && let Some(pulse) = observer.pulse(lease, now, failover_time)
+            && let Some(pulse) = watched.observer.pulse(lease, watched.now, failover_time)
         {
             let known = pulses.entry(owner.clone()).or_insert(pulse);
             *known = known.or_livelier(pulse);
         }
     }
     // A worker that lost all its leases between the looks may still be alive.
-    let unseen = Pulse::Unwatched {
-        expires_in: failover_time,
-    };
     for owner in first.iter().filter_map(|lease| lease.owner.as_ref()) {
-        let pulse = || observer.worker_pulse(owner, now).unwrap_or(unseen);
+        let pulse = || watched.pulse_of(owner, failover_time);
         pulses.entry(owner.clone()).or_insert_with(pulse);
     }
     pulses

@@ -45,32 +45,7 @@ impl Diagnosis {
 /// Draws the conclusions from what was read.
 pub fn diagnose(facts: &Facts) -> Diagnosis {
     let mut findings = Findings::default();
-    let (mode, census) = match &facts.table {
-        TableFacts::Missing => {
-            findings.add(
-                Severity::Note,
-                Topic::NoTable,
-                "there is no table of this name",
-                "",
-            );
-            (Mode::NoTable, Census::default())
-        }
-        TableFacts::OtherKey { problem } => {
-            findings.add(Severity::FixFirst, Topic::OtherKey, problem, "");
-            (Mode::NotALeaseTable, Census::default())
-        }
-        TableFacts::Leases(table) => {
-            let census = Census::of(table, facts.failover_time);
-            let mode = Mode::of(table, facts.companions, &census);
-            judge_table(table, &mut findings);
-            judge_kcl3(table, facts.companions, mode, &mut findings);
-            judge_workers(&census, mode, &mut findings);
-            keys::judge(&facts.application, table, &mut findings);
-            judge_start(table, &mut findings);
-            judge_versions(facts, table, &mut findings);
-            (mode, census)
-        }
-    };
+    let (mode, census) = judge_tables(facts, &mut findings);
     if let Some(predecessor) = &facts.predecessor {
         predecessor::judge(predecessor, &facts.application, &mut findings);
     }
@@ -87,8 +62,38 @@ pub fn diagnose(facts: &Facts) -> Diagnosis {
     }
 }
 
-fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
-    match table.status.as_str() {
+/// How the tables are used, and by whom.
+fn judge_tables(facts: &Facts, findings: &mut Findings) -> (Mode, Census) {
+    match &facts.table {
+        TableFacts::Missing => {
+            findings.add(
+                Severity::Note,
+                Topic::NoTable,
+                "there is no table of this name",
+                "",
+            );
+            (Mode::NoTable, Census::default())
+        }
+        TableFacts::OtherKey { problem } => {
+            findings.add(Severity::FixFirst, Topic::OtherKey, problem, "");
+            (Mode::NotALeaseTable, Census::default())
+        }
+        TableFacts::Leases(table) => {
+            let census = Census::of(table, facts.failover_time);
+            let mode = Mode::of(table, facts.companions, &census);
+            judge_table(table, findings);
+            judge_kcl3(table, facts.companions, mode, findings);
+            judge_workers(&census, mode, findings);
+            keys::judge(&facts.application, table, findings);
+            judge_start(table, findings);
+            judge_versions(facts, table, findings);
+            (mode, census)
+        }
+    }
+}
+
+fn judge_status(status: &str, findings: &mut Findings) {
+    match status {
         "ACTIVE" | "UPDATING" => {}
         "CREATING" => {
             findings.add(
@@ -105,6 +110,10 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
             "wait until it is ACTIVE or deleted",
         ),
     }
+}
+
+fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
+    judge_status(&table.status, findings);
     if !table.bad_rows.is_empty() {
         let rows = table
             .bad_rows
@@ -113,8 +122,12 @@ fn judge_table(table: &LeaseTableFacts, findings: &mut Findings) {
         findings.add(
             Severity::FixFirst,
             Topic::BadRows,
-            format!("{} cannot be read; no host touches such a row, so its shard is not read", some_of("row", rows)),
-            "correct the attribute, and keep the row: it is the only place that knows how far the shard is",
+            format!(
+                "{} cannot be read; no host touches such a row, so its shard is not read",
+                some_of("row", rows)
+            ),
+            "correct the attribute, and keep the row: it is the only place that knows how far the \
+                shard is",
         );
     }
     let pending: Vec<&LeaseKey> = table
@@ -152,6 +165,12 @@ fn judge_kcl3(
         );
         findings.add(Severity::Note, Topic::Kcl3Traces, what, "");
     }
+    judge_client_version(table, mode, findings);
+    judge_migration(table, findings);
+    judge_hand_offs(table, findings);
+}
+
+fn judge_client_version(table: &LeaseTableFacts, mode: Mode, findings: &mut Findings) {
     match (table.client_version.as_deref(), mode) {
         (Some(version @ "CLIENT_VERSION_UPGRADE_FROM_2X"), Mode::Kcl2Shared) => findings.add(
             Severity::Warning,
@@ -166,15 +185,15 @@ fn judge_kcl3(
             findings.add(
                 Severity::Note,
                 Topic::ClientVersion,
-                format!(
-                    "the fleet's client \
-                version is {version}"
-                ),
+                format!("the fleet's client version is {version}"),
                 "",
             );
         }
         (None, _) => {}
     }
+}
+
+fn judge_migration(table: &LeaseTableFacts, findings: &mut Findings) {
     match table.table_migration.as_deref() {
         None => {}
         Some(state @ "COMPLETE") => {
@@ -192,7 +211,6 @@ fn judge_kcl3(
             "let it finish if you may return to the KCL; shardmill does not need it",
         ),
     }
-    judge_hand_offs(table, findings);
 }
 
 /// A hand-off that ended between the looks does not count.

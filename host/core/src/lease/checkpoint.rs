@@ -29,8 +29,8 @@ pub enum Checkpoint {
 /// Where an operator sent a shard: the first record that is delivered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sought {
-    /// The oldest record still kept. Not the same as [`Checkpoint::TrimHorizon`]: the shard was read
-    /// before, so its parents have ended, and are not read again because of it.
+    /// The oldest record still kept. Not the same as [`Checkpoint::TrimHorizon`]: the shard was
+    /// read before, so its parents have ended, and are not read again because of it.
     Horizon,
     /// The first that arrived at or after this time, in milliseconds since the Unix epoch.
     Time(u64),

@@ -305,7 +305,8 @@ impl LeaseObserver {
     /// Whether the owner of `lease` is alive, as far as this lease and the owner's heart show it;
     /// `None` if it has no owner.
     ///
-    /// `lease_duration` is for owners that have not registered, as in [`LeaseObserver::availability`].
+    /// `lease_duration` is for owners that have not registered, as in
+    /// [`LeaseObserver::availability`].
     pub fn pulse(&self, lease: &Lease, now: Moment, lease_duration: Duration) -> Option<Pulse> {
         let worker = self.workers.get(lease.owner.as_ref()?);
         let lease_duration = worker.map_or(lease_duration, |worker| worker.row.lease_duration);
@@ -369,8 +370,8 @@ impl LeaseObserver {
         })
     }
 
-    /// Whether `owner` is a KCL's worker: it wrote to its rows though it had not been registered for
-    /// `lease_duration`.
+    /// Whether `owner` is a KCL's worker: it wrote to its rows though it had not been registered
+    /// for `lease_duration`.
     pub(crate) fn writes_unregistered(&self, owner: &WorkerId, lease_duration: Duration) -> bool {
         self.strangers.writes_unregistered(owner, lease_duration)
     }

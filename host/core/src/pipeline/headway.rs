@@ -110,8 +110,8 @@ impl Headway {
         self.unwritten.add(0, 0, now);
     }
 
-    /// Takes in what came of a delivery, as [`Ledger::report`] does: the indexes of the records that
-    /// `failed`, which rise, and how far the plugin commits the others.
+    /// Takes in what came of a delivery, as [`Ledger::report`] does: the indexes of the records
+    /// that `failed`, which rise, and how far the plugin commits the others.
     pub fn report(&mut self, batch: &[Record], failed: &[usize], commit: Option<Commit>) {
         self.ledger.report(batch, failed, commit);
         let Some(last) = batch.last() else {

@@ -48,8 +48,8 @@ pub struct Failure {
     pub kind: &'static str,
     /// The error, as people read it.
     pub reason: String,
-    /// Failures in a row, for the back-off; at least 1. It is 1 while a batch is cut in two, since each
-    /// part is something new to try.
+    /// Failures in a row, for the back-off; at least 1. It is 1 while a batch is cut in two, since
+    /// each part is something new to try.
     pub in_a_row: u32,
     /// How long the plugin asked to wait instead; five minutes at most.
     pub retry_after: Option<Duration>,
@@ -67,8 +67,8 @@ pub enum Blame {
     /// Something that the plugin needs and does not have: not an attempt of any record, and nothing
     /// of the call is kept.
     Surroundings,
-    /// The host, which could not make the call: not an attempt of any record, and nothing of the call
-    /// is kept.
+    /// The host, which could not make the call: not an attempt of any record, and nothing of the
+    /// call is kept.
     Host,
 }
 
@@ -153,8 +153,8 @@ impl Verdict {
     }
 
     /// The same verdict, held against no record: what failed is delivered again, as it was, at once
-    /// and to another version, and nothing of it is given up. What the plugin handled stays handled.
-    /// `tried` counts earlier deliveries.
+    /// and to another version, and nothing of it is given up. What the plugin handled stays
+    /// handled. `tried` counts earlier deliveries.
     #[must_use]
     pub fn without_blame(mut self, records: &[Record], tried: &dyn Fn(&Position) -> Tried) -> Self {
         for ruling in &mut self.rulings {
@@ -175,8 +175,8 @@ impl Verdict {
         self
     }
 
-    /// The same verdict, held only against the records in `counted`: the others are delivered again,
-    /// and none of them is given up. `tried` counts earlier deliveries.
+    /// The same verdict, held only against the records in `counted`: the others are delivered
+    /// again, and none of them is given up. `tried` counts earlier deliveries.
     #[must_use]
     pub fn held_against(
         mut self,

@@ -67,8 +67,8 @@ struct Run {
 }
 
 impl Ledger {
-    /// A ledger for a plugin that keeps state. What it handled counts as held back until its state is
-    /// saved: a new instance starts from what was saved, and must get again what came after.
+    /// A ledger for a plugin that keeps state. What it handled counts as held back until its state
+    /// is saved: a new instance starts from what was saved, and must get again what came after.
     pub fn with_state() -> Self {
         Self {
             saving: Saving::Saved,
@@ -76,8 +76,8 @@ impl Ledger {
         }
     }
 
-    /// Whether the plugin's state covers everything handed out so far (nothing is open or held back),
-    /// and saving it would settle something, or keep what a tick has changed.
+    /// Whether the plugin's state covers everything handed out so far (nothing is open or held
+    /// back), and saving it would settle something, or keep what a tick has changed.
     pub fn may_save(&self) -> bool {
         let is_whole = self.open.is_empty() && self.held.is_empty();
         let is_news = self.handed_out > self.settled || self.saving == Saving::Unsaved;

@@ -59,8 +59,8 @@ impl ReadPace {
         }
     }
 
-    /// Whether nothing is there to read. An empty reply from behind the tip does not say so: Kinesis
-    /// steps over gaps in empty replies, and more is to be read at once.
+    /// Whether nothing is there to read. An empty reply from behind the tip does not say so:
+    /// Kinesis steps over gaps in empty replies, and more is to be read at once.
     pub fn is_idle(records: &[Record], millis_behind_latest: Option<u64>) -> bool {
         records.is_empty() && millis_behind_latest.unwrap_or(0) == 0
     }
@@ -70,8 +70,8 @@ impl ReadPace {
         self.next_call.since(now)
     }
 
-    /// A call is made at `now`. It counts against the rate whatever comes of it, and from now on, not
-    /// from when its turn was: in between, it may have waited for memory.
+    /// A call is made at `now`. It counts against the rate whatever comes of it, and from now on,
+    /// not from when its turn was: in between, it may have waited for memory.
     pub fn calling(&mut self, now: Moment) {
         self.called_at = now;
         self.next_call = now + self.rate.call_interval;

@@ -50,8 +50,8 @@ pub enum SubscriptionEnd {
 pub enum Renewal {
     /// Subscribe again now.
     AtOnce,
-    /// Poll for this long, then subscribe again: the shard must not rest because it is too early for a
-    /// subscription.
+    /// Poll for this long, then subscribe again: the shard must not rest because it is too early
+    /// for a subscription.
     AfterPolling(Duration),
     /// Do nothing for this long, then subscribe again: another host reads the shard now.
     AfterResting(Duration),

@@ -1,5 +1,5 @@
-//! What holds for every plan, whatever the view: the worker that carries it out relies on it, and it
-//! is asserted where a plan is made.
+//! What holds for every plan, whatever the view: the worker that carries it out relies on it, and
+//! it is asserted where a plan is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -35,8 +35,8 @@ pub struct Declined {
 }
 
 impl Declined {
-    /// Remembers which host is asked to take which lease. Forgets leases that changed, and those for
-    /// which no host is left to ask: then all can be asked again.
+    /// Remembers which host is asked to take which lease. Forgets leases that changed, and those
+    /// for which no host is left to ask: then all can be asked again.
     pub fn note(&mut self, errands: &BTreeMap<WorkerId, Vec<Errand>>) {
         let mut before = std::mem::take(&mut self.asked);
         for (host, errands) in errands {
@@ -145,8 +145,8 @@ fn expect_claims(view: &FleetView<'_>, outgoing: &mut Outgoing<'_>) {
 }
 
 /// Gives each free or expired lease to the poorest heeding host that has room. Hosts that watch
-/// take what they see by themselves. Nothing is kept for them: a deputy that has only begun to watch
-/// does not know of any death.
+/// take what they see by themselves. Nothing is kept for them: a deputy that has only begun to
+/// watch does not know of any death.
 fn share_free(
     view: &FleetView<'_>,
     roster: &Roster<'_>,

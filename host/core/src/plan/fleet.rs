@@ -94,7 +94,8 @@ pub struct PlanLimits {
     /// (KCL: three lease durations).
     pub overdue_after: Duration,
     /// A finished row stays in the table for this long after it was seen to be finished: a request
-    /// to create it whose answer was lost may still be on its way, and the shard would be read again.
+    /// to create it whose answer was lost may still be on its way, and the shard would be read
+    /// again.
     pub finished_rows_stay: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! Whether a KCL shares the lease table: because the configuration says so, or because one was seen.
+//! Whether a KCL shares the lease table: because the configuration says so, or because one was
+//! seen.
 
 use std::time::Duration;
 

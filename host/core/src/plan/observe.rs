@@ -1,5 +1,5 @@
-//! From rows to what a host may assume of them: one code path for workers, and for the commands that
-//! ask what a worker would do.
+//! From rows to what a host may assume of them: one code path for workers, and for the commands
+//! that ask what a worker would do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

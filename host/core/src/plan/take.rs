@@ -76,14 +76,8 @@ pub(super) fn plan_takes(
     limits: &PlanLimits,
     plan: &mut Plan,
 ) -> bool {
-    let (mut candidates, mut waiting) = available(view, &plan.created(), roster, limits);
-    let deleted = plan.deleted();
-    candidates.retain(|(observed, _)| !deleted.contains(&observed.lease.key));
-    waiting.retain(|(key, _)| !deleted.contains(key));
-    plan.held_back.extend(waiting);
-
+    let candidates = candidates(view, roster, limits, plan);
     let is_any_available = !candidates.is_empty();
-    sort_for(view.me, &mut candidates);
     let mut allowance = Allowance::of(view, roster, limits);
     for (observed, reason) in candidates {
         let lease = &observed.lease;
@@ -94,15 +88,37 @@ pub(super) fn plan_takes(
             continue;
         };
         plan.held_back.push((lease.key.clone(), why_not.clone()));
-        // This host's heartbeat would hold it forever, and no pipeline would read it.
-        if reason == Reason::OwnByName && !SeededBug::KeepsOwnAboveMax.is_on() {
-            plan.steps.push(Step::Release {
-                seen: Box::new(lease.clone()),
-                reason: why_not,
-            });
+        if reason == Reason::OwnByName {
+            release_own(lease, why_not, plan);
         }
     }
     is_any_available
+}
+
+/// This host's heartbeat would hold it forever, and no pipeline would read it.
+fn release_own(lease: &Lease, why_not: Reason, plan: &mut Plan) {
+    if !SeededBug::KeepsOwnAboveMax.is_on() {
+        plan.steps.push(Step::Release {
+            seen: Box::new(lease.clone()),
+            reason: why_not,
+        });
+    }
+}
+
+/// Leases that may be taken, in this host's order. Those that must wait are noted as held back.
+fn candidates<'a>(
+    view: &FleetView<'a>,
+    roster: &Roster<'_>,
+    limits: &PlanLimits,
+    plan: &mut Plan,
+) -> Vec<Candidate<'a>> {
+    let (mut candidates, mut waiting) = available(view, &plan.created(), roster, limits);
+    let deleted = plan.deleted();
+    candidates.retain(|(observed, _)| !deleted.contains(&observed.lease.key));
+    waiting.retain(|(key, _)| !deleted.contains(key));
+    plan.held_back.extend(waiting);
+    sort_for(view.me, &mut candidates);
+    candidates
 }
 
 /// What is the host's own comes first. Then each host has its own order, so that hosts racing for

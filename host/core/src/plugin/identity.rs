@@ -68,8 +68,8 @@ impl PluginName {
         Self(format!("{}.{stream}", self.0).into())
     }
 
-    /// The plugin of a component's file, whose name without `.wasm` is `NAME`, or `NAME.shadow` for a
-    /// version that runs in the shadow of the plugin.
+    /// The plugin of a component's file, whose name without `.wasm` is `NAME`, or `NAME.shadow` for
+    /// a version that runs in the shadow of the plugin.
     ///
     /// # Errors
     /// `NAME` cannot name a plugin.
@@ -80,8 +80,8 @@ impl PluginName {
         }
     }
 
-    /// A name as it was written somewhere: a plugin's own, or what it is called on one of its streams
-    /// ([`PluginName::on_stream`]).
+    /// A name as it was written somewhere: a plugin's own, or what it is called on one of its
+    /// streams ([`PluginName::on_stream`]).
     ///
     /// # Errors
     /// It is neither.
@@ -105,15 +105,15 @@ impl PluginName {
         Self(plugin_of_label(&self.0).into())
     }
 
-    /// What a version is called that runs in the shadow of this plugin: it has shares, log lines and
-    /// measurements of its own. A stream that is called `shadow` shares the label.
+    /// What a version is called that runs in the shadow of this plugin: it has shares, log lines
+    /// and measurements of its own. A stream that is called `shadow` shares the label.
     #[must_use]
     pub fn shadow(&self) -> Self {
         Self(format!("{}{SHADOW_ENDING}", self.0).into())
     }
 
-    /// The plugin in whose shadow it runs, of a name by [`PluginName::of_file`]; `None` for a plugin
-    /// itself.
+    /// The plugin in whose shadow it runs, of a name by [`PluginName::of_file`]; `None` for a
+    /// plugin itself.
     pub fn shadowed(&self) -> Option<Self> {
         let plugin = self.0.strip_suffix(SHADOW_ENDING)?;
         Some(Self(plugin.into()))

@@ -1,5 +1,5 @@
-/// From which part of its limit on a state counts as nearly full: early enough to act, since a state
-/// over its limit stops its shard.
+/// From which part of its limit on a state counts as nearly full: early enough to act, since a
+/// state over its limit stops its shard.
 const NEARLY_FULL_PERCENT: u8 = 80;
 
 /// How much of its limit a plugin's state takes, in whole percent, rounded down; at most 255.

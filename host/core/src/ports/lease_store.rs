@@ -75,8 +75,9 @@ pub trait LeaseStore: Send + Sync {
         progress: &'a Progress,
     ) -> PortFuture<'a, WriteResult>;
 
-    /// Replaces what operators want of a shard, whoever holds it, if the version of it still is what
-    /// `seen` shows, and the shard has not ended since. Leaves the counter alone, as a claim does.
+    /// Replaces what operators want of a shard, whoever holds it, if the version of it still is
+    /// what `seen` shows, and the shard has not ended since. Leaves the counter alone, as a claim
+    /// does.
     fn direct<'a>(
         &'a self,
         seen: &'a Lease,

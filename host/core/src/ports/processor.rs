@@ -38,7 +38,8 @@ pub trait ProcessorFactory: Send + Sync {
     ) -> PortFuture<'_, Result<Box<dyn RecordProcessor>, ProcessorError>>;
 }
 
-/// One instance, serving one shard under one holding of its lease. Called by one task, one call at a time.
+/// One instance, serving one shard under one holding of its lease. Called by one task, one call at
+/// a time.
 pub trait RecordProcessor: Send {
     /// Delivers a batch. The outcome is checked: see [`Outcome`]. After an error whose fate is
     /// dead, the instance must be dropped.
@@ -128,7 +129,8 @@ pub enum StartPosition {
     /// At the oldest record that the shard has.
     #[default]
     Oldest,
-    /// At the first record that arrived at this time or later, in milliseconds since the Unix epoch.
+    /// At the first record that arrived at this time or later, in milliseconds since the Unix
+    /// epoch.
     Time(u64),
     /// At the record with this number, or the oldest one after it.
     At(SequenceNumber),

@@ -4,8 +4,8 @@ use crate::stream::{ReadFrom, Record, Shard, ShardId};
 
 /// Bytes that a reply of [`StreamReader::fetch`] may hold (AWS limit: 10 MB).
 pub const REPLY_BYTES_MAX: usize = 10 << 20;
-/// Records that a reply of [`StreamReader::fetch`] may hold (AWS limit); a request for more would be
-/// refused.
+/// Records that a reply of [`StreamReader::fetch`] may hold (AWS limit); a request for more would
+/// be refused.
 pub const REPLY_RECORDS_MAX: u32 = 10_000;
 
 /// One stream: its shards and their records.
@@ -53,8 +53,8 @@ pub trait StreamReader: Send + Sync {
         })
     }
 
-    /// One `GetRecords` call, at most `limit` records, [in order](Fetched::in_order). Pacing is up to the caller, unless
-    /// [`StreamReader::turn`] says otherwise.
+    /// One `GetRecords` call, at most `limit` records, [in order](Fetched::in_order). Pacing is up
+    /// to the caller, unless [`StreamReader::turn`] says otherwise.
     fn fetch<'a>(
         &'a self,
         iterator: &'a ShardIterator,

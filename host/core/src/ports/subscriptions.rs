@@ -29,9 +29,9 @@ pub trait Subscriptions: Send + Sync {
 
 /// A subscription to one shard. Dropping it ends it.
 pub trait Subscription: Send {
-    /// The next event, [in order](Fetched::in_order); `None` once Kinesis has ended the subscription, as it does after five
-    /// minutes. Only this call takes anything off the wire. After an error there are no more
-    /// events.
+    /// The next event, [in order](Fetched::in_order); `None` once Kinesis has ended the
+    /// subscription, as it does after five minutes. Only this call takes anything off the wire.
+    /// After an error there are no more events.
     fn next(&mut self) -> PortFuture<'_, Result<Option<ShardEvent>, SubscribeError>>;
 }
 

@@ -6,8 +6,8 @@ use crate::explain::shard_named;
 use crate::stream::{Position, SequenceNumber, ShardId};
 
 /// A record as people name it: `SHARD@SEQUENCE`. The shard is its id or the number in it. Inside an
-/// aggregate `/` and the sub-sequence number follow; without them, any of the aggregate's records is
-/// meant.
+/// aggregate `/` and the sub-sequence number follow; without them, any of the aggregate's records
+/// is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordName {
     /// The shard that the record was read from.

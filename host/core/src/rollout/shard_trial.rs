@@ -235,12 +235,7 @@ impl ShardTrial {
         let is_excused = self.excuses(failure, &blamed);
         if is_excused || self.suspects.is_some() || self.sits_out {
             rollout.failed_again(attempt.digest, fault);
-            let is_mixed = is_excused && !blamed.is_subset(&self.excused);
-            return Report::of(if is_mixed {
-                HeldAgainst::Only(self.excused.clone())
-            } else {
-                HeldAgainst::Records
-            });
+            return Report::of(self.held_against(&blamed, is_excused));
         }
         match rollout.failed(&self.site, attempt.digest, fault) {
             Blamed::Records => return Report::of(HeldAgainst::Records),
@@ -258,13 +253,16 @@ impl ShardTrial {
                 });
             }
         }
-        Report {
-            held_against: if SeededBug::TrialChargesRecords.is_on() {
-                HeldAgainst::Records
-            } else {
-                HeldAgainst::Nothing
-            },
-            ends_instance: true,
+        Report::of_suspected()
+    }
+
+    /// What of a failure that shows nothing of the version counts against the records.
+    fn held_against(&self, blamed: &BTreeSet<Position>, is_excused: bool) -> HeldAgainst {
+        let is_mixed = is_excused && !blamed.is_subset(&self.excused);
+        if is_mixed {
+            HeldAgainst::Only(self.excused.clone())
+        } else {
+            HeldAgainst::Records
         }
     }
 
@@ -350,6 +348,18 @@ impl Report {
         }
         Self {
             held_against: HeldAgainst::Nothing,
+            ends_instance: true,
+        }
+    }
+
+    /// The version may be at fault, and not what it failed on.
+    fn of_suspected() -> Self {
+        Self {
+            held_against: if SeededBug::TrialChargesRecords.is_on() {
+                HeldAgainst::Records
+            } else {
+                HeldAgainst::Nothing
+            },
             ends_instance: true,
         }
     }

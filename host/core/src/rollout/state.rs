@@ -220,8 +220,8 @@ impl Rollout {
         self.revision
     }
 
-    /// A number that rises whenever a version is released from quarantine: what refused it before may
-    /// try it again.
+    /// A number that rises whenever a version is released from quarantine: what refused it before
+    /// may try it again.
     pub fn releases(&self) -> u64 {
         self.releases
     }

@@ -269,6 +269,13 @@ fn limits_of(policy: &ScalingPolicy, fleet: &FleetLoad<'_>) -> (usize, usize) {
 }
 
 fn few_signs(fleet: &FleetLoad<'_>, sums: &Sums) -> Reason {
+    let stopped = sums.bound.blocked.saturating_add(sums.bound.paused);
+    if sums.measured.saturating_add(stopped).saturating_mul(2) >= fleet.shards as u64 {
+        return Reason::Stopped {
+            stopped,
+            shards: fleet.shards,
+        };
+    }
     let silent = fleet
         .hosts
         .iter()

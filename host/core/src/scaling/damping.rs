@@ -80,29 +80,31 @@ impl Damper {
 
     /// The next figure. `before` is what was published last, by this leader or one before it;
     /// without one, no fewer hosts are wanted than there are, until fewer were enough for long.
+    /// `None` if nothing was published and nothing is known: an autoscaler would act on a guess.
     pub fn next(
         &mut self,
         policy: &ScalingPolicy,
         assessed: &Assessment,
         before: Option<&Figure>,
         now: Moment,
-    ) -> Figure {
+    ) -> Option<Figure> {
         let was = Was {
             wanted: self.wanted_before(policy, assessed, before, now),
             planned: before.map_or(0.0, |figure| from_milli(figure.load_milli)),
         };
         let (next, change) = match assessed.wanted {
+            None if before.is_none() => return None,
             None => (was, Change::Held),
             Some(wanted) => self.damp(policy, assessed, was, wanted, now),
         };
-        Figure {
+        Some(Figure {
             wanted: assessed.within(next.wanted),
             undamped: assessed.wanted,
             load_milli: thousandths(next.planned.min(assessed.cap as f64)),
             shards: assessed.shards,
             policy: *policy,
             why: why(assessed, &change),
-        }
+        })
     }
 
     /// What counts as wanted before. Where no leader published anything yet, hosts may just be

@@ -6,9 +6,10 @@ use crate::stream::ShardId;
 /// seconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostLoad {
-    /// Shards that were measured; a lease that was just taken is not yet.
+    /// Shards that were measured; a lease that was just taken is not yet, and one that is stopped
+    /// tells nothing.
     pub shards: u64,
-    /// The cores that this host may use, in thousandths.
+    /// The cores that this host may use, less what standalone applications use, in thousandths.
     pub cores_milli: u64,
     /// The cores that the whole process used, in thousandths.
     pub process_milli: u64,

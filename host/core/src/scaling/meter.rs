@@ -24,6 +24,9 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// The part of its cores from which on a host counts as full. Below `FULL`: a host of two cores
 /// whose one consumer waits for the other is half idle for moments.
 const HOST_FULL: f64 = 0.8;
+/// The part of its cores that a host is taken to have for what is scaled, however much its
+/// standalone applications use.
+const CORES_LEFT_MIN: f64 = 0.1;
 
 /// Measures the load of one application on one host.
 #[derive(Debug, Default)]
@@ -50,6 +53,12 @@ pub struct ProcessSample {
     pub cpu: Duration,
     /// Time that consumers of all plugins were in their plugin.
     pub in_plugins: Duration,
+    /// The part of it in plugins of standalone applications. Each host runs all of these, so that
+    /// what they use is not to be had on any.
+    pub in_standalone: Duration,
+    /// Applications of the process that are measured, so that what no call explains can be divided
+    /// among them; zero counts as one.
+    pub applications: u64,
     /// The cores that it may use, in thousandths.
     pub cores_milli: u64,
 }
@@ -60,6 +69,16 @@ struct ProcessUse {
     used: f64,
     /// Consumers in a plugin at a time.
     busy: f64,
+    /// Those of standalone applications.
+    busy_standalone: f64,
+    applications: f64,
+}
+
+/// A load, and how far it can be trusted.
+struct Seen {
+    load: HostLoad,
+    /// Whether the host's cores were in use.
+    is_full: bool,
 }
 
 impl Meter {
@@ -81,7 +100,7 @@ impl Meter {
     /// What was measured; `None` before there is enough to go by. Of the whole window and the last
     /// seconds of a full host, what needs more counts.
     pub fn load(&self, policy: &ScalingPolicy) -> Option<HostLoad> {
-        let long = self.load_since(0, policy)?;
+        let long = self.load_since(0, policy)?.load;
         let newest = self.samples.back()?.at;
         let recent = self.samples.iter().rposition(|sample| {
             let age = newest.since(sample.at);
@@ -89,13 +108,15 @@ impl Meter {
         });
         let recent = recent.and_then(|first| self.load_since(first, policy));
         Some(match recent {
-            Some(recent) if recent.is_full() && recent.needed_milli > long.needed_milli => recent,
+            Some(recent) if recent.is_full && recent.load.needed_milli > long.needed_milli => {
+                recent.load
+            }
             _ => long,
         })
     }
 
     /// What was measured from the sample at `first` on.
-    fn load_since(&self, first: usize, policy: &ScalingPolicy) -> Option<HostLoad> {
+    fn load_since(&self, first: usize, policy: &ScalingPolicy) -> Option<Seen> {
         let last = self.samples.back()?;
         let from = self.samples.get(first)?;
         let elapsed = last.at.since(from.at);
@@ -112,8 +133,7 @@ impl Meter {
             catch_up: policy.catch_up,
         };
         let mut load = HostLoad {
-            shards: measured.len() as u64,
-            cores_milli: last.process.cores_milli,
+            cores_milli: thousandths(process.cores_left()),
             process_milli: thousandths(process.used),
             used_milli: thousandths(used),
             busy_milli: thousandths(busy),
@@ -125,9 +145,15 @@ impl Meter {
             } else {
                 1.0 / measured.len() as f64
             };
-            load.add(id, shard, used * part, &around);
+            load.note(id, shard, &around);
+            if !shard.is_stopped() {
+                load.add(shard, used * part, &around);
+            }
         }
-        Some(load)
+        Some(Seen {
+            load,
+            is_full: process.is_full(),
+        })
     }
 
     /// How many samples are kept.
@@ -160,12 +186,26 @@ impl ProcessUse {
     fn between(first: &ProcessSample, last: &ProcessSample, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64();
         let used = last.cpu.saturating_sub(first.cpu).as_secs_f64() / seconds;
-        let busy = last.in_plugins.saturating_sub(first.in_plugins);
+        let at_a_time = |before: Duration, after: Duration| {
+            after.saturating_sub(before).as_secs_f64() / seconds
+        };
         Self {
             cores: from_milli(last.cores_milli),
             used,
-            busy: busy.as_secs_f64() / seconds,
+            busy: at_a_time(first.in_plugins, last.in_plugins),
+            busy_standalone: at_a_time(first.in_standalone, last.in_standalone),
+            applications: last.applications.max(1) as f64,
         }
+    }
+
+    /// The cores that standalone applications leave to those that hosts divide among themselves.
+    /// Never less than a small part, of which so many hosts are wanted that somebody looks.
+    fn cores_left(&self) -> f64 {
+        if self.busy <= 0.0 {
+            return self.cores;
+        }
+        let of_standalone = self.used * (self.busy_standalone / self.busy).min(1.0);
+        (self.cores - of_standalone).max(self.cores * CORES_LEFT_MIN)
     }
 
     fn is_full(&self) -> bool {
@@ -173,31 +213,32 @@ impl ProcessUse {
     }
 
     /// What an application used whose consumers were in the plugin for `busy`: the process's time
-    /// in proportion to that, what was read and stored for it included. All of it if no plugin was
-    /// called, as where a filter drops every record.
+    /// in proportion to that, what was read and stored for it included. If no plugin was called, as
+    /// where filters drop every record, each application is taken to have used the same.
     fn share_of(&self, busy: f64) -> f64 {
         if self.busy > 0.0 {
             self.used * (busy / self.busy).min(1.0)
         } else {
-            self.used
+            self.used / self.applications
         }
     }
 }
 
 impl HostLoad {
-    fn is_full(&self) -> bool {
-        from_milli(self.process_milli) >= HOST_FULL * from_milli(self.cores_milli)
-    }
-
-    /// Adds a shard that used so many `cores`.
-    fn add(&mut self, id: &ShardId, shard: &Measured, cores: f64, around: &Around) {
+    /// Adds what a shard needs that used so many `cores`.
+    fn add(&mut self, shard: &Measured, cores: f64, around: &Around) {
         let needs = shard.needs(cores, around);
-        add(&mut self.records_milli, shard.records);
+        self.shards += 1;
         add(&mut self.arriving_milli, needs.arriving);
         self.backlog = self.backlog.saturating_add(whole(needs.backlog.round()));
         add(&mut self.steady_milli, needs.steady);
         add(&mut self.needed_milli, needs.needed);
         self.heaviest_milli = self.heaviest_milli.max(thousandths(needs.steady));
+    }
+
+    /// Adds how fast and how far a shard is, and what limits it.
+    fn note(&mut self, id: &ShardId, shard: &Measured, around: &Around) {
+        add(&mut self.records_milli, shard.records);
         let lag_ms = u64::try_from(shard.lag.as_millis()).unwrap_or(u64::MAX);
         if shard.is_behind() && lag_ms > self.lag_ms {
             self.worst = Some(id.clone());

@@ -15,6 +15,13 @@ pub enum Reason {
         /// Hosts that hold leases and report nothing.
         silent: Vec<String>,
     },
+    /// Too many shards are stopped: nothing is concluded.
+    Stopped {
+        /// How many, by trouble or on purpose.
+        stopped: u64,
+        /// Those that can be read.
+        shards: usize,
+    },
     /// No shard can be read: nothing is concluded.
     NoShards,
     /// What arrives decides.
@@ -79,6 +86,7 @@ impl Reason {
     pub fn is_warning(&self) -> bool {
         match self {
             Self::FewSigns { .. }
+            | Self::Stopped { .. }
             | Self::NoShards
             | Self::KeepUp
             | Self::CatchUp { .. }
@@ -104,6 +112,10 @@ impl fmt::Display for Reason {
                 shards,
                 silent,
             } => few_signs(f, *measured, *shards, silent),
+            Self::Stopped { stopped, shards } => write!(
+                f,
+                "{stopped} of {shards} shard(s) are stopped, so the figure stays"
+            ),
             Self::NoShards => f.write_str("no shard can be read now, so the figure stays"),
             Self::KeepUp => f.write_str("what arrives needs so many"),
             Self::CatchUp { backlog, within } => write!(
@@ -136,10 +148,13 @@ impl fmt::Display for Reason {
             Self::Blocked { shards } => write!(
                 f,
                 "{shards} shard(s) make no progress, which more hosts do not change: \
-                    `shardmill explain` says why"
+                    `shardmill explain` says why; they count like the others"
             ),
             Self::Paused { shards } => {
-                write!(f, "{shards} shard(s) are paused or halted, and not counted")
+                write!(
+                    f,
+                    "{shards} shard(s) are paused or halted; they count like the others"
+                )
             }
             Self::Worst { shard, lag } => {
                 write!(f, "farthest behind is {shard}, by {:?}", in_seconds(*lag))

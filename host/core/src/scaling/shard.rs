@@ -135,9 +135,6 @@ impl Measured {
 
     /// What it needs, if it used so many `cores`.
     pub(super) fn needs(&self, cores: f64, around: &Around) -> Needs {
-        if self.stance == Stance::Paused {
-            return Needs::default();
-        }
         let most = self.cores_max(cores, around);
         if self.pace < PACE_MIN || self.stance == Stance::Blocked {
             return self.needs_without_progress(cores, most);
@@ -189,6 +186,17 @@ impl Measured {
         // With parallel keys several instances share what one second in the plugin used.
         let of_all = self.parallelism * each.min(1.0);
         each.max(of_all).max(cores)
+    }
+
+    /// Whether it is stopped, so that nothing shows what its records cost, and they come all at once
+    /// when it goes on. One that is paused reads nothing, so that nobody knows what waits; one that
+    /// is blocked has a lag.
+    pub(super) fn is_stopped(&self) -> bool {
+        match self.stance {
+            Stance::Flows => false,
+            Stance::Paused => true,
+            Stance::Blocked => self.is_behind(),
+        }
     }
 
     /// Whether it is more than a few batches behind.

@@ -124,7 +124,8 @@ impl Matching {
             }
             return true;
         }
-        // With bytes of its own: it may be a small part of a large frame, which would be kept with it.
+        // With bytes of its own: it may be a small part of a large frame, which would be kept with
+        // it.
         let own = Arc::new(Emitted {
             data: Bytes::copy_from_slice(&output.data),
             ..output.clone()

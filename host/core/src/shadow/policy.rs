@@ -11,8 +11,8 @@ pub struct ShadowPolicy {
     pub may_send_http: bool,
     /// After so many compared records it is promoted; `None` leaves that to an operator.
     pub promote_after: Option<u64>,
-    /// With more differences than that, counting outputs that may still turn out to be some, it is not
-    /// promoted by itself.
+    /// With more differences than that, counting outputs that may still turn out to be some, it is
+    /// not promoted by itself.
     pub differences_max: u64,
     /// At so many differences it is dropped; `None` leaves that to an operator.
     pub drop_after: Option<u64>,

@@ -32,7 +32,8 @@ pub struct Tally {
     pub starts: u64,
     /// Why the last instance could not be made, if it could not.
     pub not_started: Option<String>,
-    /// What the host lacked when the shadow was not compared, the last time that it lacked something.
+    /// What the host lacked when the shadow was not compared, the last time that it lacked
+    /// something.
     pub last_lack: Option<String>,
     /// The time that the version at work took for what was compared.
     pub at_work_took: Duration,

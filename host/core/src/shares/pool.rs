@@ -86,8 +86,8 @@ impl Pool {
         }
     }
 
-    /// Adds a member, if its guarantee is then at least so many units, and would still be if so many
-    /// others joined; the error is what the guarantee would be.
+    /// Adds a member, if its guarantee is then at least so many units, and would still be if so
+    /// many others joined; the error is what the guarantee would be.
     pub fn join_leaving(&self, units: usize, others: usize) -> Result<Member, usize> {
         let mut state = self.shared.lock();
         let guarantee = state.shares.guarantee_with_more(1 + others);

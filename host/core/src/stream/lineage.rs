@@ -3,8 +3,8 @@ use std::collections::BTreeSet;
 use super::{Shard, ShardId};
 
 /// The shards in an order in which each comes after those of its parents that are among them. Rows
-/// and replies are anybody's: in a circle of parents, those that are left come in the order of their
-/// ids.
+/// and replies are anybody's: in a circle of parents, those that are left come in the order of
+/// their ids.
 pub fn parents_first(shards: &[Shard]) -> Vec<&Shard> {
     let mut order = Vec::new();
     let mut left: Vec<&Shard> = shards.iter().collect();

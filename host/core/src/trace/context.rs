@@ -22,22 +22,8 @@ impl TraceContext {
     /// Reads a header's value; `None` if it is none. Whatever a later version appends is left out.
     pub fn parse(text: &str) -> Option<Self> {
         let known = text.get(..LENGTH)?;
-        let rest = &text[LENGTH..];
-        let mut parts = known.split('-');
-        let (version, trace) = (parts.next()?, parts.next()?);
-        let (span, flags) = (parts.next()?, parts.next()?);
-        let has_lengths = [version, trace, span, flags].map(str::len) == [2, 32, 16, 2];
-        let is_hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || is_letter(b));
-        let all = [version, trace, span, flags];
-        if parts.next().is_some() || !has_lengths || !all.into_iter().all(is_hex) {
-            return None;
-        }
-        let is_whole = match version {
-            "ff" => false,
-            "00" => rest.is_empty(),
-            _ => rest.is_empty() || rest.starts_with('-'),
-        };
-        if !is_whole {
+        let [version, trace, span, flags] = parts_of(known)?;
+        if !may_follow(version, &text[LENGTH..]) {
             return None;
         }
         Some(Self {
@@ -49,6 +35,27 @@ impl TraceContext {
 }
 
 /// Capital letters are not allowed.
+/// Four parts, each of hexadecimal digits, and as many as it is to have.
+fn parts_of(known: &str) -> Option<[&str; 4]> {
+    let mut parts = known.split('-');
+    let (version, trace) = (parts.next()?, parts.next()?);
+    let (span, flags) = (parts.next()?, parts.next()?);
+    let four = [version, trace, span, flags];
+    let has_lengths = four.map(str::len) == [2, 32, 16, 2];
+    let is_hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || is_letter(b));
+    let is_fit = parts.next().is_none() && has_lengths && four.into_iter().all(is_hex);
+    is_fit.then_some(four)
+}
+
+/// Whether a header of that version may have `rest` behind what is known.
+fn may_follow(version: &str, rest: &str) -> bool {
+    match version {
+        "ff" => false,
+        "00" => rest.is_empty(),
+        _ => rest.is_empty() || rest.starts_with('-'),
+    }
+}
+
 fn is_letter(byte: u8) -> bool {
     (b'a'..=b'f').contains(&byte)
 }

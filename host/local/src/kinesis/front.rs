@@ -111,7 +111,11 @@ impl Front {
         next: Next,
     ) -> Result<Response, Response> {
         self.change(target, request, next).await.map_err(|error| {
-            tracing::error!(%error, "cannot write the embedded kinesis' journal");
+            tracing::error!(
+                %error,
+                code = "local-journal-failed",
+                "cannot write the embedded kinesis' journal"
+            );
             replies::internal_failure(&format!("the journal cannot be written: {error}"))
         })
     }
@@ -242,7 +246,7 @@ pub(crate) async fn serve(listener: TcpListener, front: Arc<Front>, stop: Cancel
         .with_graceful_shutdown(stop.cancelled_owned())
         .await
     {
-        tracing::error!(%error, "the embedded kinesis ended");
+        tracing::error!(%error, code = "local-kinesis-ended", "the embedded kinesis ended");
     }
 }
 

@@ -95,7 +95,11 @@ impl Journal {
                 }
                 Frame::End => break,
                 Frame::Torn => {
-                    tracing::warn!(path = %self.path.display(), bytes = file_len - len, "removed an incomplete write");
+                    tracing::warn!(
+                        path = %self.path.display(),
+                        bytes = file_len - len,
+                        code = "local-journal-cut", "removed an incomplete write"
+                    );
                     break;
                 }
                 Frame::Damaged(problem) => return Err(ReadError::Damaged { at: len, problem }),

@@ -203,7 +203,10 @@ async fn settle(store: &Store) {
         }
         tokio::time::sleep(SETTLE_POLL).await;
     }
-    tracing::warn!("an embedded stream is still changing after {SETTLE_POLLS_MAX} polls");
+    tracing::warn!(
+        code = "local-stream-changing",
+        "an embedded stream is still changing after {SETTLE_POLLS_MAX} polls"
+    );
 }
 
 async fn is_changing(store: &Store) -> bool {

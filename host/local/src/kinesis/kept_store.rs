@@ -56,7 +56,11 @@ impl KeptStore {
         let mut keeper = self.keeper.write().await;
         if let Err(error) = keeper.catch_up(&self.store).await {
             // Reading goes on: only puts promise anything about the journal.
-            tracing::error!(%error, "cannot write the embedded kinesis' journal");
+            tracing::error!(
+                %error,
+                code = "local-journal-failed",
+                "cannot write the embedded kinesis' journal"
+            );
         }
         keeper.downgrade()
     }
@@ -70,7 +74,11 @@ impl KeptStore {
     pub(super) async fn close(&self) {
         let mut keeper = self.keeper.write().await;
         if let Err(error) = keeper.close(&self.store).await {
-            tracing::error!(%error, "cannot finish the embedded kinesis' journal");
+            tracing::error!(
+                %error,
+                code = "local-journal-unfinished",
+                "cannot finish the embedded kinesis' journal"
+            );
         }
     }
 }

@@ -150,8 +150,8 @@ fn json_members(members: &[(Cbor, Cbor)]) -> Option<Map<String, Value>> {
     Some(object)
 }
 
-/// The member `name` in CBOR. Its name says what JSON does not: which text is data, and which number
-/// is a time.
+/// The member `name` in CBOR. Its name says what JSON does not: which text is data, and which
+/// number is a time.
 fn cbor_of(name: &str, value: &Value) -> Option<Cbor> {
     Some(match value {
         Value::Null => Cbor::Null,

@@ -40,8 +40,8 @@ const TAKES_OVER_AFTER: Duration = Duration::from_secs(5);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How often a shard is looked at: near the 70 ms that AWS gives as the time from put to push.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Of one event: as many records as in a reply of `GetRecords`, and data in base64. A shard's second
-/// of fan-out is 2 MB (AWS limit).
+/// Of one event: as many records as in a reply of `GetRecords`, and data in base64. A shard's
+/// second of fan-out is 2 MB (AWS limit).
 const EVENT_MAX: Limits = Limits {
     records: 10_000,
     bytes: 2 * 1024 * 1024 / 3 * 4,

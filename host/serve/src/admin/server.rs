@@ -77,7 +77,13 @@ impl Ended {
 async fn serve(listener: std::net::TcpListener, router: Router, stop: CancellationToken) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "the admin pages cannot be served"),
+        Err(error) => {
+            return tracing::error!(
+                %error,
+                code = "admin-failed",
+                "the admin pages cannot be served"
+            );
+        }
     };
     let (visitors, mut connections) = (Visitors::default(), JoinSet::new());
     loop {

@@ -149,23 +149,8 @@ fn fit(
 }
 
 fn line(head: &Head, document: &[(&'static str, Series)], style: &Style, wall_ms: u64) -> String {
-    let names: Vec<_> = head.dimensions.iter().map(|(name, _)| *name).collect();
-    let definitions = document.iter();
-    let definitions: Vec<_> = definitions
-        .map(|(name, series)| json!({"Name": name, "Unit": series.unit.as_str()}))
-        .collect();
-    let mut about = Map::new();
-    about.insert("Timestamp".to_owned(), wall_ms.into());
-    if let Some(log_group) = &style.log_group {
-        about.insert("LogGroupName".to_owned(), log_group.as_str().into());
-    }
-    let directive = json!({
-        "Namespace": head.namespace,
-        "Dimensions": [names],
-        "Metrics": definitions,
-    });
-    about.insert("CloudWatchMetrics".to_owned(), json!([directive]));
     let mut root = Map::new();
+    let about = about(head, document, style, wall_ms);
     root.insert("_aws".to_owned(), Value::Object(about));
     for (name, value) in &head.dimensions {
         root.insert((*name).to_owned(), value.as_str().into());
@@ -174,6 +159,37 @@ fn line(head: &Head, document: &[(&'static str, Series)], style: &Style, wall_ms
         root.insert((*name).to_owned(), target(&series.values));
     }
     Value::Object(root).to_string()
+}
+
+/// What CloudWatch needs to read the line.
+fn about(
+    head: &Head,
+    document: &[(&'static str, Series)],
+    style: &Style,
+    wall_ms: u64,
+) -> Map<String, Value> {
+    let mut about = Map::new();
+    about.insert("Timestamp".to_owned(), wall_ms.into());
+    if let Some(log_group) = &style.log_group {
+        about.insert("LogGroupName".to_owned(), log_group.as_str().into());
+    }
+    let directive = directive(head, document);
+    about.insert("CloudWatchMetrics".to_owned(), json!([directive]));
+    about
+}
+
+/// Which keys of the document are dimensions, and which are metrics.
+fn directive(head: &Head, document: &[(&'static str, Series)]) -> Value {
+    let names: Vec<_> = head.dimensions.iter().map(|(name, _)| *name).collect();
+    let definitions = document.iter();
+    let definitions: Vec<_> = definitions
+        .map(|(name, series)| json!({"Name": name, "Unit": series.unit.as_str()}))
+        .collect();
+    json!({
+        "Namespace": head.namespace,
+        "Dimensions": [names],
+        "Metrics": definitions,
+    })
 }
 
 /// A number, or an array of several.

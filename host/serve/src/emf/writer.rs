@@ -42,7 +42,11 @@ impl Emf {
         match Self::with(config?) {
             Ok(emf) => Some(emf),
             Err(error) => {
-                tracing::warn!(%error, "the thread that writes the KCL's metrics does not start");
+                tracing::warn!(
+                    %error,
+                    code = "emf-off",
+                    "the thread that writes the KCL's metrics does not start"
+                );
                 None
             }
         }
@@ -142,8 +146,14 @@ impl Work {
     fn report(&mut self, error: &io::Error, lines: usize) {
         self.failures += 1;
         if self.failures.is_power_of_two() {
-            tracing::warn!(%error, lines, failures = self.failures, "the KCL's metrics cannot be \
-                written where emf.target says, and are dropped; records go on");
+            tracing::warn!(
+                %error,
+                lines,
+                failures = self.failures,
+                code = "emf-failed",
+                "the KCL's metrics cannot be written where emf.target says, and are dropped; \
+                    records go on"
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ use shardmill_sources::Pulled;
 use shardmill_wasm::digest_of;
 use tempfile::NamedTempFile;
 
-use super::record::{self, Record};
+use super::record::{self, FileId, Record};
 use crate::clock::wall_now;
 use shardmill_config::files;
 
@@ -98,25 +98,63 @@ impl PluginDrop {
         let settings = pulled.settings.as_deref().map(digest_in);
         let signature = pulled.signature.as_deref().map(digest_in);
         let known = |digest: &Sha256| before.record.knows(digest);
-        self.refuse_others(&self.component(), Some(&pulled.component), known)?;
+        let is_damaged = self.is_damaged(&before);
+        if !is_damaged {
+            self.refuse_others(&self.component(), Some(&pulled.component), known)?;
+        }
         self.refuse_others(&self.settings(), settings.as_ref(), known)?;
         self.refuse_others(&self.signature(), signature.as_ref(), known)?;
         let mut files = vec![&pulled.component];
         files.extend(&settings);
         files.extend(&signature);
-        let next = before
+        let mut next = before
             .record
             .followed_by(reference, pulled.mark.as_deref(), &files);
+        let is_there = before.component.as_ref() == Some(&pulled.component);
+        let file = if is_there {
+            self.component().metadata()?
+        } else {
+            component.as_file().metadata()?
+        };
+        next.file = Some(FileId::of(&file));
         // First: a process that dies now leaves files that the next one knows as its own.
         self.write_record(&next)?;
         // The component last, so that it is tried with the manifest and the signature that it has.
         self.follow(&self.settings(), pulled.settings.as_deref(), known)?;
         self.follow(&self.signature(), pulled.signature.as_deref(), known)?;
-        if before.component.as_ref() != Some(&pulled.component) {
+        if is_damaged {
+            self.put_aside()?;
+        }
+        if !is_there {
             component.as_file().sync_all()?;
             component.persist(self.component())?;
         }
         File::open(&self.folder)?.sync_all()
+    }
+
+    /// Whether the component is the very file that was put there, with other bytes: the disk or a
+    /// mishap changed it. Whoever replaces it by hand puts another file there, or one of another
+    /// length.
+    fn is_damaged(&self, found: &InFolder) -> bool {
+        let Some(digest) = &found.component else {
+            return false;
+        };
+        let now = self.component().symlink_metadata();
+        let now = now.ok().map(|file| FileId::of(&file));
+        !found.record.knows(digest) && found.record.file.is_some() && found.record.file == now
+    }
+
+    /// Keeps the bytes of a damaged component: if somebody wanted them, they are not lost.
+    fn put_aside(&self) -> io::Result<()> {
+        let aside = self.folder.join(format!(".{}.wasm.damaged", self.plugin));
+        std::fs::copy(self.component(), &aside)?;
+        tracing::warn!(
+            plugin = %self.plugin,
+            kept = %aside.display(),
+            code = "pulled-damaged",
+            "the component that was pulled has other bytes now, and is replaced"
+        );
+        Ok(())
     }
 
     /// Whether the plugin would have another manifest with this version than it has.
@@ -170,7 +208,7 @@ impl PluginDrop {
         }
     }
 
-    fn write_record(&self, record: &Record) -> io::Result<()> {
+    pub(super) fn write_record(&self, record: &Record) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(record)?;
         self.write_whole(&record::path_of(&self.folder, &self.plugin), &text)
     }
@@ -322,6 +360,25 @@ mod tests {
         assert_eq!(fixture.read("alerts.toml").as_deref(), Some("by hand"));
         fixture.write("alerts.wasm", "by hand");
         assert_eq!(fixture.files.look().unwrap().pulled(), None);
+    }
+
+    #[test]
+    fn a_damaged_component_is_pulled_again_and_kept_aside_and_another_file_of_its_length_stays() {
+        let fixture = Fixture::new();
+        fixture.put("one", [None, None]).unwrap();
+        // In place, as a disk does it.
+        fixture.write("alerts.wasm", "oNe");
+        assert_eq!(fixture.files.look().unwrap().pulled(), None);
+        fixture.put("one", [None, None]).unwrap();
+        assert_eq!(fixture.read("alerts.wasm").as_deref(), Some("one"));
+        assert_eq!(fixture.read(".alerts.wasm.damaged").as_deref(), Some("oNe"));
+        // By hand, as anybody replaces a file that is in use.
+        fixture.write("next", "two");
+        let folder = fixture.folder.path();
+        std::fs::rename(folder.join("next"), folder.join("alerts.wasm")).unwrap();
+        let why = fixture.put("one", [None, None]).unwrap_err().to_string();
+        assert!(why.contains("put there by somebody else"), "{why}");
+        assert_eq!(fixture.read("alerts.wasm").as_deref(), Some("two"));
     }
 
     #[test]

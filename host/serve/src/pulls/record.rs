@@ -3,6 +3,7 @@
 //! and which files of the plugin are not its own to replace.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,14 @@ const BYTES_MAX: u64 = 64 << 10;
 /// between two files leaves files of two versions.
 const KNOWN_MAX: usize = 24;
 
+/// What tells a file that was changed in place from another one that took its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct FileId {
+    inode: u64,
+    bytes: u64,
+}
+
 /// What was pulled last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -26,11 +35,51 @@ pub(super) struct Record {
     pub(super) mark: Option<String>,
     /// The SHA-256 of the component, in hex.
     pub(super) component: String,
+    /// The file of the component, as it was put there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<FileId>,
     /// The SHA-256 of each file that was put into the folder of late, in hex; the latest first.
     known: Vec<String>,
 }
 
+impl FileId {
+    pub(super) fn of(file: &std::fs::Metadata) -> Self {
+        Self {
+            inode: file.ino(),
+            bytes: file.len(),
+        }
+    }
+}
+
 impl Record {
+    /// The same, with files that somebody put there for the hosts. A component of which it is not
+    /// known where it came from is pulled again.
+    pub(super) fn with(&self, files: &[Sha256]) -> Self {
+        let component = files.first().map(Sha256::hex).unwrap_or_default();
+        let is_known = self.component == component;
+        let before = if is_known {
+            self.clone()
+        } else {
+            Self::default()
+        };
+        Self {
+            component: component.to_owned(),
+            known: self.known_after(files.iter()),
+            ..before
+        }
+    }
+
+    fn known_after<'a>(&self, files: impl Iterator<Item = &'a Sha256>) -> Vec<String> {
+        let mut known: Vec<String> = files.map(|digest| digest.hex().to_owned()).collect();
+        for digest in &self.known {
+            if !known.contains(digest) {
+                known.push(digest.clone());
+            }
+        }
+        known.truncate(KNOWN_MAX);
+        known
+    }
+
     /// One of a version that is at `reference`, to follow this one. `files` are the digests of all
     /// its files, that of the component first.
     pub(super) fn followed_by(
@@ -39,14 +88,9 @@ impl Record {
         mark: Option<&str>,
         files: &[&Sha256],
     ) -> Self {
-        let mut known: Vec<String> = files.iter().map(|digest| digest.hex().to_owned()).collect();
-        for digest in &self.known {
-            if !known.contains(digest) {
-                known.push(digest.clone());
-            }
-        }
-        known.truncate(KNOWN_MAX);
+        let known = self.known_after(files.iter().copied());
         Self {
+            file: None,
             reference: reference.as_text(),
             mark: mark.map(str::to_owned),
             component: known.first().cloned().unwrap_or_default(),

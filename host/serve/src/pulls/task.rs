@@ -39,6 +39,11 @@ const BESIDE: &str = "is tried beside what runs here, as soon as that runs";
 const IN_TURN: &str =
     "waits for its turn: it comes with another manifest, which one host tries first";
 
+/// How many times `pull.timeout` a pull may take, over all its requests: the component may need the
+/// whole of one, and the lists, tokens and small files before it together have another. So a
+/// registry that answers each of a dozen requests at the last moment holds nobody up for longer.
+const TIMEOUTS_MAX: u32 = 2;
+
 /// What all sources of a host share.
 #[derive(Clone)]
 pub(super) struct Shared {
@@ -46,7 +51,8 @@ pub(super) struct Shared {
     pub(super) clients: AwsClients,
     pub(super) config: watch::Receiver<Arc<Config>>,
     pub(super) board: PullBoard,
-    pub(super) turn: Arc<Semaphore>,
+    /// Of reading and writing components, one at a time. Never held while somebody else is asked.
+    pub(super) disk: Arc<Semaphore>,
 }
 
 /// One source.
@@ -88,6 +94,11 @@ enum LookError {
     Pull(#[from] PullError),
     #[error("{0}")]
     Folder(#[from] std::io::Error),
+    #[error(
+        "it took longer than {0:?}, which is {TIMEOUTS_MAX} times pull.timeout: the host that it is \
+            pulled from answers too slowly, or pull.timeout is too short for a component of this size"
+    )]
+    Slow(Duration),
     #[error("{0}")]
     NotHeeded(String),
 }
@@ -207,56 +218,69 @@ impl PullTask {
                     self.end_trial_of_settings();
                 }
             }
-            Err(error) => tracing::warn!(%plugin, %error, "cannot write down how the deployed \
-                version does, trying again"),
+            Err(error) => tracing::warn!(
+                %plugin,
+                %error,
+                code = "deploy-not-noted",
+                "cannot write down how the deployed version does, trying again"
+            ),
         }
     }
 
     /// One look, and what follows for the next one and for people.
     async fn look(&mut self, orders: Result<(), String>) -> Result<Looked, LookError> {
         let looked = self.try_look(orders).await;
-        let plugin = &self.source.plugin;
         self.pull
             .ended(BootClock.now(), looked.is_ok(), fastrand::f64());
         match &looked {
-            Ok(found) => {
-                let (version, outcome) = match found {
-                    Looked::Kept(_) => (self.view.version.clone(), PullOutcome::Unchanged),
-                    Looked::Same(version) => (Some(version.clone()), PullOutcome::Unchanged),
-                    Looked::Pulled(version) => {
-                        let reference = &self.view.reference;
-                        let by = self.view.by.code();
-                        tracing::info!(%plugin, %reference, by, %version, "version pulled");
-                        (Some(version.clone()), PullOutcome::Pulled)
-                    }
-                };
-                metrics::pulls(plugin, outcome).increment(1);
-                self.view.version = version;
-                self.view.checked_at = Some(Instant::now());
-                self.view.error = None;
-            }
-            Err(error) => {
-                metrics::pulls(plugin, PullOutcome::Failed).increment(1);
-                let reference = &self.view.reference;
-                if self.pull.has_just_failed() {
-                    tracing::warn!(%plugin, %reference, %error, "no version was pulled, trying \
-                        again; what runs goes on");
-                } else {
-                    tracing::debug!(%plugin, %reference, %error, "no version was pulled");
-                }
-                self.view.error = Some(error.to_string());
-            }
+            Ok(found) => self.note_found(found),
+            Err(error) => self.note_failure(error),
         }
-        self.shared.board.set(plugin, self.view.clone());
+        self.shared
+            .board
+            .set(&self.source.plugin, self.view.clone());
         looked
     }
 
+    fn note_found(&mut self, found: &Looked) {
+        let plugin = &self.source.plugin;
+        let (version, outcome) = match found {
+            Looked::Kept(_) => (self.view.version.clone(), PullOutcome::Unchanged),
+            Looked::Same(version) => (Some(version.clone()), PullOutcome::Unchanged),
+            Looked::Pulled(version) => {
+                let reference = &self.view.reference;
+                let by = self.view.by.code();
+                tracing::info!(%plugin, %reference, by, %version, "version pulled");
+                (Some(version.clone()), PullOutcome::Pulled)
+            }
+        };
+        metrics::pulls(plugin, outcome).increment(1);
+        self.view.version = version;
+        self.view.checked_at = Some(Instant::now());
+        self.view.error = None;
+    }
+
+    fn note_failure(&mut self, error: &LookError) {
+        let plugin = &self.source.plugin;
+        metrics::pulls(plugin, PullOutcome::Failed).increment(1);
+        let reference = &self.view.reference;
+        if self.pull.has_just_failed() {
+            tracing::warn!(
+                %plugin,
+                %reference,
+                %error,
+                code = "pull-failed",
+                "no version was pulled, trying again; what runs goes on"
+            );
+        } else {
+            tracing::debug!(%plugin, %reference, %error, "no version was pulled");
+        }
+        self.view.error = Some(error.to_string());
+    }
+
     async fn try_look(&mut self, orders: Result<(), String>) -> Result<Looked, LookError> {
-        // One at a time, over all sources.
-        let turn = Arc::clone(&self.shared.turn);
-        let _turn = turn.acquire_owned().await;
         let files = self.files.clone();
-        let here = blocking(move || files.look()).await?;
+        let here = self.on_disk(move || files.look()).await?;
         self.view.version = here.pulled();
         self.view.artifact = here.artifact();
         let wanted = match self.decide(&here) {
@@ -356,7 +380,12 @@ impl PullTask {
         if let Some(why) = &refused
             && self.view.refused.as_ref() != Some(why)
         {
-            tracing::warn!(plugin = %self.source.plugin, why, "a deploy is not heeded");
+            tracing::warn!(
+                plugin = %self.source.plugin,
+                why,
+                code = "deploy-not-heeded",
+                "a deploy is not heeded"
+            );
         }
         self.view.refused = refused;
     }
@@ -378,11 +407,11 @@ impl PullTask {
         let files = self.files.clone();
         let fresh = blocking(move || files.fresh()).await?;
         let mut file = tokio::fs::File::from_std(fresh.reopen()?);
-        let pulled = self
-            .shared
-            .sources
-            .pull(reference, known, &mut file)
-            .await?;
+        let within = self.shared.config.borrow().pull.timeout;
+        let within = within.saturating_mul(TIMEOUTS_MAX);
+        let pulling = self.shared.sources.pull(reference, known, &mut file);
+        let pulled = tokio::time::timeout(within, pulling).await;
+        let pulled = pulled.map_err(|_| LookError::Slow(within))??;
         drop(file);
         match (pulled, here.pulled()) {
             (Some(pulled), _) => self.put(fresh, pulled, wanted).await,
@@ -405,7 +434,7 @@ impl PullTask {
         let in_turns = wanted.by == WantedBy::Deploy { is_in_turns: true };
         if in_turns && self.orders.unproven().is_some() {
             let (files, look) = (self.files.clone(), pulled.clone());
-            if blocking(move || files.changes_settings(&look)).await? {
+            if self.on_disk(move || files.changes_settings(&look)).await? {
                 let text = reference.as_text();
                 let now = BootClock.now();
                 let known = self.turn.take().filter(|(waits, _)| *waits == text);
@@ -422,13 +451,24 @@ impl PullTask {
         self.shared
             .board
             .set(&self.source.plugin, self.view.clone());
-        blocking(move || files.put(fresh, &pulled, &reference)).await?;
+        self.on_disk(move || files.put(fresh, &pulled, &reference))
+            .await?;
         let version = component.version();
         // A tag may be put to the same version again.
         if before.as_ref() == Some(&version) && wanted.by == WantedBy::Config {
             return Ok(Looked::Same(version));
         }
         Ok(Looked::Pulled(version))
+    }
+
+    /// Reads or writes components: one source at a time.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+    ) -> std::io::Result<T> {
+        let disk = Arc::clone(&self.shared.disk);
+        let _turn = disk.acquire_owned().await;
+        blocking(work).await
     }
 }
 

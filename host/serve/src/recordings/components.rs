@@ -1,5 +1,5 @@
-//! The components of versions that failed, beside the recordings: a version that was tried and found
-//! bad is in no other folder by the time that somebody looks.
+//! The components of versions that failed, beside the recordings: a version that was tried and
+//! found bad is in no other folder by the time that somebody looks.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,8 +37,8 @@ impl<'a> Components<'a> {
         self.folder.path().join(file_name(digest))
     }
 
-    /// Keeps the component of that version, from the first of `files` that has its bytes. Whether it
-    /// is kept.
+    /// Keeps the component of that version, from the first of `files` that has its bytes. Whether
+    /// it is kept.
     pub(super) fn keep(
         &self,
         digest: &PluginDigest,

@@ -1,5 +1,5 @@
-//! Names of recordings' files. They hold hashes: names of applications and shards come from outside,
-//! and a folder is pruned by its names alone.
+//! Names of recordings' files. They hold hashes: names of applications and shards come from
+//! outside, and a folder is pruned by its names alone.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! The folder of recordings. Only the host's own user may read it, since recordings hold records.
 
-use std::fs::Permissions;
+use std::fs::{DirEntry, Metadata, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,13 @@ pub struct Found {
     pub path: PathBuf,
     /// What it is of, or why that cannot be read.
     pub summary: Result<Summary, String>,
+}
+
+/// A recording that counts for what may be kept.
+struct Kept {
+    path: PathBuf,
+    digest: PluginDigest,
+    file: KeptFile,
 }
 
 impl RecordingsFolder {
@@ -101,19 +108,25 @@ impl RecordingsFolder {
         now: SystemTime,
     ) -> io::Result<Vec<(PluginDigest, u64)>> {
         refuse_others_folder(&self.path, self.owner)?;
+        let kept = self.without_left(now)?;
+        let files: Vec<KeptFile> = kept.iter().map(|one| one.file.clone()).collect();
+        let removed = retention.to_remove(&files, millis(now));
+        for index in &removed {
+            remove(&kept[*index].path)?;
+        }
+        let left = kept.into_iter().enumerate();
+        let left = left.filter(|(index, _)| !removed.contains(index));
+        let in_use = left.map(|(_, one)| (one.digest, one.file.at_ms));
+        Ok(in_use.collect())
+    }
+
+    /// The recordings that it has. Removes what processes left that died.
+    fn without_left(&self, now: SystemTime) -> io::Result<Vec<Kept>> {
         let mut kept = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
-            let (path, metadata) =
-                match entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) {
-                    Ok(found) => found,
-                    // Another process has removed it.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(error) => return Err(error),
-                };
-            if !metadata.is_file() {
-                // Somebody else's: it can be neither read nor removed as a recording.
+            let Some((path, metadata)) = as_file(entry)? else {
                 continue;
-            }
+            };
             let at = metadata.modified().unwrap_or(UNIX_EPOCH);
             if is_left(&path, at, now) {
                 let _ = std::fs::remove_file(&path);
@@ -124,18 +137,14 @@ impl RecordingsFolder {
                     bytes: metadata.len(),
                     at_ms: millis(at),
                 };
-                kept.push((path, name, file));
+                kept.push(Kept {
+                    path,
+                    digest: name.digest,
+                    file,
+                });
             }
         }
-        let files: Vec<KeptFile> = kept.iter().map(|(_, _, file)| file.clone()).collect();
-        let removed = retention.to_remove(&files, millis(now));
-        for index in &removed {
-            remove(&kept[*index].0)?;
-        }
-        let left = kept.iter().enumerate();
-        let left = left.filter(|(index, _)| !removed.contains(index));
-        let in_use = left.map(|(_, (_, name, file))| (name.digest.clone(), file.at_ms));
-        Ok(in_use.collect())
+        Ok(kept)
     }
 
     // What it holds.
@@ -196,6 +205,17 @@ fn read_summary(path: &Path) -> Result<Summary, String> {
     };
     let line = first_line().map_err(|error| error.to_string())?;
     summary(&line).map_err(|error: RecordingError| error.to_string())
+}
+
+/// `None` for what is no file, or not there any more.
+fn as_file(entry: io::Result<DirEntry>) -> io::Result<Option<(PathBuf, Metadata)>> {
+    match entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) {
+        // A folder is somebody else's: it can be neither read nor removed as a recording.
+        Ok((path, metadata)) => Ok(metadata.is_file().then_some((path, metadata))),
+        // Another process has removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -15,28 +15,8 @@ pub(super) const HOSTILE_NAME: &str = "orders\u{1b}]0;owned\u{7}/../..";
 
 /// A recording of a batch with one record.
 pub(super) fn recording(shard: &str, sequence: u64, attempt: u32) -> Recording {
-    let record = Record {
-        data: Bytes::from_static(b"x"),
-        partition_key: "\u{1b}[31m\n".to_owned(),
-        explicit_hash_key: None,
-        position: Position::plain(SequenceNumber::parse(&sequence.to_string()).unwrap()),
-        arrival_ms: 9,
-    };
-    let context = InstanceContext {
-        plugin: PluginName::new("orders").unwrap(),
-        application: HOSTILE_NAME.to_owned(),
-        stream: StreamName::new("s").unwrap(),
-        shard: ShardId::new(shard).unwrap(),
-        worker: WorkerId::new("host-1").unwrap(),
-        epoch: LeaseCounter(1),
-        start: StartPosition::Oldest,
-        destinations: Vec::new(),
-        config: Vec::new(),
-        limits: None,
-        permissions: Arc::new(Permissions::default()),
-    };
     Recording {
-        context: Arc::new(context),
+        context: Arc::new(context(shard)),
         secrets: Vec::new(),
         digest: PluginDigest::from_hex(&"ab".repeat(32)).unwrap(),
         state: None,
@@ -44,7 +24,7 @@ pub(super) fn recording(shard: &str, sequence: u64, attempt: u32) -> Recording {
         run_up: Vec::new(),
         missing_batches: 0,
         batch: Batch {
-            records: Arc::new(vec![record]),
+            records: Arc::new(vec![record(sequence)]),
             attempt,
             millis_behind_latest: 0,
             trace: None,
@@ -56,5 +36,31 @@ pub(super) fn recording(shard: &str, sequence: u64, attempt: u32) -> Recording {
         },
         took: Duration::ZERO,
         at_ms: sequence,
+    }
+}
+
+fn record(sequence: u64) -> Record {
+    Record {
+        data: Bytes::from_static(b"x"),
+        partition_key: "\u{1b}[31m\n".to_owned(),
+        explicit_hash_key: None,
+        position: Position::plain(SequenceNumber::parse(&sequence.to_string()).unwrap()),
+        arrival_ms: 9,
+    }
+}
+
+fn context(shard: &str) -> InstanceContext {
+    InstanceContext {
+        plugin: PluginName::new("orders").unwrap(),
+        application: HOSTILE_NAME.to_owned(),
+        stream: StreamName::new("s").unwrap(),
+        shard: ShardId::new(shard).unwrap(),
+        worker: WorkerId::new("host-1").unwrap(),
+        epoch: LeaseCounter(1),
+        start: StartPosition::Oldest,
+        destinations: Vec::new(),
+        config: Vec::new(),
+        limits: None,
+        permissions: Arc::new(Permissions::default()),
     }
 }

@@ -158,8 +158,14 @@ impl Work {
         self.failures += 1;
         if self.failures.is_power_of_two() {
             let folder = self.folder.path().display();
-            tracing::warn!(%folder, %error, failures = self.failures, "a batch that failed cannot be \
-                recorded, and cannot be run again by shardmill debug; deliveries go on");
+            tracing::warn!(
+                %folder,
+                %error,
+                failures = self.failures,
+                code = "recording-failed",
+                "a batch that failed cannot be recorded, and cannot be run again by shardmill \
+                    debug; deliveries go on"
+            );
         }
     }
 }

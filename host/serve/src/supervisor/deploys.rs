@@ -40,7 +40,7 @@ impl Supervisor {
                     source in `plugins`",
                 ring.deploy.reference
             );
-            tracing::warn!(%plugin, why, "a deploy is not heeded");
+            tracing::warn!(%plugin, why, code = "deploy-not-heeded", "a deploy is not heeded");
             ring.ring.answer(&Err(why));
         }
     }

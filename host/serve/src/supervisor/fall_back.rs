@@ -79,35 +79,77 @@ impl FallBack {
         digest: PluginDigest,
         running: &HashMap<PluginName, Running>,
     ) {
-        let asked = (
-            digest.clone(),
-            std::fs::metadata(self.file_of(name))
-                .and_then(|file| file.modified())
-                .ok(),
-        );
+        let file = self.file_of(name);
+        let metadata = std::fs::metadata(&file);
+        let changed_at = metadata.and_then(|metadata| metadata.modified()).ok();
+        let asked = (digest.clone(), changed_at);
         // The file may be another version's: it is not read again before it changes.
         if self.asked.insert(name.clone(), asked.clone()).as_ref() == Some(&asked) {
             return;
         }
-        let (kept, name, file) = (self.kept.clone(), name.clone(), self.file_of(name));
-        let running: HashSet<PluginName> = running.keys().cloned().collect();
-        let folder = self.config.plugins.clone();
-        self.keeping.spawn_blocking(move || match kept.keep(&name, &digest, &file) {
-            Ok(true) => {
-                tracing::info!(plugin = %name, %digest, "version kept, to run if a later one cannot");
-                let is_used =
-                    |name: &PluginName| running.contains(name) || file_in(&folder, name).exists();
-                if let Err(error) = kept.forget_unused(is_used) {
-                    tracing::warn!(%error, "cannot remove the kept versions of plugins that are gone");
-                }
-            }
-            Ok(false) => {}
-            Err(error) => tracing::warn!(plugin = %name, %digest, %error, "the version cannot be kept"),
-        });
+        let keeping = Keeping {
+            kept: self.kept.clone(),
+            name: name.clone(),
+            digest,
+            file,
+            running: running.keys().cloned().collect(),
+            folder: self.config.plugins.clone(),
+        };
+        self.keeping.spawn_blocking(move || keeping.run());
     }
 
     fn file_of(&self, name: &PluginName) -> PathBuf {
         file_in(&self.config.plugins, name)
+    }
+}
+
+/// A file that is to be kept, which takes a while.
+struct Keeping {
+    kept: Kept,
+    name: PluginName,
+    digest: PluginDigest,
+    file: PathBuf,
+    /// The plugins that run.
+    running: HashSet<PluginName>,
+    /// Where plugins are that may run.
+    folder: PathBuf,
+}
+
+impl Keeping {
+    fn run(self) {
+        let (name, digest) = (&self.name, &self.digest);
+        match self.kept.keep(name, digest, &self.file) {
+            Ok(true) => {
+                tracing::info!(
+                    plugin = %name,
+                    %digest,
+                    "version kept, to run if a later one cannot"
+                );
+                self.forget_unused();
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(
+                    plugin = %name,
+                    %digest,
+                    %error,
+                    code = "version-not-kept",
+                    "the version cannot be kept"
+                );
+            }
+        }
+    }
+
+    fn forget_unused(&self) {
+        let is_used =
+            |name: &PluginName| self.running.contains(name) || file_in(&self.folder, name).exists();
+        if let Err(error) = self.kept.forget_unused(is_used) {
+            tracing::warn!(
+                %error,
+                code = "kept-not-removed",
+                "cannot remove the kept versions of plugins that are gone"
+            );
+        }
     }
 }
 
@@ -153,20 +195,16 @@ impl Supervisor {
     pub(super) fn fell_back(&mut self, name: &PluginName, loaded: anyhow::Result<Plugin>) {
         let plugin = match loaded {
             Ok(plugin) => plugin,
-            Err(error) => {
-                if may_load_later(&error)
-                    && let Some(fall_back) = &mut self.fall_back
-                {
-                    let again_at = Instant::now() + LOAD_AGAIN_AFTER;
-                    fall_back.fallen_back.insert(name.clone(), Some(again_at));
-                }
-                return tracing::error!(plugin = %name, reason = format!("{error:#}"), "the kept version cannot run either");
-            }
+            Err(error) => return self.cannot_fall_back(name, &error),
         };
         let version: Version = Arc::new(plugin);
         let digest = version.digest().clone();
-        tracing::warn!(plugin = %name, %digest, "the version in the folder cannot run; running \
-            the last good one instead");
+        tracing::warn!(
+            plugin = %name,
+            %digest,
+            code = "fell-back",
+            "the version in the folder cannot run; running the last good one instead"
+        );
         match self.running.get(name) {
             Some(running) => drop(running.versions.send_replace(version)),
             None => self.start(name, version, None),
@@ -179,6 +217,23 @@ impl Supervisor {
             "{why}; running {digest}, the last good version here, instead: put a good version there"
         );
         self.status.file_refused(name.as_str(), &reason);
+    }
+
+    /// It is tried again later, if the reason may pass.
+    fn cannot_fall_back(&mut self, name: &PluginName, error: &anyhow::Error) {
+        if may_load_later(error)
+            && let Some(fall_back) = &mut self.fall_back
+        {
+            let again_at = Instant::now() + LOAD_AGAIN_AFTER;
+            fall_back.fallen_back.insert(name.clone(), Some(again_at));
+        }
+        let reason = format!("{error:#}");
+        tracing::error!(
+            plugin = %name,
+            reason,
+            code = "kept-failed",
+            "the kept version cannot run either"
+        );
     }
 }
 

@@ -52,6 +52,7 @@ where
             tracing::error!(
                 plugin = label,
                 reason = fall.reason,
+                code = "plugin-ended",
                 "the plugin is no longer served"
             );
             return End::Fallen;
@@ -60,25 +61,29 @@ where
             falls = 0;
         }
         falls += 1;
-        let wait = Backoff::new(FIRST_WAIT, LONGEST_WAIT)
-            .unwrap_or(Backoff::standard())
-            .delay(falls, fastrand::f64());
+        let wait = wait_after(falls);
+        let reason = fall.reason;
         tracing::error!(
             plugin = label,
-            reason = fall.reason,
+            reason,
             falls,
             ?wait,
+            code = "plugin-failed",
             "cannot serve the plugin, trying again"
         );
         ::metrics::counter!(metrics::RESTARTS, "plugin" => label.to_owned()).increment(1);
-        if stop
-            .run_until_cancelled(tokio::time::sleep(wait))
-            .await
-            .is_none()
-        {
+        let waiting = stop.run_until_cancelled(tokio::time::sleep(wait));
+        if waiting.await.is_none() {
             return End::Stopped;
         }
     }
+}
+
+/// How long to wait after so many falls in a row.
+fn wait_after(falls: u32) -> Duration {
+    let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    let backoff = backoff.unwrap_or(Backoff::standard());
+    backoff.delay(falls, fastrand::f64())
 }
 
 /// Why a worker ended without being asked to.

@@ -96,7 +96,11 @@ impl Supervisor {
 
     fn pin(&mut self, name: &PluginName, digest: &PluginDigest) {
         let Some(pins) = &mut self.pins else { return };
-        tracing::warn!(plugin = %name, %digest, "version pinned: it runs, whatever file is in the folder");
+        tracing::warn!(
+            plugin = %name,
+            %digest,
+            code = "pinned", "version pinned: it runs, whatever file is in the folder"
+        );
         let running = self.running.get(name);
         let runs = running.map(|running| running.versions.borrow().clone());
         pins.pin(name, digest, runs.clone());
@@ -127,8 +131,12 @@ impl Supervisor {
         let Some(pin) = self.pins.as_mut().and_then(|pins| pins.pinned.remove(name)) else {
             return;
         };
-        tracing::warn!(plugin = %name, digest = %pin.digest, "version unpinned: trying the file \
-            in the folder");
+        tracing::warn!(
+            plugin = %name,
+            digest = %pin.digest,
+            code = "unpinned",
+            "version unpinned: trying the file in the folder"
+        );
         self.status.pinned(name.as_str(), None);
         if let Some(running) = self.running.get(name) {
             running.rollout.set_policy(running.settings.plugin.rollout);
@@ -157,7 +165,12 @@ impl Supervisor {
             pin.held_back = None;
             return false;
         }
-        tracing::warn!(plugin = %name, digest = %version.digest(), pinned = %pin.digest, "version held back because another is pinned");
+        tracing::warn!(
+            plugin = %name,
+            digest = %version.digest(),
+            pinned = %pin.digest,
+            code = "pin-holds-back", "version held back because another is pinned"
+        );
         pin.held_back = Some(version.clone());
         self.report_held_back(name);
         true
@@ -198,7 +211,13 @@ impl Supervisor {
     /// The running version keeps running: it was good enough until now. A plugin that does not run
     /// is not started with a version that the operator did not choose.
     fn cannot_run_pinned(&self, name: &PluginName, digest: &PluginDigest, why: &str) {
-        tracing::error!(plugin = %name, %digest, why, "the pinned version cannot run");
+        tracing::error!(
+            plugin = %name,
+            %digest,
+            why,
+            code = "pin-failed",
+            "the pinned version cannot run"
+        );
         let reason = format!(
             "{digest} is pinned and cannot run ({why}): `shardmill plugins {name} --unpin`"
         );

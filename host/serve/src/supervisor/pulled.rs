@@ -32,8 +32,13 @@ impl Supervisor {
             return self.start(name, version, None);
         };
         if view.start == Start::Held {
-            tracing::warn!(plugin = %name, digest = %version.digest(), "the version in the folder \
-                was deployed and nobody has proven it yet: starting with what was good before");
+            tracing::warn!(
+                plugin = %name,
+                digest = %version.digest(),
+                code = "deploy-unproven",
+                "the version in the folder was deployed and nobody has proven it yet: starting \
+                    with what was good before"
+            );
         }
         self.pulled.held.insert(name.clone(), version);
     }

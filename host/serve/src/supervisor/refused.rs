@@ -53,8 +53,8 @@ impl Supervisor {
         self.file_is_unfit(file);
     }
 
-    /// The fleets of the plugin are to know of a version that killed this host, also of one that ran
-    /// in the plugin's shadow.
+    /// The fleets of the plugin are to know of a version that killed this host, also of one that
+    /// ran in the plugin's shadow.
     pub(super) fn note_deadly(&mut self, refusal: &Refusal) {
         if let Refusal::Bytes {
             digest,

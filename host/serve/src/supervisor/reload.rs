@@ -10,6 +10,7 @@ use shardmill_worker::{Outcome, Ring, Wish};
 use tokio::sync::mpsc;
 
 use super::Supervisor;
+use crate::parts::Settings;
 
 /// Keys that an answer names; the log names all of them.
 const KEYS_SHOWN: usize = 8;
@@ -90,7 +91,7 @@ impl Supervisor {
                 shown(&keys)
             )),
             Err(error) => {
-                tracing::warn!(%error, "the configuration cannot be read");
+                tracing::warn!(%error, code = "reload-failed", "the configuration cannot be read");
                 Err(format!(
                     "nothing was taken over: {}",
                     without_values(&error)
@@ -143,40 +144,57 @@ impl Supervisor {
             return Followed::Restarts;
         }
         match settings.and_then(|settings| running.accept(settings)) {
-            Ok(settings) if settings == running.settings => {
-                self.status.settings_accepted(name.as_str());
-                Followed::Same
-            }
-            Ok(settings) if settings.differs_only_in_shadow(&running.settings) => {
-                running.settings = settings;
-                self.follow_shadow(name);
-                self.status.settings_accepted(name.as_str());
-                Followed::Same
-            }
-            // As with a component: a deploy that deletes and copies must not move the plugin to
-            // other streams in between.
-            Ok(settings)
-                if running.settings.has_manifest && !settings.has_manifest && !is_meant =>
-            {
-                let why = "the manifest was removed; its settings stay in use until the host stops";
-                self.keep_settings(name, why)
-            }
-            Ok(_) if running.has_just_started() => {
-                self.follow_later(name);
-                Followed::Restarts
-            }
-            Ok(_) => {
-                tracing::info!(plugin = %name, "settings changed, draining to restart with the \
-                    new ones");
-                running.restart();
-                Followed::Restarts
-            }
+            Ok(settings) => self.follow_accepted(name, settings, is_meant),
             Err(why) => self.keep_settings(name, &why),
         }
     }
 
+    /// Goes on with settings that a running plugin may have; `is_meant` if they have no manifest on
+    /// purpose.
+    fn follow_accepted(
+        &mut self,
+        name: &PluginName,
+        settings: Settings,
+        is_meant: bool,
+    ) -> Followed {
+        let Some(running) = self.running.get_mut(name) else {
+            return Followed::Same;
+        };
+        if settings == running.settings {
+            self.status.settings_accepted(name.as_str());
+            return Followed::Same;
+        }
+        if settings.differs_only_in_shadow(&running.settings) {
+            running.settings = settings;
+            self.follow_shadow(name);
+            self.status.settings_accepted(name.as_str());
+            return Followed::Same;
+        }
+        // As with a component: a deploy that deletes and copies must not move the plugin to other
+        // streams in between.
+        if running.settings.has_manifest && !settings.has_manifest && !is_meant {
+            let why = "the manifest was removed; its settings stay in use until the host stops";
+            return self.keep_settings(name, why);
+        }
+        if running.has_just_started() {
+            self.follow_later(name);
+        } else {
+            tracing::info!(
+                plugin = %name,
+                "settings changed, draining to restart with the new ones"
+            );
+            running.restart();
+        }
+        Followed::Restarts
+    }
+
     fn keep_settings(&self, name: &PluginName, why: &str) -> Followed {
-        tracing::warn!(plugin = %name, why, "settings refused, the previous ones stay in use");
+        tracing::warn!(
+            plugin = %name,
+            why,
+            code = "settings-refused",
+            "settings refused, the previous ones stay in use"
+        );
         self.status.settings_refused(name.as_str(), why);
         Followed::Keeps(why.to_owned())
     }

@@ -1,5 +1,5 @@
-//! Versions that run in the shadow of a plugin: `NAME.shadow.wasm` in the folder. Each is promoted or
-//! dropped by its file, so that the folder says what runs also after a restart.
+//! Versions that run in the shadow of a plugin: `NAME.shadow.wasm` in the folder. Each is promoted
+//! or dropped by its file, so that the folder says what runs also after a restart.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use super::refused::wall_ms;
 use super::{Running, Supervisor, Version};
 use crate::component::{Found, signature_of};
 
-/// How often, and for how long at most, a host waits for another that moves the same file: two system
-/// calls on that one.
+/// How often, and for how long at most, a host waits for another that moves the same file: two
+/// system calls on that one.
 const LOOKS_AT_CLAIM: u32 = 10;
 const LOOK_AT_CLAIM_EVERY: Duration = Duration::from_millis(10);
 
@@ -109,7 +109,12 @@ impl Supervisor {
 
     /// A refused shadow is no trouble of the plugin: it is shown among the plugin's versions.
     fn shadow_refused(&mut self, file: &str, reason: &Refusal) {
-        tracing::warn!(file, %reason, "a file for the shadow of a plugin was refused");
+        tracing::warn!(
+            file,
+            %reason,
+            code = "shadow-refused",
+            "a file for the shadow of a plugin was refused"
+        );
         self.note_deadly(reason);
         if let Some(name) = shadow_of_file(file) {
             let refused = (reason.digest().cloned(), reason.to_string());
@@ -214,23 +219,9 @@ impl Supervisor {
         {
             return Err(format!("not promoted: {why:#}"));
         }
-        let outcome = match (verb, self.files_of(name).end(digest, verb)) {
-            (ShadowVerb::Promote, Ok(DoneBy::Us)) => {
-                Ok(format!("promoted {digest}: its file is now {name}.wasm"))
-            }
-            (ShadowVerb::Drop, Ok(DoneBy::Us)) => Ok(format!(
-                "dropped {digest}: its file is now {name}.shadow.wasm.dropped"
-            )),
-            (ShadowVerb::Promote, Ok(DoneBy::Another)) => Ok(format!(
-                "{digest} was promoted by another host with this folder"
-            )),
-            (ShadowVerb::Drop, Ok(DoneBy::Another)) => Ok(format!("the file of {digest} is gone")),
-            (ShadowVerb::Promote, Err(error)) => {
-                Err(format!("not promoted, and stopped: {error:#}"))
-            }
-            (ShadowVerb::Drop, Err(error)) => {
-                Err(format!("stopped until the host restarts: {error:#}"))
-            }
+        let outcome = match self.files_of(name).end(digest, verb) {
+            Ok(by) => Ok(done(name, digest, verb, by)),
+            Err(error) => Err(not_done(verb, &error)),
         };
         tracing::info!(plugin = %name, ?outcome, "the version in the shadow ends");
         if let Some(running) = self.running.get(name) {
@@ -267,6 +258,29 @@ enum DoneBy {
     Us,
     /// One with the same folder.
     Another,
+}
+
+fn not_done(verb: ShadowVerb, error: &anyhow::Error) -> String {
+    match verb {
+        ShadowVerb::Promote => format!("not promoted, and stopped: {error:#}"),
+        ShadowVerb::Drop => format!("stopped until the host restarts: {error:#}"),
+    }
+}
+
+/// What the host says of a file that was renamed.
+fn done(name: &PluginName, digest: &PluginDigest, verb: ShadowVerb, by: DoneBy) -> String {
+    match (verb, by) {
+        (ShadowVerb::Promote, DoneBy::Us) => {
+            format!("promoted {digest}: its file is now {name}.wasm")
+        }
+        (ShadowVerb::Drop, DoneBy::Us) => {
+            format!("dropped {digest}: its file is now {name}.shadow.wasm.dropped")
+        }
+        (ShadowVerb::Promote, DoneBy::Another) => {
+            format!("{digest} was promoted by another host with this folder")
+        }
+        (ShadowVerb::Drop, DoneBy::Another) => format!("the file of {digest} is gone"),
+    }
 }
 
 impl Files {
@@ -338,8 +352,8 @@ impl Files {
         Ok(Found::read(path, self.bytes_max)?.digest)
     }
 
-    /// Replaces the file of the plugin. If that fails, the version at work is as able to start as it
-    /// was before.
+    /// Replaces the file of the plugin. If that fails, the version at work is as able to start as
+    /// it was before.
     fn promote(&self) -> anyhow::Result<()> {
         let signature = signature_of(&self.plugin);
         let before = std::fs::read(&signature).ok();
@@ -351,8 +365,8 @@ impl Files {
         renamed
     }
 
-    /// Puts the signature of the shadow where that of the plugin is, or removes that one, which would
-    /// have other bytes refused. A host that sees one file before the other looks again.
+    /// Puts the signature of the shadow where that of the plugin is, or removes that one, which
+    /// would have other bytes refused. A host that sees one file before the other looks again.
     fn take_signature(&self, signature: &Path) -> anyhow::Result<()> {
         let own = signature_of(&self.shadow);
         if own.exists() {

@@ -148,6 +148,7 @@ impl Trouble {
             self.is_said = true;
             tracing::warn!(
                 problem,
+                code = "spans-dropped",
                 "the collector takes no spans; records are processed all the \
                 same, and traces will be missing"
             );

@@ -90,11 +90,18 @@ impl Finder {
 
 fn link(parent: &str, state: Option<&str>) -> Option<Link> {
     let context = TraceContext::parse(parent)?;
-    let state = state.filter(|state| !state.is_empty() && state.len() <= STATE_BYTES_MAX);
+    let state = state.filter(|state| can_be_state(state));
     Some(Link {
         context,
         state: state.map(str::to_owned),
     })
+}
+
+/// Whoever writes a record must not reach the tools that read traces with more than text: only
+/// what the list of W3C Trace Context (3.3.1) is made of is passed on.
+fn can_be_state(text: &str) -> bool {
+    let is_of_list = |byte: u8| byte == b'\t' || byte == b' ' || byte.is_ascii_graphic();
+    !text.is_empty() && text.len() <= STATE_BYTES_MAX && text.bytes().all(is_of_list)
 }
 
 #[cfg(test)]
@@ -106,6 +113,14 @@ mod tests {
     fn found(data: &str) -> Option<(String, Option<String>)> {
         let link = Finder::new().find(data.as_bytes())?;
         Some((link.context.to_string(), link.state))
+    }
+
+    #[test]
+    fn a_state_of_other_signs_than_a_list_has_is_left_out_and_the_span_is_kept() {
+        for state in [r"a=1\r\nX: y", r"a=\u0000", r"a=\u0007", "a=\u{e9}"] {
+            let data = format!(r#"{{"traceparent": "{PARENT}", "tracestate": "{state}"}}"#);
+            assert_eq!(found(&data), Some((PARENT.to_owned(), None)), "{state}");
+        }
     }
 
     #[test]

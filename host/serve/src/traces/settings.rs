@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::Url;
-use reqwest::header::HeaderName;
+use reqwest::header::HeaderValue;
 use shardmill_config::TracesConfig;
 use shardmill_core::trace::Sampler;
 use shardmill_sinks::HeaderSource;
@@ -197,20 +197,31 @@ fn headers(
 ) -> BTreeMap<String, HeaderSource> {
     let mut headers = BTreeMap::new();
     if let Some((name, text)) = standard.of_exporter("HEADERS") {
-        match pairs(text) {
-            Some(pairs) => {
-                headers.extend(pairs.map(|(header, value)| (header, HeaderSource::value(value))));
+        let Some(pairs) = pairs(text) else {
+            ignored.push(format!("{name}: write it like name=value,name=value"));
+            return config.headers.clone();
+        };
+        for (header, value) in pairs {
+            match header_of(&header, value) {
+                Ok(source) => {
+                    headers.insert(header, source);
+                }
+                Err(problem) => ignored.push(format!("{name}: {problem}")),
             }
-            None => ignored.push(format!("{name}: write it like name=value,name=value")),
-        }
-        let before = headers.len();
-        headers.retain(|header: &String, _| HeaderName::try_from(header).is_ok());
-        if headers.len() < before {
-            ignored.push(format!("{name}: some names cannot name a header"));
         }
     }
     headers.extend(config.headers.clone());
     headers
+}
+
+/// A header of a variable. A wrong one is left out, and its value is shown to nobody.
+fn header_of(header: &str, value: String) -> Result<HeaderSource, String> {
+    if HeaderValue::from_str(&value).is_err() {
+        return Err(format!("{header}: its value cannot be that of a header"));
+    }
+    let source = HeaderSource::value(value);
+    shardmill_config::check_trace_header(header, &source)?;
+    Ok(source)
 }
 
 fn attributes(
@@ -306,6 +317,25 @@ mod tests {
         assert_eq!(settings.attributes["service.name"], "mill");
         assert_eq!(settings.attributes["zone"], "a b");
         assert_eq!(settings.ignored, [""; 0]);
+    }
+
+    #[test]
+    fn a_header_of_a_variable_that_cannot_be_sent_is_left_out_and_its_value_is_not_shown() {
+        let settings = settings(&[(
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "authorization=Bearer%20secret%0d%0aX:y,content-length=5,zone=a",
+        )]);
+        assert_eq!(settings.headers.len(), 1);
+        assert_eq!(
+            settings.headers["zone"],
+            HeaderSource::value("a".to_owned())
+        );
+        let ignored = settings.ignored.join("; ");
+        assert!(
+            ignored.contains("authorization: its value") && ignored.contains("content-length"),
+            "{ignored}"
+        );
+        assert!(!ignored.contains("secret"), "{ignored}");
     }
 
     #[test]

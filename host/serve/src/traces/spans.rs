@@ -1,6 +1,6 @@
 //! From a span that has ended to its message.
 
-use shardmill_core::trace::{Link, Operation, Span, TraceContext};
+use shardmill_core::trace::{Link, Operation, Span, Subject, TraceContext};
 
 use super::message::{KeyValue, LinkMessage, SpanKind, SpanMessage, Status, StatusCode};
 use super::names;
@@ -92,7 +92,17 @@ pub(super) fn message_of(span: &Span) -> SpanMessage {
 }
 
 fn attributes(span: &Span, convention: &Convention<'_>) -> Vec<KeyValue> {
-    let subject = &*span.subject;
+    let mut all = attributes_by(convention, &span.subject);
+    let messages = convention.messages;
+    all.extend(messages.map(|count| KeyValue::number(names::MESSAGES, count)));
+    let failure = span.failure.as_ref();
+    all.extend(failure.map(|failure| KeyValue::text(names::ERROR, &*failure.code)));
+    all.extend(attributes_of(&span.operation));
+    all
+}
+
+/// What is called, and where.
+fn attributes_by(convention: &Convention<'_>, subject: &Subject) -> Vec<KeyValue> {
     let mut all = vec![
         KeyValue::text(names::SYSTEM, convention.system),
         KeyValue::text(names::OPERATION_NAME, convention.name),
@@ -107,29 +117,26 @@ fn attributes(span: &Span, convention: &Convention<'_>) -> Vec<KeyValue> {
             KeyValue::text(names::KINESIS_STREAM, subject.stream.as_str()),
         ]);
     }
-    let messages = convention.messages;
-    all.extend(messages.map(|count| KeyValue::number(names::MESSAGES, count)));
-    let failure = span.failure.as_ref();
-    all.extend(failure.map(|failure| KeyValue::text(names::ERROR, &*failure.code)));
-    match &span.operation {
-        Operation::Receive { .. } | Operation::Send { .. } => {}
+    all
+}
+
+fn attributes_of(operation: &Operation) -> Vec<KeyValue> {
+    match operation {
+        Operation::Receive { .. } | Operation::Send { .. } => Vec::new(),
         Operation::Process {
             attempt,
             first,
             last,
             digest,
             ..
-        } => all.extend([
+        } => vec![
             KeyValue::number(names::ATTEMPT, *attempt as usize),
             KeyValue::text(names::FIRST, first.to_string()),
             KeyValue::text(names::LAST, last.to_string()),
             KeyValue::text(names::DIGEST, digest),
-        ]),
-        Operation::Settle { checkpoint } => {
-            all.push(KeyValue::text(names::CHECKPOINT, checkpoint));
-        }
+        ],
+        Operation::Settle { checkpoint } => vec![KeyValue::text(names::CHECKPOINT, checkpoint)],
     }
-    all
 }
 
 fn link(link: &Link) -> LinkMessage {

@@ -266,8 +266,8 @@ impl Line {
         }
     }
 
-    /// Text stays readable, unless escapes would make it longer than base64, and long: a letter must
-    /// not grow beyond that. JSON is all quotes, and most of it is short.
+    /// Text stays readable, unless escapes would make it longer than base64, and long: a letter
+    /// must not grow beyond that. JSON is all quotes, and most of it is short.
     fn with_data(self, data: &[u8]) -> Self {
         match std::str::from_utf8(data) {
             Ok(text) if is_readable(text) => Self {

@@ -1,6 +1,6 @@
 //! Room for dead letters that are made into lines and not yet stored. The records themselves are
-//! charged to `host.buffer` until they are settled, but the lines are not: with a slow target, every
-//! shard of a plugin would hold some.
+//! charged to `host.buffer` until they are settled, but the lines are not: with a slow target,
+//! every shard of a plugin would hold some.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -119,6 +119,8 @@ fn command(program: &CompilerProgram, job: &CompileJob) -> Command {
     command.env("RAYON_NUM_THREADS", job.limits.threads.max(1).to_string());
     // Of glibc: each thread's heap would reserve 64 MiB of the address space that is limited.
     command.env("MALLOC_ARENA_MAX", "2");
+    // Of mimalloc: it would reserve a gibibyte of it at once.
+    command.env("MIMALLOC_ARENA_RESERVE", "32MiB");
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -199,7 +201,7 @@ fn host(message: String) -> LoadError {
 fn report_lacks(said: &str) {
     static REPORT: Once = Once::new();
     if said.starts_with(wall::LACKS) {
-        REPORT.call_once(|| tracing::warn!("{said}"));
+        REPORT.call_once(|| tracing::warn!(code = "compiler-wall-incomplete", "{said}"));
     }
 }
 

@@ -26,8 +26,8 @@ pub enum Metering {
 }
 
 impl Metering {
-    /// 2000-01-01T00:00:00Z, for the wall clock of a run that repeats no other: so that a time in its
-    /// output is seen to be no real one.
+    /// 2000-01-01T00:00:00Z, for the wall clock of a run that repeats no other: so that a time in
+    /// its output is seen to be no real one.
     pub const NO_REAL_TIME_MS: u64 = 946_684_800_000;
 
     /// Grants the next call its share.

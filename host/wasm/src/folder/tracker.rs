@@ -177,8 +177,8 @@ impl Tracker {
         }
     }
 
-    /// Versions that only run in the shadow of plugins have places of their own, as many: none takes
-    /// a plugin's.
+    /// Versions that only run in the shadow of plugins have places of their own, as many: none
+    /// takes a plugin's.
     fn act(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = self.act_on(now, |tracked| !tracked.is_shadow());
         actions.extend(self.act_on(now, Tracked::is_shadow));

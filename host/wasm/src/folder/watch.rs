@@ -208,8 +208,8 @@ impl PluginFolder {
         Ok(())
     }
 
-    /// An error if nothing is known of the folder. So nothing is removed: a folder that is unmounted
-    /// for a moment stops no plugin.
+    /// An error if nothing is known of the folder. So nothing is removed: a folder that is
+    /// unmounted for a moment stops no plugin.
     async fn scan(&mut self) -> Result<Listing, String> {
         let (path, size_max) = (self.options.path.clone(), self.options.file_bytes_max);
         let listing = blocking(move || scan(&path, size_max))
@@ -340,7 +340,11 @@ impl PluginFolder {
 
     fn report_trouble(&mut self, message: &str) {
         if self.trouble.as_deref() != Some(message) {
-            tracing::warn!(folder = %self.options.path.display(), reason = message, "problem with the plugins folder");
+            tracing::warn!(
+                folder = %self.options.path.display(),
+                reason = message,
+                code = "folder-problem", "problem with the plugins folder"
+            );
             self.trouble = Some(message.to_owned());
         }
     }

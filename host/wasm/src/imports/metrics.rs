@@ -1,6 +1,6 @@
-//! `shardmill:processor/metrics`: measurements. Counters and histograms are labelled with the plugin
-//! only: those of all instances add up, and a shard label would multiply every name by the number
-//! of shards. Gauges do not add up by themselves: each shard has its own.
+//! `shardmill:processor/metrics`: measurements. Counters and histograms are labelled with the
+//! plugin only: those of all instances add up, and a shard label would multiply every name by the
+//! number of shards. Gauges do not add up by themselves: each shard has its own.
 
 use crate::bindings::shardmill::processor::metrics::Host;
 use crate::instance::state::InstanceState;

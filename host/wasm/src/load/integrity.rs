@@ -246,8 +246,8 @@ impl Integrity {
     }
 }
 
-/// The plugin that a component is signed for, also one that runs in its shadow: so it can be promoted
-/// as it is.
+/// The plugin that a component is signed for, also one that runs in its shadow: so it can be
+/// promoted as it is.
 fn plugin_of(name: &PluginName) -> PluginName {
     name.shadowed().unwrap_or_else(|| name.clone())
 }

@@ -74,7 +74,16 @@ impl GuestLog {
         macro_rules! line {
             ($level:ident) => {
                 // Begins with the name, as no line of the host's does, whatever text follows.
-                tracing::event!(target: "shardmill::guest", tracing::Level::$level, %plugin, %shard, trace_id, span_id, source, "[{plugin}] {message}")
+                tracing::event!(
+                    target: "shardmill::guest",
+                    tracing::Level::$level,
+                    %plugin,
+                    %shard,
+                    trace_id,
+                    span_id,
+                    source,
+                    "[{plugin}] {message}"
+                )
             };
         }
         match level {
@@ -98,8 +107,13 @@ impl GuestLog {
             let plugin = &self.identity.label;
             metrics::counter!("shardmill_plugin_log_lines_dropped_total", "plugin" => plugin.to_string())
                 .increment(dropped);
-            tracing::warn!(target: "shardmill::guest", %plugin, dropped, "the plugin logs too \
-                fast; lines were dropped");
+            tracing::warn!(
+                target: "shardmill::guest",
+                %plugin,
+                dropped,
+                code = "guest-log-dropped",
+                "the plugin logs too fast; lines were dropped"
+            );
         }
     }
 }

@@ -34,8 +34,8 @@ struct Shared {
 }
 
 impl CodeBudget {
-    /// Half of it is guaranteed in equal parts to the plugins that are there; the other half goes to
-    /// whoever comes first.
+    /// Half of it is guaranteed in equal parts to the plugins that are there; the other half goes
+    /// to whoever comes first.
     pub(crate) fn new(bytes: usize) -> Self {
         metrics::gauge!(names::CODE_LIMIT).set(bytes as f64);
         let shared = Shared {

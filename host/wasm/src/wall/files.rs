@@ -39,5 +39,7 @@ fn restrict(folder: &Path) -> Result<RulesetStatus, RulesetError> {
 }
 
 fn in_the_folder() -> BitFlags<AccessFs> {
-    make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir})
+    make_bitflags!(AccessFs::{
+        ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir
+    })
 }

@@ -40,8 +40,8 @@ impl Shown {
         }
     }
 
-    /// Whether the row shows a lag of at least `long`, and it is less by now. A shard that has caught
-    /// up and gets no more records settles nothing, so that no other write would say so.
+    /// Whether the row shows a lag of at least `long`, and it is less by now. A shard that has
+    /// caught up and gets no more records settles nothing, so that no other write would say so.
     pub(super) fn lag_is_over(&self, progress: &Progress, long: Duration) -> bool {
         let is_long = |ms: u64| Duration::from_millis(ms) >= long;
         let is_over = progress.millis_behind_latest.is_some_and(|ms| !is_long(ms));

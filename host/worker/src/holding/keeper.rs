@@ -319,8 +319,8 @@ impl Keeper {
         self.judge(write, result).await
     }
 
-    /// Whether a write to a lease that is given up is tried for some time longer: what is settled is
-    /// written down with the way back, so that the next owner does not repeat it.
+    /// Whether a write to a lease that is given up is tried for some time longer: what is settled
+    /// is written down with the way back, so that the next owner does not repeat it.
     fn is_last_chance(&self, write: Write<'_>, first_sent: Sent) -> bool {
         let is_last = matches!(write, Write::Release(_) | Write::Checkpoint(_));
         is_last && self.ports.clock.now().since(first_sent.at) < self.options.duration

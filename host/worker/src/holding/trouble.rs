@@ -48,7 +48,12 @@ impl Troubles {
             self.signs.failed(Why::Row, attempts, reason);
         }
         if attempts.is_power_of_two() {
-            tracing::warn!(shard = %self.shard, attempts, %error, "lease write failed, trying again");
+            tracing::warn!(
+                shard = %self.shard,
+                attempts,
+                %error,
+                code = "lease-write-failed", "lease write failed, trying again"
+            );
         }
         self.published.send_replace(Some(trouble));
     }
@@ -59,7 +64,11 @@ impl Troubles {
             return;
         };
         if trouble.is_shown() {
-            tracing::info!(shard = %self.shard, attempts = trouble.attempts, "the lease's row can be written again");
+            tracing::info!(
+                shard = %self.shard,
+                attempts = trouble.attempts,
+                "the lease's row can be written again"
+            );
             self.signs.clear(Why::Row);
         }
     }

@@ -1,5 +1,5 @@
-//! What every part of a pipeline knows of its shard: which it is, the settings, the ports, and where
-//! to show what happens.
+//! What every part of a pipeline knows of its shard: which it is, the settings, the ports, and
+//! where to show what happens.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -303,7 +303,8 @@ impl Delivery {
         }
     }
 
-    /// Counts the deliveries of what failed. What of the batch was handled counts as failed no more.
+    /// Counts the deliveries of what failed. What of the batch was handled counts as failed no
+    /// more.
     pub(super) fn note(&mut self, records: &[Record], verdict: &Verdict) -> Handled {
         for ruling in &verdict.rulings {
             let position = &records[ruling.index].position;

@@ -264,20 +264,7 @@ impl ShardReader {
             millis_behind_latest,
             children,
         } = fetched;
-        if let Some(behind) = millis_behind_latest {
-            let millis = behind;
-            self.context.meter().note(&Observation::Behind { millis });
-            self.context
-                .signs()
-                .gauge(metrics::BEHIND, behind as f64 / 1_000.0);
-        }
-        self.context.signs().behind(millis_behind_latest);
-        let now = self.context.now();
-        self.context.update_status(|status| {
-            status.millis_behind_latest = millis_behind_latest;
-            status.is_at_tip = records.is_empty() && millis_behind_latest.unwrap_or(0) == 0;
-            status.tip_at = status.is_at_tip.then_some(now);
-        });
+        self.show_behind(millis_behind_latest, records.is_empty());
         let about = About {
             millis_behind_latest,
             came_ns,
@@ -292,6 +279,22 @@ impl ShardReader {
         let ended = next.is_none().then_some(children);
         self.send(opened, about, reservation, ended).await?;
         next.ok_or(Over)
+    }
+
+    /// Says how far behind the tip of the shard a reply was.
+    fn show_behind(&self, millis_behind_latest: Option<u64>, is_empty: bool) {
+        if let Some(millis) = millis_behind_latest {
+            self.context.meter().note(&Observation::Behind { millis });
+            let seconds = millis as f64 / 1_000.0;
+            self.context.signs().gauge(metrics::BEHIND, seconds);
+        }
+        self.context.signs().behind(millis_behind_latest);
+        let now = self.context.now();
+        self.context.update_status(|status| {
+            status.millis_behind_latest = millis_behind_latest;
+            status.is_at_tip = is_empty && millis_behind_latest.unwrap_or(0) == 0;
+            status.tip_at = status.is_at_tip.then_some(now);
+        });
     }
 
     /// Waits until the pipeline has room. `Err` if there is none.
@@ -360,7 +363,12 @@ impl ShardReader {
     fn note_gap(&self, gap: &Gap) {
         let plugin = &self.context.options().plugin;
         self.context.count(metrics::GAPS, 1);
-        tracing::warn!(%plugin, shard = %self.context.shard(), %gap, "records may be lost to retention");
+        tracing::warn!(
+            %plugin,
+            shard = %self.context.shard(),
+            %gap,
+            code = "retention-near", "records may be lost to retention"
+        );
         self.context.update_status(|status| {
             status.gaps.count += 1;
             status.gaps.last = Some(gap.to_string());

@@ -37,6 +37,7 @@ impl Fullness {
                 shard = %self.context.shard(),
                 bytes,
                 limit = bytes_max,
+                code = "state-large",
                 "the plugin's state takes {}% of limits.state, and one over it stops the shard: \
                     raise the limit, or have the plugin keep less",
                 fill.0

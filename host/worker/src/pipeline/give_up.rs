@@ -67,10 +67,33 @@ impl<'a> GivenUp<'a> {
         match context.ports().given_up_lines.take(context.now()) {
             Some(kept_back) => {
                 let not_told = (kept_back > 0).then_some(kept_back);
-                tracing::warn!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, not_told, "{MESSAGE}");
+                tracing::warn!(
+                    %plugin,
+                    %shard,
+                    epoch,
+                    %position,
+                    key_hash,
+                    decision,
+                    %cause,
+                    deliveries,
+                    reason,
+                    not_told,
+                    code = "record-given-up", "{MESSAGE}"
+                );
             }
             None => {
-                tracing::debug!(%plugin, %shard, epoch, %position, key_hash, decision, %cause, deliveries, reason, "{MESSAGE}");
+                tracing::debug!(
+                    %plugin,
+                    %shard,
+                    epoch,
+                    %position,
+                    key_hash,
+                    decision,
+                    %cause,
+                    deliveries,
+                    reason,
+                    "{MESSAGE}"
+                );
             }
         }
     }
@@ -109,7 +132,16 @@ impl<'a> GivenUp<'a> {
         let (position, key_hash) = (&self.record.position, self.key_hash());
         let (cause, deliveries) = (self.cause, self.ruling.tried.deliveries);
         let reason = &self.ruling.message;
-        tracing::warn!(shard = %context.shard(), %position, key_hash, decision = "halt", %cause, deliveries, reason, "shard halted");
+        tracing::warn!(
+            shard = %context.shard(),
+            %position,
+            key_hash,
+            decision = "halt",
+            %cause,
+            deliveries,
+            reason,
+            code = "shard-halted", "shard halted"
+        );
         let why = format!(
             "halted at {position}, {cause} after {deliveries} deliveries; a new version of the \
                 plugin or a restart continues with it: {reason}"

@@ -78,8 +78,8 @@ impl Instance {
         self.has_started
     }
 
-    /// Makes an instance of the active version, if there is none, that starts from `state`, and whose
-    /// records begin at `start`.
+    /// Makes an instance of the active version, if there is none, that starts from `state`, and
+    /// whose records begin at `start`.
     pub(super) async fn ensure(
         &mut self,
         state: Option<Bytes>,

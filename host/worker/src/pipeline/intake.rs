@@ -88,7 +88,10 @@ impl Intake {
     /// Holds no more than what was handed out and is to be delivered again.
     pub(super) fn drop_read_ahead(&mut self) {
         if !self.is_shut() {
-            tracing::debug!(shard = %self.context.shard(), "the shard makes no progress, dropping what was read ahead");
+            tracing::debug!(
+                shard = %self.context.shard(),
+                "the shard makes no progress, dropping what was read ahead"
+            );
             self.shut();
         }
     }

@@ -101,26 +101,7 @@ impl Opener {
         for record in closed.by_ref() {
             self.give_way_before(record.cost_bytes()).await;
             opened.closed_bytes += record.cost_bytes();
-            match expand(record) {
-                // Most streams have no others: no list for one record.
-                Expansion::Plain(record) => {
-                    debug_assert!(
-                        !self.is_settled(&record.position),
-                        "the cursor drops what is settled, unless it may be an aggregate"
-                    );
-                    self.keep_if_wanted(record, &mut opened);
-                }
-                Expansion::Aggregate(records) => {
-                    self.note_opened(records.len());
-                    for record in records {
-                        self.keep_if_new(record, &mut opened);
-                    }
-                }
-                Expansion::Damaged(record, damage) => {
-                    self.note_damage(&record.position, damage);
-                    self.keep_if_new(record, &mut opened);
-                }
-            }
+            self.open(record, &mut opened);
             if opened.bytes >= opened.closed_bytes + GROWTH_MAX {
                 break;
             }
@@ -130,6 +111,29 @@ impl Opener {
         }
         opened.detach_few();
         opened
+    }
+
+    fn open(&mut self, record: Record, opened: &mut Opened) {
+        match expand(record) {
+            // Most streams have no others: no list for one record.
+            Expansion::Plain(record) => {
+                debug_assert!(
+                    !self.is_settled(&record.position),
+                    "the cursor drops what is settled, unless it may be an aggregate"
+                );
+                self.keep_if_wanted(record, opened);
+            }
+            Expansion::Aggregate(records) => {
+                self.note_opened(records.len());
+                for record in records {
+                    self.keep_if_new(record, opened);
+                }
+            }
+            Expansion::Damaged(record, damage) => {
+                self.note_damage(&record.position, damage);
+                self.keep_if_new(record, opened);
+            }
+        }
     }
 
     /// Records that need no look at each: the list is handed on as it is, and none is moved.
@@ -204,8 +208,14 @@ impl Opener {
         // Powers of two: a producer that goes wrong does so with every record.
         if self.damaged.is_power_of_two() {
             let (shard, damaged) = (self.context.shard(), self.damaged);
-            tracing::warn!(%shard, %position, %damage, damaged, "an aggregate cannot be opened, \
-                delivering it unopened");
+            tracing::warn!(
+                %shard,
+                %position,
+                %damage,
+                damaged,
+                code = "aggregate-damaged",
+                "an aggregate cannot be opened, delivering it unopened"
+            );
         }
     }
 }

@@ -72,19 +72,11 @@ impl Output {
         if emitted.is_empty() {
             return Ok(());
         }
-        let sinks: BTreeSet<String> = emitted
-            .iter()
-            .map(|piece| piece.destination.clone())
-            .collect();
+        let sinks = destinations(&emitted);
         self.show_storing(&sinks);
         self.unflushed.extend(sinks);
         let emitted = Arc::new(emitted);
-        let origin = Arc::new(Origin {
-            plugin: self.context.options().plugin.clone(),
-            shard: self.context.shard().clone(),
-            through: cause.through,
-            trace: cause.trace,
-        });
+        let origin = Arc::new(self.origin(cause));
         let sink = &self.context.ports().sink;
         let mut failures = Failures::none();
         while let Err(error) = self
@@ -95,6 +87,15 @@ impl Output {
         }
         self.recovered(&failures);
         Ok(())
+    }
+
+    fn origin(&self, cause: Cause) -> Origin {
+        Origin {
+            plugin: self.context.options().plugin.clone(),
+            shard: self.context.shard().clone(),
+            through: cause.through,
+            trace: cause.trace,
+        }
     }
 
     /// Returns once all that was written is stored.
@@ -183,8 +184,13 @@ impl Output {
         }
         let failures = failures.count;
         if failures.is_power_of_two() {
-            tracing::warn!(shard = %self.context.shard(), %error, failures, "output cannot be stored, \
-                trying again");
+            tracing::warn!(
+                shard = %self.context.shard(),
+                %error,
+                failures,
+                code = "output-failed",
+                "output cannot be stored, trying again"
+            );
         }
         let signs = self.context.signs();
         signs.failed(Why::Sink, failures, error.to_string());
@@ -195,4 +201,9 @@ impl Output {
             over = gate.over() => Err(over),
         }
     }
+}
+
+fn destinations(emitted: &[Emitted]) -> BTreeSet<String> {
+    let pieces = emitted.iter();
+    pieces.map(|piece| piece.destination.clone()).collect()
 }

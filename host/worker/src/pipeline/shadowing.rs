@@ -3,8 +3,8 @@
 //! compared; what the shadow emits is stored nowhere.
 //!
 //! The shadow can begin only where the live instance is nothing but its state: when that is made or
-//! saved, and, without a state, whenever nothing is held back. From there it is given everything, or
-//! else it ends, and begins anew at the next such place. Nothing of the shard ever waits for it.
+//! saved, and, without a state, whenever nothing is held back. From there it is given everything,
+//! or else it ends, and begins anew at the next such place. Nothing of the shard ever waits for it.
 
 mod run;
 mod settings;
@@ -183,7 +183,8 @@ impl Shadowing {
         shadow.is_wanted_on(&whose.context.shard, whose.digest)
     }
 
-    /// After a call: with a state, the instance is more than what was saved until it is saved again.
+    /// After a call: with a state, the instance is more than what was saved until it is saved
+    /// again.
     fn went_on(&mut self, holds_back: bool) {
         let can_begin = !self.settings.terms.keeps_state && !holds_back;
         self.begin_at = can_begin.then_some(Beginning {

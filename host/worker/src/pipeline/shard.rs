@@ -386,7 +386,12 @@ impl ShardPipeline {
         match self.intake.judge_stall() {
             ReadStall::GoOn => Ok(()),
             ReadStall::Replace => {
-                tracing::warn!(shard = %self.context.shard(), ?deadline, "nothing could be read, replacing the reader");
+                tracing::warn!(
+                    shard = %self.context.shard(),
+                    ?deadline,
+                    code = "reader-replaced",
+                    "nothing could be read, replacing the reader"
+                );
                 let last = self.saving.handed_out_checkpoint();
                 self.intake.replace_reader(&last);
                 Ok(())

@@ -88,6 +88,17 @@ impl Open {
     }
 }
 
+/// `None` if there are no records.
+fn process(records: &[Record], batch: &impl Batched) -> Option<Operation> {
+    Some(Operation::Process {
+        records: records.len(),
+        attempt: batch.attempt(),
+        first: records.first()?.position.clone(),
+        last: records.last()?.position.clone(),
+        digest: batch.digest().to_string(),
+    })
+}
+
 impl TracedCall {
     /// The span of the call.
     pub(super) fn context(&self) -> TraceContext {
@@ -120,15 +131,9 @@ impl Traces {
         let tracer = Arc::clone(self.tracer.as_ref()?);
         let first = &records.first()?.position;
         let last = &records.last()?.position;
-        let begun = self.open.iter().find(|open| open.covers(strand, first));
-        let begun = begun.map(|open| (open.call.trace, open.receive));
-        let (trace, receive) = if let Some(begun) = begun {
-            begun
-        } else {
-            let trace = self.sampled(&*tracer, records, first)?;
-            let received = batch.received(first);
-            let receive = received.map(|came| self.report_receive(&*tracer, trace, came));
-            (trace, receive)
+        let (trace, receive) = match self.begun(strand, first) {
+            Some(begun) => begun,
+            None => self.begin_trace(&*tracer, records, batch)?,
         };
         let context = TraceContext {
             trace,
@@ -140,18 +145,32 @@ impl Traces {
             context,
             parent: receive,
             links: tracer.producers(records),
-            operation: Operation::Process {
-                records: records.len(),
-                attempt: batch.attempt(),
-                first: first.clone(),
-                last: last.clone(),
-                digest: batch.digest().to_string(),
-            },
+            operation: process(records, batch)?,
             started_ns: tracer.now_ns(),
         }))
     }
 
-    /// The trace of a batch that is not traced yet, if it is to be.
+    /// The trace that an earlier attempt began, and its root, if it has one.
+    fn begun(&self, strand: usize, first: &Position) -> Option<(TraceId, Option<SpanId>)> {
+        let begun = self.open.iter().find(|open| open.covers(strand, first))?;
+        Some((begun.call.trace, begun.receive))
+    }
+
+    /// The trace of a batch that is not traced yet, if it is to be, and its root, if it has one.
+    fn begin_trace(
+        &self,
+        tracer: &dyn Tracer,
+        records: &[Record],
+        batch: &impl Batched,
+    ) -> Option<(TraceId, Option<SpanId>)> {
+        let first = &records.first()?.position;
+        let trace = self.sampled(tracer, records, first)?;
+        let received = batch.received(first);
+        let receive = received.map(|came| self.report_receive(tracer, trace, came));
+        Some((trace, receive))
+    }
+
+    /// The trace of a batch whose first record is at `first`, if it is to be traced.
     fn sampled(
         &self,
         tracer: &dyn Tracer,

@@ -132,7 +132,14 @@ impl Trouble {
         // Powers of two: a batch that fails for days must not fill the log.
         if attempts.is_power_of_two() {
             let shard = self.context.shard();
-            tracing::warn!(%shard, attempts, %digest, reason, "delivery failed, trying again");
+            tracing::warn!(
+                %shard,
+                attempts,
+                %digest,
+                reason,
+                code = "delivery-failed",
+                "delivery failed, trying again"
+            );
         }
         // Of a delivery it is one at a time: the last.
         self.clear_all_but(Some(why));

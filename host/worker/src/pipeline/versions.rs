@@ -164,8 +164,13 @@ impl Versions {
 
     /// A version does not start.
     pub(super) fn show_refused(&self, digest: &PluginDigest, error: &ProcessorError) {
-        tracing::warn!(shard = %self.context.shard(), %digest, %error, "the new plugin version \
-            does not start, keeping the old one");
+        tracing::warn!(
+            shard = %self.context.shard(),
+            %digest,
+            %error,
+            code = "version-start-failed",
+            "the new plugin version does not start, keeping the old one"
+        );
         self.count_swap("refused");
         let refusal = SwapRefusal {
             digest: Some(digest.as_str().to_owned()),

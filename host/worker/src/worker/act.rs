@@ -107,7 +107,7 @@ impl Worker {
             };
             let done = "released a lease whose row named this worker";
             if let Err(Failed { lease, error }) = self.written(answer.ok(), done) {
-                tracing::warn!(%lease, %error, "release failed");
+                tracing::warn!(%lease, %error, code = "release-failed", "release failed");
             }
         }
     }

@@ -28,8 +28,12 @@ impl CoverageAudits {
             .filter(|row| !row.is_finished() && !gone.confirmed.contains(&row.key.shard_id()));
         let lasting = self.found(holes(covering.filter_map(|row| row.hash_range)));
         if let Some(first) = lasting.first() {
-            tracing::warn!(holes = lasting.len(), %first, "audits keep finding hash keys that no \
-                lease covers");
+            tracing::warn!(
+                holes = lasting.len(),
+                %first,
+                code = "keys-uncovered",
+                "audits keep finding hash keys that no lease covers"
+            );
         }
         show(lasting, run);
     }

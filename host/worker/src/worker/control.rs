@@ -26,6 +26,11 @@ impl Worker {
         self.reload_if_asked(reload);
         self.end_shadow_if_asked(shadow);
         self.deploy_if_asked(deploy, version);
+        self.drain_while_asked(asked);
+    }
+
+    /// `asked`: who wants this host drained, if anybody does.
+    fn drain_while_asked(&mut self, asked: Option<String>) {
         let is_drained = asked.is_some();
         if is_drained == self.is_drained {
             return;
@@ -36,7 +41,11 @@ impl Worker {
             .update(|status| status.drained.clone_from(&asked));
         self.reports.set_draining(is_drained);
         if let Some(asked) = asked {
-            tracing::info!(worker = %self.run.me(), asked, "draining this host: handing over all leases");
+            tracing::info!(
+                worker = %self.run.me(),
+                asked,
+                "draining this host: handing over all leases"
+            );
             if !SeededBug::DrainKeepsLeases.is_on() {
                 self.holdings.drain();
             }
@@ -61,8 +70,8 @@ impl Worker {
     }
 
     /// Has the process promote or drop what runs in the plugin's shadow, once for each time that
-    /// somebody asks, if it is that version or was the last one: another host may have done it, which
-    /// has the same folder.
+    /// somebody asks, if it is that version or was the last one: another host may have done it,
+    /// which has the same folder.
     fn end_shadow_if_asked(&self, wanted: Option<ShadowAsked>) {
         let Some(wanted) = wanted else { return };
         let had_it = self.run.ports.rollout.shadow().has_had(&wanted.digest);

@@ -142,8 +142,8 @@ impl Errands {
         keys.into_iter().cloned().collect()
     }
 
-    /// Whether `row`, an owner's as it was read just now, shows what the leader saw of it; `None` if
-    /// no leader said anything.
+    /// Whether `row`, an owner's as it was read just now, shows what the leader saw of it; `None`
+    /// if no leader said anything.
     pub(super) fn is_owner_as_seen(
         &self,
         owner: &WorkerId,

@@ -1,5 +1,5 @@
-//! The gauges of a plugin, which end with the worker that sets them: a gauge that is not updated any
-//! more would show a plugin that may be gone, or run elsewhere.
+//! The gauges of a plugin, which end with the worker that sets them: a gauge that is not updated
+//! any more would show a plugin that may be gone, or run elsewhere.
 
 use shardmill_core::plan::Unowned;
 use shardmill_core::plugin::PluginName;

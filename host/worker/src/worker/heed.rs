@@ -1,5 +1,5 @@
-//! How a host that heeds learns what to do: from the board and its mail, often, and by a look of its
-//! own, seldom.
+//! How a host that heeds learns what to do: from the board and its mail, often, and by a look of
+//! its own, seldom.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,8 +152,8 @@ impl Heeding {
         self.fleet_look_at.take().is_some()
     }
 
-    /// Reads what was left for this host, as often as a watching host looks at the fleet. Returns the
-    /// nudge of a command that has changed what operators want, until it is heeded.
+    /// Reads what was left for this host, as often as a watching host looks at the fleet. Returns
+    /// the nudge of a command that has changed what operators want, until it is heeded.
     pub(super) async fn read_mail(&mut self) -> Result<Option<u64>, PassError> {
         let now = self.run.now();
         let every = self.run.options.leases.scan_every.mul_f64(0.85);

@@ -384,7 +384,7 @@ impl Holdings {
 
     /// Leaves a lease that was given up to others for a while.
     pub(super) fn leave_to_others(&mut self, key: LeaseKey, reason: &str) {
-        tracing::warn!(lease = %key, reason, "lease given up");
+        tracing::warn!(lease = %key, reason, code = "lease-given-up", "lease given up");
         self.run.counter(metrics::GIVEN_UP).increment(1);
         let now = self.run.now();
         self.avoided.retain(|_, avoided| avoided.until > now);

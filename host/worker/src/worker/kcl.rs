@@ -60,6 +60,7 @@ impl KclSharing {
         if is_shared && !was_shared {
             tracing::warn!(
                 owner = foreign.map(WorkerId::as_str),
+                code = "kcl-shares",
                 "a worker that is not shardmill's shares the lease table: renewing each lease \
                     from now on; set leases.shared-with-kcl to do so from the start"
             );

@@ -209,7 +209,11 @@ impl Duties {
         trouble.list_again_at = Some(self.run.now() + wait);
         let failures = trouble.failures;
         if failures.is_power_of_two() {
-            tracing::warn!(%error, failures, "cannot list shards, continuing with those that have leases");
+            tracing::warn!(
+                %error,
+                failures,
+                code = "list-failed", "cannot list shards, continuing with those that have leases"
+            );
         }
         if matches!(error, ReadError::Refused { .. }) {
             trouble.refused = Some(format!("new shards are not found: {error}"));
@@ -260,7 +264,11 @@ impl Duties {
                 }
                 Ok(Raced::Lost) => {}
                 Err(error) => {
-                    tracing::warn!(worker = %row.worker, %error, "a silent worker could not be removed");
+                    tracing::warn!(
+                        worker = %row.worker,
+                        %error,
+                        code = "worker-not-removed", "a silent worker could not be removed"
+                    );
                 }
             }
         }
@@ -296,8 +304,8 @@ impl Duties {
     }
 }
 
-/// Refuses a first listing that lacks a shard. After the first sync, a shard without a row counts as
-/// one that the application chose not to read, or that was read to its end: so what the first
+/// Refuses a first listing that lacks a shard. After the first sync, a shard without a row counts
+/// as one that the application chose not to read, or that was read to its end: so what the first
 /// listing lacks would never be read. Later listings may lag: their shards get rows later.
 fn complete(survey: Survey, lookout: &Lookout) -> Result<Survey, ReadError> {
     if lookout.fleet().is_bootstrapped() {

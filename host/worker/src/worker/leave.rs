@@ -39,16 +39,7 @@ impl Worker {
         self.holdings.drain();
         // A successor shares out what this host releases, from the first lease on.
         let _ = timeout(SIGN_OFF_MAX, self.office.resign()).await;
-        let has_drained = timeout(limit, self.drained()).await.is_ok();
-        if !has_drained {
-            let left = self.holdings.running();
-            tracing::warn!(
-                left,
-                ?limit,
-                "not all shards drained in time; their leases will expire and records repeat"
-            );
-            self.writes.note_cut_off(&self.holdings);
-        }
+        let has_drained = self.drained_within(limit).await;
         // Signing off says that nothing is held any more, so nothing may run any more.
         self.holdings.abort().await;
         let released = timeout(RELEASE_MAX, self.release_strays()).await;
@@ -56,6 +47,22 @@ impl Worker {
         let _ = timeout(SIGN_OFF_MAX, self.sign_off(is_clean)).await;
         let _ = timeout(HISTORY_MAX, self.run.chronicle.flush()).await;
         let _ = timeout(DEREGISTER_MAX, self.subscribing.deregister()).await;
+    }
+
+    /// Whether all pipelines have ended by then.
+    async fn drained_within(&mut self, limit: Duration) -> bool {
+        let has_drained = timeout(limit, self.drained()).await.is_ok();
+        if !has_drained {
+            let left = self.holdings.running();
+            tracing::warn!(
+                left,
+                ?limit,
+                code = "shards-not-drained",
+                "not all shards drained in time; their leases will expire and records repeat"
+            );
+            self.writes.note_cut_off(&self.holdings);
+        }
+        has_drained
     }
 
     async fn drained(&mut self) {

@@ -124,7 +124,8 @@ impl Lookout {
         self.fleet = fleet;
     }
 
-    /// A read may be stale: once a row says that the first sync ended, no later one takes that back.
+    /// A read may be stale: once a row says that the first sync ended, no later one takes that
+    /// back.
     fn keep_end_of_first_sync(&self, mut read: FleetRows) -> FleetRows {
         if self.fleet.is_bootstrapped() {
             read.stream.clone_from(&self.fleet.stream);
@@ -167,6 +168,7 @@ impl Lookout {
             tracing::warn!(
                 key = bad.key,
                 problem = bad.problem,
+                code = "row-unreadable",
                 "a row of the lease table cannot be read, leaving it alone"
             );
         }

@@ -127,6 +127,7 @@ impl Origin {
                 application = self.run.options.application,
                 %configured,
                 %kept,
+                code = "start-position-differs",
                 "initial-position differs from where the application started, which stays in \
                     force; to start elsewhere, name another application"
             );
@@ -146,7 +147,11 @@ impl Origin {
             found_leases: !listing.leases.is_empty(),
         };
         wrote_first(self.run.ports.coordinator.write_start(&start).await?)?;
-        tracing::info!(application = self.run.options.application, %start, "the application starts");
+        tracing::info!(
+            application = self.run.options.application,
+            %start,
+            "the application starts"
+        );
         Ok(start)
     }
 
@@ -158,6 +163,7 @@ impl Origin {
         let stream_ms = self.run.ports.reader.now_ms().await?;
         if stream_ms.is_none() {
             tracing::warn!(
+                code = "no-date",
                 "kinesis' replies have no date: the application starts by this host's clock, some \
                     seconds early"
             );

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use shardmill_core::fleet::{WorkerRow, pace};
 use shardmill_core::ports::{Raced, StoreError};
+use shardmill_core::time::Moment;
 use tokio::task::{JoinError, JoinSet};
 
 use super::run::Run;
@@ -68,7 +69,21 @@ impl Registration {
         if coordinator.register(seen.as_ref(), &row).await? == Raced::Lost {
             self.check_own_row(&row).await?;
         }
-        let ports = HeartPorts {
+        let ports = self.heart_ports(announcement, renews_rows);
+        self.start_heart(ports, row, sent_at);
+        Ok(seen.is_some())
+    }
+
+    /// `sent_at`: when the row was written that the heart goes on with.
+    fn start_heart(&mut self, ports: HeartPorts, row: WorkerRow, sent_at: Moment) {
+        let run = &self.run;
+        let (heart, watch) = Heart::new(ports, run.options.leases, row, run.plugin(), sent_at);
+        self.heart = Some(watch);
+        self.task.spawn(self.run.guard(heart.run()));
+    }
+
+    fn heart_ports(&self, announcement: Announcement, renews_rows: Arc<AtomicBool>) -> HeartPorts {
+        HeartPorts {
             coordinator: self.run.coordinator(),
             clock: Arc::clone(&self.run.ports.clock),
             rollout: self.run.ports.rollout.clone(),
@@ -76,17 +91,7 @@ impl Registration {
             announcement,
             load: self.load_meter(),
             renews_rows,
-        };
-        let (heart, watch) = Heart::new(
-            ports,
-            self.run.options.leases,
-            row,
-            self.run.plugin(),
-            sent_at,
-        );
-        self.heart = Some(watch);
-        self.task.spawn(self.run.guard(heart.run()));
-        Ok(seen.is_some())
+        }
     }
 
     fn first_row(&self) -> WorkerRow {

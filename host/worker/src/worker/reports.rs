@@ -10,7 +10,8 @@ use super::PassError;
 use super::run::Run;
 use crate::heart::Announcement;
 
-/// Passes that failed in a row from which on this host's row says why: a single failure is a hiccup.
+/// Passes that failed in a row from which on this host's row says why: a single failure is a
+/// hiccup.
 const REPORTED_FROM: u32 = 3;
 
 /// What there is to report, and what was reported.
@@ -75,8 +76,11 @@ impl Reports {
 
     fn announcement_failed(&mut self, error: &StoreError) {
         if matches!(error, StoreError::Refused { .. }) && self.cannot_announce.is_none() {
-            tracing::warn!(%error, "cannot announce changes to other hosts, which will find them \
-                later");
+            tracing::warn!(
+                %error,
+                code = "not-announced",
+                "cannot announce changes to other hosts, which will find them later"
+            );
             self.cannot_announce = Some(format!("cannot announce changes to other hosts: {error}"));
         }
         tracing::debug!(%error, "could not raise the bulletin, other hosts will look later");
@@ -100,7 +104,13 @@ impl Reports {
     fn report_failure(&self, error: &PassError, failures: u32) {
         if failures.is_power_of_two() {
             let application = &self.run.options.application;
-            tracing::warn!(application, %error, failures, "cannot read leases");
+            tracing::warn!(
+                application,
+                %error,
+                failures,
+                code = "leases-unreadable",
+                "cannot read leases"
+            );
         }
         let reason = error.to_string();
         if failures >= REPORTED_FROM {

@@ -128,7 +128,7 @@ async fn create_wave(run: &Run, wave: &[Chosen], sent_before: Moment) -> Result<
     for Chosen { row, reason } in wave.iter().cloned() {
         match reason {
             Reason::RowMissing | Reason::LineageTrimmed => {
-                tracing::warn!(lease = %row.key, %reason, "creating lease");
+                tracing::warn!(lease = %row.key, %reason, code = "lease-created", "creating lease");
             }
             _ => tracing::info!(lease = %row.key, %reason, "creating lease"),
         }
@@ -217,8 +217,13 @@ fn is_loss(seen: &Lease, reason: &Reason) -> bool {
 fn report_removed(run: &Run, seen: &Lease, reason: &Reason) {
     if is_loss(seen, reason) {
         run.counter(metrics::SHARDS_GONE).increment(1);
-        tracing::error!(plugin = %run.plugin(), lease = %seen.key, %reason, "records were trimmed \
-            before they were read");
+        tracing::error!(
+            plugin = %run.plugin(),
+            lease = %seen.key,
+            %reason,
+            code = "trimmed",
+            "records were trimmed before they were read"
+        );
     } else {
         tracing::info!(lease = %seen.key, %reason, "lease removed");
     }

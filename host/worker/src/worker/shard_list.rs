@@ -52,8 +52,11 @@ async fn write(run: Arc<Run>, list: CachedShards) -> Option<Vec<Shard>> {
     match run.ports.coordinator.write_shards(&list).await {
         Ok(()) => Some(list.shards),
         Err(error) => {
-            tracing::warn!(%error, "the shard list could not be shared, trying again at the next \
-                listing");
+            tracing::warn!(
+                %error,
+                code = "list-not-shared",
+                "the shard list could not be shared, trying again at the next listing"
+            );
             None
         }
     }

@@ -63,8 +63,12 @@ impl Subscribing {
                     deregistered");
             }
             Err(error) => {
-                tracing::warn!(consumer = %name, %error, "the fan-out consumer was left behind, \
-                    and is billed");
+                tracing::warn!(
+                    consumer = %name,
+                    %error,
+                    code = "consumer-left",
+                    "the fan-out consumer was left behind, and is billed"
+                );
             }
         }
     }

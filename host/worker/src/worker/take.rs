@@ -206,7 +206,13 @@ impl Worker {
         self.run.counter(metrics::TAKE_FAILURES).increment(1);
         let failures = self.writes.failed_takes();
         if failures.is_power_of_two() {
-            tracing::warn!(lease = %seen.key, %error, failures, "cannot take leases, trying again");
+            tracing::warn!(
+                lease = %seen.key,
+                %error,
+                failures,
+                code = "take-failed",
+                "cannot take leases, trying again"
+            );
         }
     }
 }

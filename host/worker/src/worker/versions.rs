@@ -95,7 +95,10 @@ impl FleetVersions {
         let at = self.run.at();
         self.learn_quarantine(fleet, at);
         if let Err(error) = self.write_quarantine(fleet).await {
-            tracing::debug!(%error, "could not record a bad version, trying again at the next look");
+            tracing::debug!(
+                %error,
+                "could not record a bad version, trying again at the next look"
+            );
         }
         self.run.ports.rollout.with(|rollout| rollout.tick(at));
     }
@@ -275,8 +278,12 @@ impl FleetVersions {
             let versions =
                 versions.map(|(digest, hosts)| format!("{digest:.12}: {}", hosts.join(", ")));
             let versions = versions.collect::<Vec<_>>().join("; ");
-            tracing::warn!(plugin = %self.run.plugin(), versions, "the hosts of the fleet run \
-                different versions");
+            tracing::warn!(
+                plugin = %self.run.plugin(),
+                versions,
+                code = "versions-differ",
+                "the hosts of the fleet run different versions"
+            );
         }
     }
 
@@ -285,29 +292,39 @@ impl FleetVersions {
     /// host that found it bad does not stop the fleet. The entry of a host that died of it counts.
     pub(super) fn quarantined_offer(&mut self, fleet: &FleetRows) -> Option<Quarantined> {
         let offered = self.run.ports.versions.borrow().digest().clone();
-        let mut entries = fleet.quarantined.iter();
-        let entry = entries.find(|entry| entry.digest == offered);
-        let mut entries = fleet.quarantined.iter();
-        let is_survivable = entries.any(|entry| entry.digest == offered && !entry.is_deadly());
+        let entries = fleet.quarantined.iter();
+        let entries: Vec<&Quarantined> = entries.filter(|one| one.digest == offered).collect();
+        let is_survivable = entries.iter().any(|entry| !entry.is_deadly());
         if is_survivable && let Some(host) = self.host_that_runs(&offered, fleet) {
-            tracing::warn!(digest = %offered, %host, "running a quarantined version, because \
-                another host runs it");
+            tracing::warn!(
+                digest = %offered,
+                %host,
+                code = "quarantined-runs",
+                "running a quarantined version, because another host runs it"
+            );
             return None;
         }
-        let at = self.run.at();
-        let rollout = &self.run.ports.rollout;
-        if let Some(entry) = entry {
-            rollout.with(|rollout| rollout.learn(entry, at));
-            self.written.insert(offered.as_str().to_owned(), 0);
-        } else if self.written.remove(offered.as_str()).is_some() {
-            rollout.with(|rollout| rollout.release(&offered));
-        }
-        rollout.with(|rollout| {
+        let entry = entries.first().copied();
+        self.heed_entry(entry, &offered);
+        self.run.ports.rollout.with(|rollout| {
             if rollout.active().is_some() {
                 return None;
             }
             rollout.blocked(Some(&offered)).cloned()
         })
+    }
+
+    /// Has the rollout heed what the fleet says of a version: its entry, or that it has none any
+    /// more.
+    fn heed_entry(&mut self, entry: Option<&Quarantined>, digest: &PluginDigest) {
+        let at = self.run.at();
+        let rollout = &self.run.ports.rollout;
+        if let Some(entry) = entry {
+            rollout.with(|rollout| rollout.learn(entry, at));
+            self.written.insert(digest.as_str().to_owned(), 0);
+        } else if self.written.remove(digest.as_str()).is_some() {
+            rollout.with(|rollout| rollout.release(digest));
+        }
     }
 
     /// Another host that is done with trying a version, and stays.

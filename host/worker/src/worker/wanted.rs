@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::Worker;
 use super::look::Lookout;
 use super::run::Run;
+use crate::load::Scaling;
 use crate::metrics;
 use crate::status::HostsWantedStatus;
 use crate::timer::timer_now;
@@ -30,52 +31,65 @@ pub(super) struct HostsWanted {
 /// What a leader remembers.
 struct AsLeader {
     damper: Damper,
-    figure: Figure,
+    /// `None` until something is known, if no leader before it published a figure.
+    figure: Option<Figure>,
     notes: Vec<String>,
 }
 
 impl HostsWanted {
     pub(super) fn new(run: Arc<Run>) -> Self {
-        let is_scaled = run.ports.scaling.is_some();
-        run.status.update(|status| status.is_scaled = is_scaled);
-        Self {
+        let wanted = Self {
             run,
             shards: None,
             office: None,
             seen: None,
-        }
+        };
+        let is_scaled = wanted.scaling().is_some();
+        let status = &wanted.run.status;
+        status.update(|status| status.is_scaled = is_scaled);
+        wanted
+    }
+
+    /// How the application is scaled, if it is.
+    fn scaling(&self) -> Option<&Scaling> {
+        let scaling = self.run.ports.scaling.as_ref();
+        scaling.filter(|scaling| !scaling.is_standalone)
     }
 
     /// The leases were listed.
     pub(super) fn listed(&mut self, leases: &[ObservedLease], lookout: &Lookout) {
-        if self.run.ports.scaling.is_some() {
+        if self.scaling().is_some() {
             self.shards = Some(Shards::of(&lookout.view(leases, &[], None)));
         }
     }
 
-    /// Decides, as the leader; `published` is what the record says.
-    fn decide(&mut self, lookout: &Lookout, published: Option<&Figure>) {
-        let (Some(scaling), Some(shards)) = (&self.run.ports.scaling, &self.shards) else {
-            return;
-        };
-        let (policy, now) = (scaling.policy, self.run.now());
-        let assessed = self.assess(lookout, shards, &policy);
-        let (mut damper, before) = match self.office.take() {
-            Some(AsLeader { damper, figure, .. }) => (damper, Some(figure)),
-            None => (Damper::new(now), published.cloned()),
-        };
-        let figure = damper.next(&policy, &assessed, before.as_ref(), now);
+    fn show_decided(&self, figure: &Figure, before: Option<&Figure>) {
         let is_new = before.is_none_or(|before| before.wanted != figure.wanted);
         if is_new {
             tracing::info!(hosts = figure.wanted, why = figure.why, "hosts wanted");
         }
         self.run.gauge(metrics::HOSTS_WANTED, figure.wanted as f64);
-        let notes = assessed.reasons.iter().filter(|reason| reason.is_warning());
-        let notes = notes.map(ToString::to_string).collect();
+    }
+
+    /// Decides, as the leader; `published` is what the record says.
+    fn decide(&mut self, lookout: &Lookout, published: Option<&Figure>) {
+        let (Some(scaling), Some(shards)) = (self.scaling(), &self.shards) else {
+            return;
+        };
+        let (policy, now) = (scaling.policy, self.run.now());
+        let assessed = self.assess(lookout, shards, &policy);
+        let (mut damper, before) = match self.office.take() {
+            Some(AsLeader { damper, figure, .. }) => (damper, figure),
+            None => (Damper::new(now), published.cloned()),
+        };
+        let figure = damper.next(&policy, &assessed, before.as_ref(), now);
+        if let Some(figure) = &figure {
+            self.show_decided(figure, before.as_ref());
+        }
         self.office = Some(AsLeader {
             damper,
             figure,
-            notes,
+            notes: warnings(&assessed),
         });
     }
 
@@ -88,9 +102,9 @@ impl HostsWanted {
 
     /// What this host writes as the leader: before it has decided, what the record says.
     pub(super) fn to_publish(&self, published: Option<&Figure>) -> Option<Figure> {
-        self.run.ports.scaling.as_ref()?;
+        self.scaling()?;
         match &self.office {
-            Some(office) => Some(office.figure.clone()),
+            Some(office) => office.figure.clone(),
             None => published.cloned(),
         }
     }
@@ -110,7 +124,7 @@ impl HostsWanted {
         };
         self.seen = Some((version, at));
         let (figure, notes) = match &self.office {
-            Some(office) => (Some(&office.figure), office.notes.clone()),
+            Some(office) => (office.figure.as_ref(), office.notes.clone()),
             None => (published, Vec::new()),
         };
         let shown = figure.map(|figure| HostsWantedStatus {
@@ -125,6 +139,12 @@ impl HostsWanted {
         });
         self.run.status.update(|status| status.hosts_wanted = shown);
     }
+}
+
+fn warnings(assessed: &Assessment) -> Vec<String> {
+    let reasons = assessed.reasons.iter();
+    let warnings = reasons.filter(|reason| reason.is_warning());
+    warnings.map(ToString::to_string).collect()
 }
 
 impl Worker {

@@ -94,8 +94,8 @@ impl Writes {
         self.unreleased.keys()
     }
 
-    /// What a row says of a trouble once it is given back by name: why it was given up here, or what
-    /// it says already.
+    /// What a row says of a trouble once it is given back by name: why it was given up here, or
+    /// what it says already.
     pub(super) fn stuck_of(&self, row: &Lease) -> Option<String> {
         let given_up = self.unreleased.get(&row.key);
         given_up.or(row.stuck.as_ref()).cloned()
@@ -223,8 +223,8 @@ impl Worker {
     }
 }
 
-/// Checks that lease rows can be written, by writes whose condition no row meets. A host that cannot
-/// write would only be counted in shares that it cannot take.
+/// Checks that lease rows can be written, by writes whose condition no row meets. A host that
+/// cannot write would only be counted in shares that it cannot take.
 pub(super) async fn check_writes(run: &Run) -> Result<(), StoreError> {
     let token = LeaseToken {
         key: LeaseKey::new(NO_ROW).map_err(refused)?,

@@ -34,7 +34,10 @@ pub(crate) enum BenchInputError {
     #[error(transparent)]
     Feed(#[from] FeedError),
     /// More than is held.
-    #[error("a benchmark takes at most {RECORDS_MAX} records and {} MiB: use part of the input", BYTES_MAX >> 20)]
+    #[error(
+        "a benchmark takes at most {RECORDS_MAX} records and {} MiB: use part of the input",
+        BYTES_MAX >> 20
+    )]
     TooMuch,
     /// Nothing to deliver.
     #[error("{0} has no lines")]

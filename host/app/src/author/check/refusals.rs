@@ -10,8 +10,8 @@ use shardmill_wasm::folder::Refusal;
 
 use super::settings::Settings;
 
-/// The reasons with their fixes, in the order in which the host checks; empty if the component would
-/// run.
+/// The reasons with their fixes, in the order in which the host checks; empty if the component
+/// would run.
 pub(super) fn refusals(
     file: &Path,
     component: &Found,

@@ -37,20 +37,6 @@ pub(super) async fn serve(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let mut host = Host::build(config.clone(), clients.clone(), Measurements::start()).await?;
-    let pages = console::pages(ConsoleHost {
-        config: &config,
-        surroundings: Surroundings::of_dev(args.config.as_deref(), &args.data),
-        clients: clients.clone(),
-        status: host.status(),
-        tap: host.tap(),
-        stop: stop.clone(),
-    })?;
-    if let Some(pages) = pages {
-        host.serve_too(pages);
-    }
-    if let Some(file) = &args.config {
-        host.reload_from(file.clone());
-    }
     let session = Session {
         args,
         config,
@@ -60,29 +46,53 @@ pub(super) async fn serve(
         started: Instant::now(),
         stop,
     };
+    session.serve_console(&mut host)?;
+    if let Some(file) = &args.config {
+        host.reload_from(file.clone());
+    }
     session.log_start(&host);
-    let host_stop = CancellationToken::new();
-    let work = async {
-        let summary = session.feed_and_wait().await;
-        host_stop.cancel();
-        summary
-    };
-    let serving = async {
-        let served = Box::pin(host.run(host_stop.clone())).await;
-        if served.is_err() {
-            stop.cancel();
-        }
-        served
-    };
-    let (served, summary) = tokio::join!(serving, work);
-    served?;
-    match summary? {
+    match Box::pin(session.run(host)).await? {
         Some(summary) => conclude(args, &summary),
         None => Ok(()),
     }
 }
 
 impl Session<'_> {
+    fn serve_console(&self, host: &mut Host) -> anyhow::Result<()> {
+        let pages = console::pages(ConsoleHost {
+            config: &self.config,
+            surroundings: Surroundings::of_dev(self.args.config.as_deref(), &self.args.data),
+            clients: self.clients.clone(),
+            status: host.status(),
+            tap: host.tap(),
+            stop: self.stop.clone(),
+        })?;
+        if let Some(pages) = pages {
+            host.serve_too(pages);
+        }
+        Ok(())
+    }
+
+    /// Both, until the feed is at its end or the host fails.
+    async fn run(&self, host: Host) -> anyhow::Result<Option<Summary>> {
+        let host_stop = CancellationToken::new();
+        let work = async {
+            let summary = self.feed_and_wait().await;
+            host_stop.cancel();
+            summary
+        };
+        let serving = async {
+            let served = Box::pin(host.run(host_stop.clone())).await;
+            if served.is_err() {
+                self.stop.cancel();
+            }
+            served
+        };
+        let (served, summary) = tokio::join!(serving, work);
+        served?;
+        summary
+    }
+
     fn log_start(&self, host: &Host) {
         let admin = host
             .admin_address()

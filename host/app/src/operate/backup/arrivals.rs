@@ -16,20 +16,8 @@ pub(super) async fn find(
     at_once: usize,
     notes: &mut Vec<String>,
 ) {
-    let asked: Vec<(usize, ShardId, Position)> = shards
-        .iter()
-        .enumerate()
-        .filter_map(|(index, shard)| {
-            let position = shard.lease.checkpoint.position()?.clone();
-            Some((index, shard.lease.key.shard_id(), position))
-        })
-        .collect();
-    let answers = stream::iter(asked)
-        .map(async |(index, shard, position)| (index, arrival(reader, &shard, &position).await));
-    let answers: Vec<(usize, Result<Option<u64>, ReadError>)> =
-        answers.buffer_unordered(at_once).collect().await;
     let mut unanswered = 0_usize;
-    for (index, answer) in answers {
+    for (index, answer) in ask(shards, reader, at_once).await {
         match answer {
             Ok(Some(ms)) => shards[index].lease.settled_arrival_ms = Some(ms),
             Ok(None) => {}
@@ -45,6 +33,25 @@ pub(super) async fn find(
                 their times are as hosts wrote them down, which may be a little too late"
         ));
     }
+}
+
+/// The answers, each with its shard's index.
+async fn ask(
+    shards: &[BackedUpShard],
+    reader: &KinesisReader,
+    at_once: usize,
+) -> Vec<(usize, Result<Option<u64>, ReadError>)> {
+    let asked: Vec<(usize, ShardId, Position)> = shards
+        .iter()
+        .enumerate()
+        .filter_map(|(index, shard)| {
+            let position = shard.lease.checkpoint.position()?.clone();
+            Some((index, shard.lease.key.shard_id(), position))
+        })
+        .collect();
+    let answers = stream::iter(asked)
+        .map(async |(index, shard, position)| (index, arrival(reader, &shard, &position).await));
+    answers.buffer_unordered(at_once).collect().await
 }
 
 /// `None` if retention took the record.

@@ -1,7 +1,7 @@
 //! The files of the versions at work, for `--plugins`.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use shardmill_config::files;
@@ -20,22 +20,10 @@ const BESIDE: [&str; 2] = ["toml", "wasm.sig"];
 
 /// Every component of the folder that is a version at work, with its manifest and its signature.
 pub(super) fn collect(folder: &Path, backup: &Backup) -> anyhow::Result<Vec<PluginFile>> {
-    let cannot = || format!("cannot read {}", folder.display());
     let wanted = versions(backup);
     let mut missing = wanted.clone();
     let mut found = Vec::new();
-    let entries = std::fs::read_dir(folder).with_context(cannot)?;
-    for (index, entry) in entries.enumerate() {
-        ensure!(
-            index < FILES_MAX,
-            "{} has more than {FILES_MAX} files",
-            folder.display()
-        );
-        let path = entry.with_context(cannot)?.path();
-        let is_component = path.extension().is_some_and(|ending| ending == "wasm");
-        if !is_component || !path.is_file() {
-            continue;
-        }
+    for path in components(folder)? {
         let component = read(&path)?;
         let digest = digest_of(&component.bytes);
         if wanted.contains(digest.as_str()) {
@@ -53,6 +41,25 @@ pub(super) fn collect(folder: &Path, backup: &Backup) -> anyhow::Result<Vec<Plug
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+fn components(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot read {}", folder.display());
+    let mut components = Vec::new();
+    let entries = std::fs::read_dir(folder).with_context(cannot)?;
+    for (index, entry) in entries.enumerate() {
+        ensure!(
+            index < FILES_MAX,
+            "{} has more than {FILES_MAX} files",
+            folder.display()
+        );
+        let path = entry.with_context(cannot)?.path();
+        let is_component = path.extension().is_some_and(|ending| ending == "wasm");
+        if is_component && path.is_file() {
+            components.push(path);
+        }
+    }
+    Ok(components)
 }
 
 /// The versions that settled what the checkpoints of unfinished shards cover.

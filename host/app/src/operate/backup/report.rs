@@ -7,8 +7,9 @@ use serde::Serialize;
 use shardmill_core::backup::BackedUpShard;
 use shardmill_core::stream::Utc;
 
+use crate::cli::OutputArgs;
 use crate::operate::backup_file::Content;
-use crate::output::{Page, age_since, or_dash, short_digest, table};
+use crate::output::{Page, age_since, or_dash, print, print_json, short_digest, table};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -19,6 +20,8 @@ pub(super) struct Report {
     at_ms: u64,
     stream: String,
     arn: Option<String>,
+    /// Where the version is that the fleet is to run, if one was deployed.
+    deployed: Option<String>,
     shards: Vec<ShardRow>,
     /// Of the plugins folder.
     files: Vec<String>,
@@ -47,13 +50,23 @@ impl Report {
             at_ms: backup.at_ms,
             stream: backup.stream.row.name.to_string(),
             arn: backup.stream.arn.clone(),
+            deployed: backup.deploy.as_ref().map(|it| it.reference.to_string()),
             shards: backup.shards.iter().map(ShardRow::of).collect(),
             files: content.files.iter().map(|file| file.name.clone()).collect(),
             notes,
         }
     }
 
-    pub(super) fn as_text(&self) -> String {
+    /// Prints the report, as JSON if `--json` asks for it.
+    pub(super) fn show(&self, output: OutputArgs) -> anyhow::Result<()> {
+        if output.json {
+            return print_json(self);
+        }
+        print(self.as_text().trim_end());
+        Ok(())
+    }
+
+    fn as_text(&self) -> String {
         let mut page = Page::new(8);
         let (to, bytes) = (&self.to, self.bytes);
         page.line(
@@ -64,6 +77,9 @@ impl Report {
             "of",
             format_args!("{}, stream {}", self.application, self.stream),
         );
+        if let Some(deployed) = &self.deployed {
+            page.line("deployed", deployed);
+        }
         page.list("files", &self.files);
         page.plain(format_args!("\n{}", self.table()));
         for note in &self.notes {

@@ -90,6 +90,7 @@ pub(super) async fn take(
             },
             start,
             pause: fleet.control.pause.clone(),
+            deploy: fleet.control.deploy.clone(),
             quarantined: fleet.quarantined.clone(),
             shards,
         },

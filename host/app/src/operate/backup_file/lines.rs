@@ -5,11 +5,12 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use shardmill_core::backup::{BackedUpShard, Backup};
-use shardmill_core::control::{Asked, Pause};
+use shardmill_core::control::{Asked, DeployAsked, Deployed, Finding, Pause};
 use shardmill_core::fleet::ApplicationStart;
 use shardmill_core::lease::Sought;
+use shardmill_core::plugin::PluginDigest;
 use shardmill_core::rollout::Quarantined;
-use shardmill_core::stream::InitialPosition;
+use shardmill_core::stream::{InitialPosition, ShardId};
 
 /// The version that is written. A version that only adds what an earlier shardmill may pass over
 /// keeps the number.
@@ -45,6 +46,8 @@ pub(super) struct HeadLine {
     pub(super) start: StartLine,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pause: Option<PauseLine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deploy: Option<DeployLine>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) quarantined: Vec<QuarantineLine>,
 }
@@ -79,6 +82,41 @@ pub(super) struct PauseLine {
     pub(super) at_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) until_ms: Option<u64>,
+}
+
+/// The version that the fleet is to run.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct DeployLine {
+    pub(super) by: String,
+    pub(super) why: String,
+    pub(super) at_ms: u64,
+    /// Where it is, with its digest.
+    pub(super) reference: String,
+    /// The digest of its component.
+    pub(super) version: String,
+    /// Where the version is that hosts go back to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<String>,
+    /// The digest of its component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before_version: Option<String>,
+    pub(super) in_turns: bool,
+    /// Who found that it does well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) proven: Option<FindingLine>,
+    /// Who found that it is bad.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failed: Option<FindingLine>,
+}
+
+/// What somebody found out about a version that was deployed.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct FindingLine {
+    pub(super) by: String,
+    pub(super) why: String,
+    pub(super) at_ms: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -172,6 +210,7 @@ pub(super) fn head(backup: &Backup) -> HeadLine {
         },
         start: start(&backup.start),
         pause: backup.pause.as_ref().map(pause),
+        deploy: backup.deploy.as_ref().map(deploy),
         quarantined: backup.quarantined.iter().map(quarantine).collect(),
     }
 }
@@ -200,6 +239,35 @@ fn pause(pause: &Pause) -> PauseLine {
     }
 }
 
+fn deploy(deploy: &DeployAsked) -> DeployLine {
+    let Asked { by, why, at_ms } = deploy.asked.clone();
+    DeployLine {
+        by,
+        why,
+        at_ms,
+        reference: deploy.reference.as_text(),
+        version: deploy.version.as_str().to_owned(),
+        before: deploy.before.as_ref().map(|one| one.reference.as_text()),
+        before_version: deploy.before.as_ref().and_then(version_of),
+        in_turns: deploy.is_in_turns,
+        proven: deploy.proven.as_ref().map(finding),
+        failed: deploy.failed.as_ref().map(finding),
+    }
+}
+
+fn version_of(deployed: &Deployed) -> Option<String> {
+    let version = deployed.version.as_ref();
+    version.map(|version| version.as_str().to_owned())
+}
+
+fn finding(finding: &Finding) -> FindingLine {
+    FindingLine {
+        by: finding.by.clone(),
+        why: finding.why.clone(),
+        at_ms: finding.at_ms,
+    }
+}
+
 fn quarantine(entry: &Quarantined) -> QuarantineLine {
     QuarantineLine {
         digest: entry.digest.as_str().to_owned(),
@@ -211,16 +279,7 @@ fn quarantine(entry: &Quarantined) -> QuarantineLine {
 
 pub(super) fn shard(shard: &BackedUpShard) -> ShardLine {
     let lease = &shard.lease;
-    let digest = |digest: &shardmill_core::plugin::PluginDigest| digest.as_str().to_owned();
-    let ids = |ids: &[shardmill_core::stream::ShardId]| {
-        ids.iter().map(ToString::to_string).collect::<Vec<_>>()
-    };
     let range = lease.hash_range;
-    let state = shard.state.as_ref().map(|state| StateLine {
-        version: state.plugin_digest.as_ref().map(digest),
-        percent: lease.state_fill.map(|fill| fill.0),
-        bytes: BASE64_STANDARD.encode(&state.bytes),
-    });
     ShardLine {
         shard: lease.key.as_str().to_owned(),
         read_at_ms: shard.read_at_ms,
@@ -234,6 +293,23 @@ pub(super) fn shard(shard: &BackedUpShard) -> ShardLine {
         version: lease.plugin_digest.as_ref().map(digest),
         given_up: lease.given_up.clone(),
         pause: lease.directives.pause.as_ref().map(pause),
-        state,
+        state: state(shard),
     }
+}
+
+fn state(shard: &BackedUpShard) -> Option<StateLine> {
+    let state = shard.state.as_ref()?;
+    Some(StateLine {
+        version: state.plugin_digest.as_ref().map(digest),
+        percent: shard.lease.state_fill.map(|fill| fill.0),
+        bytes: BASE64_STANDARD.encode(&state.bytes),
+    })
+}
+
+fn digest(digest: &PluginDigest) -> String {
+    digest.as_str().to_owned()
+}
+
+fn ids(ids: &[ShardId]) -> Vec<String> {
+    ids.iter().map(ToString::to_string).collect()
 }

@@ -7,11 +7,12 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use shardmill_config::files;
+use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::backup::{BackedUpShard, BackedUpStream, Backup};
-use shardmill_core::control::{Asked, Directives, Pause};
+use shardmill_core::control::{Asked, DeployAsked, Deployed, Directives, Finding, Pause};
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity, StreamRow};
 use shardmill_core::lease::{Checkpoint, Lease, WorkerId};
-use shardmill_core::plugin::{STATE_BYTES_MAX, StateFill};
+use shardmill_core::plugin::{PluginName, STATE_BYTES_MAX, StateFill};
 use shardmill_core::ports::SavedState;
 use shardmill_core::rollout::Quarantined;
 use shardmill_core::stream::{HashKeyRange, InitialPosition, LeaseKey, Shard, ShardId, StreamName};
@@ -19,8 +20,8 @@ use shardmill_wasm::digest_of;
 
 use super::content::{BYTES_MAX, Content, PluginFile};
 use super::lines::{
-    BACKUP_VERSION, EndLine, FileLine, HeadLine, Line, PauseLine, QuarantineLine, ShardLine,
-    StartLine, StateLine, VersionLine,
+    BACKUP_VERSION, DeployLine, EndLine, FileLine, FindingLine, HeadLine, Line, PauseLine,
+    QuarantineLine, ShardLine, StartLine, StateLine, VersionLine,
 };
 use crate::operate::state_file::{checkpoint_of, digest};
 
@@ -57,6 +58,7 @@ pub(super) fn decode(bytes: &[u8]) -> anyhow::Result<Content> {
         "its last line counts other lines than it has"
     );
     refuse_twice(&backup)?;
+    refuse_strangers(&files)?;
     Ok(Content { backup, files })
 }
 
@@ -103,6 +105,24 @@ fn refuse_twice(backup: &Backup) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is written into a folder later are components, and what belongs to one of them: never a
+/// host's configuration, or a plugin's settings alone.
+fn refuse_strangers(files: &[PluginFile]) -> anyhow::Result<()> {
+    for file in files {
+        let name = &file.name;
+        let endings = [".wasm.sig", ".wasm", ".toml"];
+        let plugin = endings.iter().find_map(|ending| name.strip_suffix(ending));
+        let component = plugin.map(|plugin| format!("{plugin}.wasm"));
+        let belongs =
+            component.is_some_and(|component| files.iter().any(|it| it.name == component));
+        ensure!(
+            belongs && plugin.is_some_and(|plugin| PluginName::new(plugin).is_ok()),
+            "{name:?} belongs to no component of the backup"
+        );
+    }
+    Ok(())
+}
+
 fn head(line: &[u8]) -> anyhow::Result<Backup> {
     let Line::Backup(head) = serde_json::from_slice(line)? else {
         bail!("it is not the first line of a backup");
@@ -113,6 +133,7 @@ fn head(line: &[u8]) -> anyhow::Result<Backup> {
         stream,
         start: begun,
         pause: paused,
+        deploy: deployed,
         quarantined,
         ..
     } = head;
@@ -132,6 +153,7 @@ fn head(line: &[u8]) -> anyhow::Result<Backup> {
         },
         start: start(&begun)?,
         pause: paused.map(pause),
+        deploy: deployed.map(deploy).transpose()?,
         quarantined: quarantined
             .into_iter()
             .map(quarantine)
@@ -162,6 +184,40 @@ fn pause(line: PauseLine) -> Pause {
             at_ms: line.at_ms,
         },
         until_ms: line.until_ms,
+    }
+}
+
+fn deploy(line: DeployLine) -> anyhow::Result<DeployAsked> {
+    let reference = |text: &str| {
+        ArtifactRef::parse(text).map_err(|fault| anyhow::anyhow!("`deploy`: {text:?} {fault}"))
+    };
+    let before = match &line.before {
+        None => None,
+        Some(before) => Some(Deployed {
+            reference: reference(before)?,
+            version: line.before_version.as_deref().map(digest).transpose()?,
+        }),
+    };
+    Ok(DeployAsked {
+        reference: reference(&line.reference)?,
+        version: digest(&line.version)?,
+        before,
+        is_in_turns: line.in_turns,
+        proven: line.proven.map(finding),
+        failed: line.failed.map(finding),
+        asked: Asked {
+            by: line.by,
+            why: line.why,
+            at_ms: line.at_ms,
+        },
+    })
+}
+
+fn finding(line: FindingLine) -> Finding {
+    Finding {
+        by: line.by,
+        why: line.why,
+        at_ms: line.at_ms,
     }
 }
 

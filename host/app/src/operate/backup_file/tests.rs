@@ -1,6 +1,7 @@
 use bytes::Bytes;
+use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::backup::{BackedUpShard, BackedUpStream, Backup};
-use shardmill_core::control::{Asked, Directives, Pause};
+use shardmill_core::control::{Asked, DeployAsked, Deployed, Directives, Finding, Pause};
 use shardmill_core::fleet::{ApplicationStart, StreamIdentity, StreamRow};
 use shardmill_core::lease::{Checkpoint, Lease, Sought, WorkerId};
 use shardmill_core::plugin::{PluginDigest, StateFill};
@@ -25,6 +26,32 @@ fn pause() -> Pause {
             at_ms: 11,
         },
         until_ms: Some(12),
+    }
+}
+
+fn deploy() -> DeployAsked {
+    let pinned = |name: &str| {
+        let text = format!(
+            "https://r.example/{name}.wasm?v=1@sha256:{}",
+            digest().as_str()
+        );
+        ArtifactRef::parse(&text).unwrap()
+    };
+    DeployAsked {
+        asked: pause().asked,
+        reference: pinned("totals"),
+        version: digest(),
+        before: Some(Deployed {
+            reference: pinned("before"),
+            version: Some(digest()),
+        }),
+        is_in_turns: true,
+        proven: Some(Finding {
+            by: "host-1".to_owned(),
+            why: "active for 5m".to_owned(),
+            at_ms: 7,
+        }),
+        failed: None,
     }
 }
 
@@ -96,6 +123,7 @@ fn content() -> Content {
                 found_leases: true,
             },
             pause: Some(pause()),
+            deploy: Some(deploy()),
             quarantined: vec![Quarantined {
                 digest: digest(),
                 host: WorkerId::new("a").unwrap(),
@@ -208,6 +236,10 @@ fn a_mistake_names_its_line() {
         (
             format!("{HEAD}\n{{\"line\":\"file\",\"name\":\"../x.wasm\",\"content\":\"\"}}\n"),
             "is not the name of a plugin's file",
+        ),
+        (
+            format!("{HEAD}\n{{\"line\":\"file\",\"name\":\"shardmill.toml\",\"content\":\"\"}}\n"),
+            "\"shardmill.toml\" belongs to no component of the backup",
         ),
         (
             format!("{HEAD}\n{HEAD}\n"),

@@ -33,6 +33,14 @@ pub(crate) async fn deploy(args: &DeployArgs) -> anyhow::Result<()> {
         }
         return show(args, &application).await;
     };
+    deploy_version(args, version, &application).await
+}
+
+async fn deploy_version(
+    args: &DeployArgs,
+    version: &str,
+    application: &Application,
+) -> anyhow::Result<()> {
     let config = args.change.connection.config.as_deref();
     let config = config.map(Config::load).transpose()?;
     let fleet = application.fleet().await?;
@@ -44,8 +52,8 @@ pub(crate) async fn deploy(args: &DeployArgs) -> anyhow::Result<()> {
         return Report::planned(args, &chosen, &fleet).show(args);
     }
     let chosen = chosen.push(args).await?;
-    let wanted = apply(args, &application, &asked, &chosen).await?;
-    let progress = Progress::new(args, &application, wanted);
+    let wanted = apply(args, application, &asked, &chosen).await?;
+    let progress = Progress::new(args, application, wanted);
     let outcome = progress.follow().await?;
     let report = Report::ended(args, &chosen, &outcome);
     report.show(args)?;

@@ -73,18 +73,11 @@ fn report(
     held: &BTreeSet<ShardId>,
 ) -> Report {
     let drained = fleet.control.drains.get(worker);
-    let others = fleet.workers.iter().filter(|row| {
-        row.worker != *worker && !row.is_draining && !fleet.control.drains.contains_key(&row.worker)
-    });
-    let mut notes = Vec::new();
-    if !args.undo && others.count() == 0 {
-        notes.push("no other host would take its leases: nobody would read the shards".to_owned());
-    }
-    if !args.undo && held.is_empty() {
-        notes.push(format!(
-            "{worker} holds no lease: from now on it takes none, should it run"
-        ));
-    }
+    let notes = if args.undo {
+        Vec::new()
+    } else {
+        notes(worker, fleet, held)
+    };
     Report {
         application: args.application.clone(),
         command: "drain",
@@ -106,6 +99,22 @@ fn report(
         waited: None,
         notes,
     }
+}
+
+/// What to know before the host is drained.
+fn notes(worker: &WorkerId, fleet: &FleetRows, held: &BTreeSet<ShardId>) -> Vec<String> {
+    let drains = &fleet.control.drains;
+    let mut others = fleet.workers.iter().filter(|row| row.worker != *worker);
+    let mut notes = Vec::new();
+    if others.all(|row| row.is_draining || drains.contains_key(&row.worker)) {
+        notes.push("no other host would take its leases: nobody would read the shards".to_owned());
+    }
+    if held.is_empty() {
+        notes.push(format!(
+            "{worker} holds no lease: from now on it takes none, should it run"
+        ));
+    }
+    notes
 }
 
 async fn apply(

@@ -36,6 +36,7 @@ pub(crate) async fn history(args: &HistoryArgs) -> anyhow::Result<()> {
     let found = coordinator.history(since_ms, count_max, is_meant).await?;
     if !found.is_searched {
         tracing::warn!(
+            code = "history-cut",
             "hosts have written so much that older entries were not looked through: name a shorter \
                 --since"
         );

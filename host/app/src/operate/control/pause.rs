@@ -59,8 +59,8 @@ pub(crate) async fn resume(args: &ResumeArgs) -> anyhow::Result<()> {
     wanted.execute(&args.application, args.all_streams).await
 }
 
-/// When it ends. An end in the past is a mistake in the date or the time zone, and would resume what
-/// is paused.
+/// When it ends. An end in the past is a mistake in the date or the time zone, and would resume
+/// what is paused.
 fn until(
     lasting: Option<Duration>,
     until: Option<SystemTime>,
@@ -112,8 +112,8 @@ impl Wanted<'_> {
         Waited::conclude(report.waited.as_ref())
     }
 
-    /// Whether the shard's holder says that it is paused, by this command; or by its own pause, which
-    /// it shows before one of all shards.
+    /// Whether the shard's holder says that it is paused, by this command; or by its own pause,
+    /// which it shows before one of all shards.
     fn is_paused(&self, row: &Lease) -> bool {
         let is_paused_alone = in_effect(row.directives.pause.as_ref()).is_some();
         let by_this = format!(" at {}", Utc(self.asked.at_ms));
@@ -123,6 +123,21 @@ impl Wanted<'_> {
 
     async fn report(&self, application: &Application, rows: &[Lease]) -> anyhow::Result<Report> {
         let control = application.fleet().await?.control;
+        let fleet_pause = in_effect(control.pause.as_ref());
+        Ok(Report {
+            application: application.name.clone(),
+            command: self.command,
+            applied: self.change.apply,
+            steps: self.steps(rows, fleet_pause),
+            waited: None,
+            notes: fleet_pause
+                .map(|pause| self.note(pause))
+                .into_iter()
+                .collect(),
+        })
+    }
+
+    fn steps(&self, rows: &[Lease], fleet_pause: Option<&Pause>) -> Vec<StepRow> {
         let then = match &self.pause {
             Some(pause) => match pause.until_ms {
                 Some(until) => format!("paused until {}", Utc(until)),
@@ -130,37 +145,27 @@ impl Wanted<'_> {
             },
             None => "delivers".to_owned(),
         };
-        let fleet_pause = in_effect(control.pause.as_ref());
-        let mut steps = Vec::with_capacity(rows.len());
-        for row in rows {
-            steps.push(StepRow {
-                what: row.key.to_string(),
-                now: match in_effect(row.directives.pause.as_ref()).or(fleet_pause) {
-                    Some(pause) => paused(pause),
-                    None => "delivers".to_owned(),
-                },
-                then: then.clone(),
-                by: row.owner.as_ref().map(ToString::to_string),
-                refused: None,
-            });
-        }
-        let mut notes = Vec::new();
-        if let Some(pause) = fleet_pause {
-            let still = if self.pause.is_none() && !self.shards.is_empty() {
-                "; `shardmill resume` without shards ends that"
-            } else {
-                ""
-            };
-            notes.push(format!("all shards: {}{still}", paused(pause)));
-        }
-        Ok(Report {
-            application: application.name.clone(),
-            command: self.command,
-            applied: self.change.apply,
-            steps,
-            waited: None,
-            notes,
-        })
+        let step = |row: &Lease| StepRow {
+            what: row.key.to_string(),
+            now: match in_effect(row.directives.pause.as_ref()).or(fleet_pause) {
+                Some(pause) => paused(pause),
+                None => "delivers".to_owned(),
+            },
+            then: then.clone(),
+            by: row.owner.as_ref().map(ToString::to_string),
+            refused: None,
+        };
+        rows.iter().map(step).collect()
+    }
+
+    /// What to know of a pause of all shards.
+    fn note(&self, pause: &Pause) -> String {
+        let still = if self.pause.is_none() && !self.shards.is_empty() {
+            "; `shardmill resume` without shards ends that"
+        } else {
+            ""
+        };
+        format!("all shards: {}{still}", paused(pause))
     }
 
     async fn apply(&self, application: &Application, rows: &[Lease]) -> anyhow::Result<()> {

@@ -187,8 +187,8 @@ async fn back(count: u32, reader: &KinesisReader, row: &Lease) -> anyhow::Result
     }
 }
 
-/// About when the record arrived that is delivered next; `None` if nothing comes before it, or if it
-/// is not known which one it is.
+/// About when the record arrived that is delivered next; `None` if nothing comes before it, or if
+/// it is not known which one it is.
 fn next_arrives_ms(row: &Lease) -> Option<u64> {
     match &row.checkpoint {
         Checkpoint::At(_) | Checkpoint::Sought(Sought::Sequence(_)) => {

@@ -1,4 +1,5 @@
-//! `shardmill release`: the lease goes to another host, by a claim, as hosts ask each other for one.
+//! `shardmill release`: the lease goes to another host, by a claim, as hosts ask each other for
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use shardmill_core::ports::{Coordinator, LeaseStore, Written};
 use super::application::{Application, Done, asked};
 use super::report::{Report, StepRow};
 use super::wait::Waited;
-use crate::cli::ReleaseArgs;
+use crate::cli::{ChangeArgs, ReleaseArgs};
 
 pub(crate) async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     let clients = crate::aws::connect_to(&args.change.connection).await?;
@@ -23,29 +24,30 @@ pub(crate) async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
     };
     let fleet = application.fleet().await?;
     let rows = application.rows().await?;
-    let to = taker(args, &owner, &fleet, &rows)?;
-    let mut report = report(args, &row, to);
+    let hand_over = HandOver {
+        application: &application,
+        to: taker(args, &owner, &fleet, &rows)?,
+        row: &row,
+        owner,
+    };
+    let mut report = report(args, &row, hand_over.to);
     if args.change.apply {
-        hand_over(&application, &row, &owner, to).await?;
-        let done = Done {
-            deed: Deed::Move,
-            shard: Some(row.key.shard_id()),
-            details: format!("{owner} to {}", to.worker),
-        };
-        application.record(&asked(&args.change), done).await?;
-        let shards = BTreeSet::from([row.key.shard_id()]);
-        report.waited = Waited::until(&application, &shards, &args.change, |row| {
-            row.owner.as_ref().is_some_and(|now| *now != owner)
-        })
-        .await?;
+        hand_over.apply(&args.change).await?;
+        report.waited = hand_over.wait(&args.change).await?;
     }
     if report.waited.as_ref().is_some_and(Waited::is_done) {
-        report
-            .notes
-            .extend(other_taker(&application, &row, to).await?);
+        report.notes.extend(hand_over.other_taker().await?);
     }
     report.show(&args.change)?;
     Waited::conclude(report.waited.as_ref())
+}
+
+/// A lease that goes from its owner to another host.
+struct HandOver<'a> {
+    application: &'a Application,
+    row: &'a Lease,
+    owner: WorkerId,
+    to: &'a WorkerRow,
 }
 
 /// The host that is to have it: the one that was named, or the one that holds the fewest leases.
@@ -99,49 +101,64 @@ fn report(args: &ReleaseArgs, row: &Lease, to: &WorkerRow) -> Report {
     }
 }
 
-/// What to say if another host was faster: the one that was to take it does not live, for instance.
-async fn other_taker(
-    application: &Application,
-    row: &Lease,
-    to: &WorkerRow,
-) -> anyhow::Result<Option<String>> {
-    let now = application.row(&row.key.shard_id()).await?.owner;
-    let other = now.filter(|owner| *owner != to.worker);
-    Ok(other.map(|other| {
-        format!(
-            "{other} took it, and not {}, which did not in time: `shardmill status` shows whether it \
-                runs",
-            to.worker
-        )
-    }))
-}
-
-/// Claims the lease for the other host, and tells both: the owner gives it up, and the other follows
-/// its row until then.
-async fn hand_over(
-    application: &Application,
-    row: &Lease,
-    owner: &WorkerId,
-    to: &WorkerRow,
-) -> anyhow::Result<()> {
-    if let Written::Conflict(_) = application.leases.claim(row, &to.worker).await? {
-        bail!("{} has changed meanwhile: run it again", row.key);
+impl HandOver<'_> {
+    async fn apply(&self, change: &ChangeArgs) -> anyhow::Result<()> {
+        self.claim().await?;
+        let done = Done {
+            deed: Deed::Move,
+            shard: Some(self.row.key.shard_id()),
+            details: format!("{} to {}", self.owner, self.to.worker),
+        };
+        self.application.record(&asked(change), done).await
     }
-    let task = Task::Claim {
-        from: owner.clone(),
-        replaces: row.claimant.clone(),
-        lead: 0,
-    };
-    let mail = Mail {
-        to: to.incarnation.clone(),
-        number: fastrand::u64(1..),
-        errands: vec![Errand {
-            key: row.key.clone(),
-            task,
-        }],
-    };
-    let coordinator = application.coordinator();
-    coordinator.leave_mail(&to.worker, Some(&mail)).await?;
-    application.nudge_all(BTreeSet::from([owner.clone()])).await;
-    Ok(())
+
+    /// Claims the lease for the other host, and tells both: the owner gives it up, and the other
+    /// follows its row until then.
+    async fn claim(&self) -> anyhow::Result<()> {
+        let (application, row, to) = (self.application, self.row, self.to);
+        if let Written::Conflict(_) = application.leases.claim(row, &to.worker).await? {
+            bail!("{} has changed meanwhile: run it again", row.key);
+        }
+        let task = Task::Claim {
+            from: self.owner.clone(),
+            replaces: row.claimant.clone(),
+            lead: 0,
+        };
+        let mail = Mail {
+            to: to.incarnation.clone(),
+            number: fastrand::u64(1..),
+            errands: vec![Errand {
+                key: row.key.clone(),
+                task,
+            }],
+        };
+        let coordinator = application.coordinator();
+        coordinator.leave_mail(&to.worker, Some(&mail)).await?;
+        let owner = BTreeSet::from([self.owner.clone()]);
+        application.nudge_all(owner).await;
+        Ok(())
+    }
+
+    /// Until another host has it.
+    async fn wait(&self, change: &ChangeArgs) -> anyhow::Result<Option<Waited>> {
+        let shards = BTreeSet::from([self.row.key.shard_id()]);
+        Waited::until(self.application, &shards, change, |row| {
+            row.owner.as_ref().is_some_and(|now| *now != self.owner)
+        })
+        .await
+    }
+
+    /// What to say if another host was faster: the one that was to take it does not live, for
+    /// instance.
+    async fn other_taker(&self) -> anyhow::Result<Option<String>> {
+        let to = &self.to.worker;
+        let now = self.application.row(&self.row.key.shard_id()).await?.owner;
+        let other = now.filter(|owner| owner != to);
+        Ok(other.map(|other| {
+            format!(
+                "{other} took it, and not {to}, which did not in time: `shardmill status` shows \
+                    whether it runs"
+            )
+        }))
+    }
 }

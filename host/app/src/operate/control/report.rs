@@ -52,23 +52,8 @@ impl Report {
     }
 
     fn as_text(&self) -> String {
-        let mut table = table(["", "now", "then", "by"]);
-        let mut refused = String::new();
-        for step in &self.steps {
-            let then = match &step.refused {
-                Some(_) => "(unchanged)",
-                None => step.then.as_str(),
-            };
-            let by = step.by.as_deref().unwrap_or("-");
-            table.add_row([step.what.as_str(), &step.now, then, by]);
-            if let Some(why) = &step.refused {
-                let _ = writeln!(refused, "{}: {why}", step.what);
-            }
-        }
-        let mut text = format!("{table}\n");
-        if self.steps.is_empty() {
-            text = format!("{}: there is nothing to do\n", self.application);
-        }
+        let mut text = self.steps_as_text();
+        let refused = self.refused_as_text();
         if !refused.is_empty() {
             let _ = write!(text, "\n{refused}");
         }
@@ -80,5 +65,31 @@ impl Report {
             (None, true) => "\nwanted; the hosts do it within seconds\n".to_owned(),
             (None, false) => "\nnothing was changed: --apply does it\n".to_owned(),
         }
+    }
+
+    fn steps_as_text(&self) -> String {
+        if self.steps.is_empty() {
+            return format!("{}: there is nothing to do\n", self.application);
+        }
+        let mut table = table(["", "now", "then", "by"]);
+        for step in &self.steps {
+            let then = match &step.refused {
+                Some(_) => "(unchanged)",
+                None => step.then.as_str(),
+            };
+            let by = step.by.as_deref().unwrap_or("-");
+            table.add_row([step.what.as_str(), &step.now, then, by]);
+        }
+        format!("{table}\n")
+    }
+
+    fn refused_as_text(&self) -> String {
+        let mut refused = String::new();
+        for step in &self.steps {
+            if let Some(why) = &step.refused {
+                let _ = writeln!(refused, "{}: {why}", step.what);
+            }
+        }
+        refused
     }
 }

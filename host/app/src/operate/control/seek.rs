@@ -166,14 +166,7 @@ impl Plan {
         let rows = application.rows().await?;
         let only = named(&args.shards)?;
         let only = (!only.is_empty()).then_some(only);
-        let concerned: Vec<Lease> = rows
-            .iter()
-            .filter(|row| match &only {
-                Some(only) => only.contains(&row.key.shard_id()),
-                None => !row.is_finished(),
-            })
-            .cloned()
-            .collect();
+        let concerned = concerned(&rows, only.as_ref());
         let is_ahead = matches!(to, Target::Tip | Target::Forward(_));
         let to = resolve(to, reader, fleet, &concerned).await?;
         let listed = listed_from(reader, &to).await?;
@@ -190,16 +183,16 @@ impl Plan {
             listed: &listed,
             with_state: &with_state,
         });
-        let left_finished = if args.reopen || only.is_some() {
-            0
-        } else {
-            finished(&listed, &rows)
-        };
+        let leaves_finished = !args.reopen && only.is_none();
         Ok(Self {
+            left_finished: if leaves_finished {
+                finished(&listed, &rows)
+            } else {
+                0
+            },
             steps,
             rows,
             asked,
-            left_finished,
         })
     }
 
@@ -359,6 +352,15 @@ async fn listed_from(reader: &KinesisReader, to: &Place) -> anyhow::Result<Vec<S
         return Ok(shards);
     }
     Ok(reader.list_shards().await?)
+}
+
+/// Those that are named, or else all that are not finished.
+fn concerned(rows: &[Lease], only: Option<&BTreeSet<ShardId>>) -> Vec<Lease> {
+    let is_concerned = |row: &&Lease| match only {
+        Some(only) => only.contains(&row.key.shard_id()),
+        None => !row.is_finished(),
+    };
+    rows.iter().filter(is_concerned).cloned().collect()
 }
 
 /// Closed shards of the list that no host reads any more.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
+use comfy_table::Table;
 use serde::Serialize;
 use shardmill_core::control::{Deed, ShadowAsked, ShadowVerb};
 use shardmill_core::fleet::WorkerRow;
@@ -13,6 +14,7 @@ use shardmill_core::rollout::{RolloutState, VersionRow};
 use super::answers::{Answers, Awaited, conclude};
 use super::application::{Application, Done, asked};
 use super::report::{Report, StepRow};
+use super::wait::Waited;
 use crate::cli::ShadowArgs;
 use crate::operate::digest_prefix::{PREFIX_MIN, is_prefix};
 use crate::output::{print, print_json, table};
@@ -87,13 +89,17 @@ fn show(args: &ShadowArgs, shadows: &Shadows) -> anyhow::Result<()> {
         ));
         return Ok(());
     }
+    print(&as_table(shadows).to_string());
+    Ok(())
+}
+
+fn as_table(shadows: &Shadows) -> Table {
     let mut table = table(["host", "version", "found"]);
     for (host, version) in shadows {
         let found = version.reason.as_deref().unwrap_or_default();
         table.add_row([host.as_str(), version.digest.short(), found]);
     }
-    print(&table.to_string());
-    Ok(())
+    table
 }
 
 async fn end(
@@ -104,33 +110,17 @@ async fn end(
 ) -> anyhow::Result<()> {
     let digest = wanted(args, &shadows)?;
     shadows.retain(|_, version| version.digest == digest);
-    let asked = asked(&args.change);
     let meant: BTreeSet<WorkerId> = shadows.keys().cloned().collect();
-    let (mut answers, mut waited) = (Answers::default(), None);
+    let mut course = Course::default();
     if args.change.apply {
-        let awaited = Awaited::from(application, &asked, DEEDS).await?;
         let wanted = ShadowAsked {
-            asked: asked.clone(),
-            digest: digest.clone(),
+            asked: asked(&args.change),
+            digest,
             verb,
         };
-        application
-            .change_control(|control| {
-                control.shadow = Some(wanted.clone());
-                Ok(())
-            })
-            .await?;
-        application.nudge_all(meant.clone()).await;
-        let done = Done {
-            deed: Deed::Shadow,
-            shard: None,
-            details: format!("{} {digest}", verb.code()),
-        };
-        application.record(&asked, done).await?;
-        waited = awaited.wait(&args.change, &meant).await?;
-        answers = awaited.answers().await?;
-        answers.retain(|host, _| meant.iter().any(|meant| meant.as_str() == host));
+        course = apply(args, application, &wanted, &meant).await?;
     }
+    let Course { answers, waited } = course;
     let report = report(args, &shadows, verb, &answers);
     let report = Report { waited, ..report };
     report.show(&args.change)?;
@@ -139,18 +129,55 @@ async fn end(
     conclude(report.waited.as_ref(), &answers, silence)
 }
 
+/// What came of the wish.
+#[derive(Default)]
+struct Course {
+    answers: Answers,
+    waited: Option<Waited>,
+}
+
+async fn apply(
+    args: &ShadowArgs,
+    application: &Application,
+    wanted: &ShadowAsked,
+    meant: &BTreeSet<WorkerId>,
+) -> anyhow::Result<Course> {
+    let awaited = Awaited::from(application, &wanted.asked, DEEDS).await?;
+    want(application, wanted, meant).await?;
+    let waited = awaited.wait(&args.change, meant).await?;
+    let mut answers = awaited.answers().await?;
+    answers.retain(|host, _| meant.iter().any(|meant| meant.as_str() == host));
+    Ok(Course { answers, waited })
+}
+
+/// Writes the wish down, and has the hosts look at once.
+async fn want(
+    application: &Application,
+    wanted: &ShadowAsked,
+    meant: &BTreeSet<WorkerId>,
+) -> anyhow::Result<()> {
+    application
+        .change_control(|control| {
+            control.shadow = Some(wanted.clone());
+            Ok(())
+        })
+        .await?;
+    application.nudge_all(meant.clone()).await;
+    let done = Done {
+        deed: Deed::Shadow,
+        shard: None,
+        details: format!("{} {}", wanted.verb.code(), wanted.digest),
+    };
+    application.record(&wanted.asked, done).await
+}
+
 /// The version that is meant: the only one, or the one that is named.
 fn wanted(args: &ShadowArgs, shadows: &Shadows) -> anyhow::Result<PluginDigest> {
     let mut digests: Vec<&PluginDigest> = shadows.values().map(|row| &row.digest).collect();
     digests.sort_by_key(|digest| digest.as_str());
     digests.dedup();
-    if let Some(prefix) = &args.version {
-        let prefix = prefix.to_ascii_lowercase();
-        if !is_prefix(&prefix) {
-            bail!(
-                "{prefix:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more"
-            );
-        }
+    if let Some(version) = &args.version {
+        let prefix = prefix(version)?;
         digests.retain(|digest| digest.as_str().starts_with(&prefix));
     }
     match digests.as_slice() {
@@ -170,6 +197,16 @@ fn wanted(args: &ShadowArgs, shadows: &Shadows) -> anyhow::Result<PluginDigest> 
                 .join(", ")
         ),
     }
+}
+
+fn prefix(version: &str) -> anyhow::Result<String> {
+    let prefix = version.to_ascii_lowercase();
+    if !is_prefix(&prefix) {
+        bail!(
+            "{prefix:?} is not a version: give its digest, or the first {PREFIX_MIN} digits or more"
+        );
+    }
+    Ok(prefix)
 }
 
 fn report(args: &ShadowArgs, shadows: &Shadows, verb: ShadowVerb, answers: &Answers) -> Report {

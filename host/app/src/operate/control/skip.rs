@@ -38,9 +38,13 @@ pub(crate) async fn skip(args: &SkipArgs) -> anyhow::Result<()> {
             .await;
     };
     let last = args.last.clone().unwrap_or_else(|| first.clone());
-    let Some(records) = RecordRange::new(first, last) else {
-        bail!("the last record comes before the first");
-    };
+    match RecordRange::new(first, last) {
+        Some(records) => skip_records(args, records).await,
+        None => bail!("the last record comes before the first"),
+    }
+}
+
+async fn skip_records(args: &SkipArgs, records: RecordRange) -> anyhow::Result<()> {
     let clients = crate::aws::connect_to(&args.change.connection).await?;
     let application = Application::open(&args.application, &clients).await?;
     let row = application.row(&shard_named(&args.shard)?).await?;
@@ -56,11 +60,7 @@ pub(crate) async fn skip(args: &SkipArgs) -> anyhow::Result<()> {
     let mut report = report(args, &row, &skip);
     if args.change.apply {
         apply(&application, &row, &skip).await?;
-        let shards = BTreeSet::from([row.key.shard_id()]);
-        report.waited = Waited::until(&application, &shards, &args.change, |row| {
-            row.directives.skip.is_none()
-        })
-        .await?;
+        report.waited = wait(args, &application, &row).await?;
     }
     report.show(&args.change)?;
     Waited::conclude(report.waited.as_ref())
@@ -122,6 +122,19 @@ fn report(args: &SkipArgs, row: &Lease, skip: &Skip) -> Report {
 /// Whether nothing of these records is left to skip, unless they are of an aggregate.
 fn is_reached_by(row: &Lease, records: &RecordRange) -> bool {
     matches!(&row.checkpoint, Checkpoint::At(position) if position.sequence == *records.last())
+}
+
+/// Until the holder has skipped them, or will not.
+async fn wait(
+    args: &SkipArgs,
+    application: &Application,
+    row: &Lease,
+) -> anyhow::Result<Option<Waited>> {
+    let shards = BTreeSet::from([row.key.shard_id()]);
+    Waited::until(application, &shards, &args.change, |row| {
+        row.directives.skip.is_none()
+    })
+    .await
 }
 
 async fn apply(application: &Application, row: &Lease, skip: &Skip) -> anyhow::Result<()> {

@@ -14,7 +14,8 @@ pub(super) struct NewStart {
 
 impl NewStart {
     /// Writes it down, unless it changed since it was read. Hosts that run read it when they start
-    /// again; until then they know the old one, which concerns no shard that was ever sent anywhere.
+    /// again; until then they know the old one, which concerns no shard that was ever sent
+    /// anywhere.
     pub(super) async fn write(&self, application: &Application) -> anyhow::Result<()> {
         let coordinator = application.coordinator();
         match coordinator.replace_start(&self.seen, &self.next).await? {

@@ -116,8 +116,8 @@ impl StateEdits {
         Ok(())
     }
 
-    /// Leaves the state first: a holder that is told finds it. Who is to be told; `None` if somebody
-    /// else wants something of the shard since its row was read.
+    /// Leaves the state first: a holder that is told finds it. Who is to be told; `None` if
+    /// somebody else wants something of the shard since its row was read.
     async fn direct(
         &self,
         application: &Application,

@@ -36,6 +36,10 @@ pub(crate) async fn import_states(args: &StateImportArgs) -> anyhow::Result<()> 
         return cancel(&args.application, &args.shards, &args.change).await;
     };
     let states = chosen(state_file::read(file)?, &args.shards)?;
+    import_chosen(args, states).await
+}
+
+async fn import_chosen(args: &StateImportArgs, states: Vec<ShardState>) -> anyhow::Result<()> {
     let clients = crate::aws::connect_to(&args.change.connection).await?;
     let application = open(&args.application, &clients).await?;
     let asked = asked(&args.change);

@@ -29,8 +29,8 @@ pub(super) struct Waited {
 }
 
 impl Waited {
-    /// Waits, for as long as the arguments say, until `is_done` of the rows of all of these shards. A
-    /// row that is gone is done. `None` if they say not to wait.
+    /// Waits, for as long as the arguments say, until `is_done` of the rows of all of these shards.
+    /// A row that is gone is done. `None` if they say not to wait.
     pub(super) async fn until(
         application: &Application,
         shards: &BTreeSet<ShardId>,

@@ -5,8 +5,8 @@ use serde::Serialize;
 use shardmill_core::migration::ShardExport;
 
 use super::outcome::Export;
-use crate::cli::ExportArgs;
-use crate::output::{Page, table};
+use crate::cli::{ExportArgs, OutputArgs};
+use crate::output::{Page, print, print_json, table};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -53,7 +53,16 @@ impl<'a> Report<'a> {
         }
     }
 
-    pub(super) fn as_text(&self) -> String {
+    /// Prints the report, as JSON if `--json` asks for it.
+    pub(super) fn show(&self, output: OutputArgs) -> anyhow::Result<()> {
+        if output.json {
+            return print_json(self);
+        }
+        print(self.as_text().trim_end());
+        Ok(())
+    }
+
+    fn as_text(&self) -> String {
         let mut page = Page::new(9);
         page.line("from", self.application);
         page.line("to", format_args!("{}, table {}", self.library, self.table));

@@ -6,8 +6,8 @@ use shardmill_core::migration::{Library, ShardImport};
 
 use super::super::worker_report::WorkerReport;
 use super::outcome::Import;
-use crate::cli::ImportArgs;
-use crate::output::{Page, table};
+use crate::cli::{ImportArgs, OutputArgs};
+use crate::output::{Page, print, print_json, table};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -54,7 +54,16 @@ impl<'a> Report<'a> {
         }
     }
 
-    pub(super) fn as_text(&self) -> String {
+    /// Prints the report, as JSON if `--json` asks for it.
+    pub(super) fn show(&self, output: OutputArgs) -> anyhow::Result<()> {
+        if output.json {
+            return print_json(self);
+        }
+        print(self.as_text().trim_end());
+        Ok(())
+    }
+
+    fn as_text(&self) -> String {
         let mut page = Page::new(9);
         let (library, table, versions) = (self.library, self.from, self.versions);
         page.line(

@@ -139,8 +139,8 @@ impl Detail {
     }
 }
 
-/// What the table shows. Claims, troubles and commands are rare, so their columns are left out if they would be
-/// empty, and a row fits in a line.
+/// What the table shows. Claims, troubles and commands are rare, so their columns are left out if
+/// they would be empty, and a row fits in a line.
 struct Columns {
     wall_ms: u64,
     detail: Detail,

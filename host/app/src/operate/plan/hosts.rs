@@ -1,5 +1,5 @@
-//! `shardmill plan --hosts`: how many hosts are wanted, by the function that the leader uses, on the
-//! rows that it reads.
+//! `shardmill plan --hosts`: how many hosts are wanted, by the function that the leader uses, on
+//! the rows that it reads.
 
 mod report;
 mod text;

@@ -36,8 +36,8 @@ impl Remainder {
         })
     }
 
-    /// The same, for a replay that may have a file of its progress. Then an earlier run left what is
-    /// there, and this one adds to it.
+    /// The same, for a replay that may have a file of its progress. Then an earlier run left what
+    /// is there, and this one adds to it.
     pub(super) fn beside(path: &Path, progress: &Path) -> anyhow::Result<Self> {
         if !progress.try_exists().unwrap_or(false) {
             return Self::at(path);
@@ -63,7 +63,7 @@ impl Remainder {
             }
             Item::Letter(_) => summary.left_out += 1,
             Item::Damaged { problem, line } => {
-                tracing::warn!(problem, "kept as it is");
+                tracing::warn!(problem, code = "letters-kept", "kept as it is");
                 summary.damaged += 1;
                 self.keep_line(&line)?;
             }
@@ -120,7 +120,12 @@ impl Remainder {
                 "{} {} {}",
                 letter.stream, letter.shard, letter.record.position
             );
-            tracing::warn!(place, parts = incomplete.parts, missing = ?incomplete.missing, "parts of a letter are missing");
+            tracing::warn!(
+                place,
+                parts = incomplete.parts,
+                missing = ?incomplete.missing,
+                code = "letter-incomplete", "parts of a letter are missing"
+            );
             summary.damaged += 1;
             incomplete
                 .found

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::remainder::Remainder;
 use super::summary::ReplaySummary;
 
-/// Letters of one call of the writer, which cuts them into requests. If a call fails, all its letters
-/// are left, so this many may be stored and left at the same time.
+/// Letters of one call of the writer, which cuts them into requests. If a call fails, all its
+/// letters are left, so this many may be stored and left at the same time.
 const CHUNK_LETTERS: usize = 500;
 /// Bytes after which a call is made with fewer letters.
 const CHUNK_BYTES: usize = 5 << 20;

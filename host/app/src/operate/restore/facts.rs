@@ -32,6 +32,13 @@ pub(super) struct Stream {
     pub(super) now_ms: u64,
 }
 
+/// Where a backup is restored to.
+pub(super) struct Destination<'a> {
+    pub(super) application: &'a str,
+    pub(super) stream: &'a Stream,
+    pub(super) target: &'a Target,
+}
+
 /// The tables of the application that is restored.
 pub(super) struct Target {
     pub(super) look: Look,
@@ -194,7 +201,7 @@ impl Target {
 fn refused_shards(plan: &RestorePlan) -> Vec<String> {
     let mut refused = Vec::new();
     for shard in &plan.shards {
-        if let RestoreStep::Refuse(why) = &shard.step {
+        if let RestoreStep::Refuse { why, .. } = &shard.step {
             refused.push(format!("{}: {why}", shard.shard));
         }
     }

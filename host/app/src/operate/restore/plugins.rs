@@ -4,6 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use shardmill_config::files;
+use shardmill_core::plugin::PluginName;
+use shardmill_serve::note_files;
 
 use crate::operate::backup_file::PluginFile;
 use crate::operate::whole_file::WholeFile;
@@ -19,6 +21,7 @@ pub(super) fn write(folder: &Path, found: &[PluginFile]) -> anyhow::Result<()> {
             .is_some_and(|ending| ending == "wasm")
     };
     let (components, beside): (Vec<_>, Vec<_>) = found.iter().partition(is_component);
+    note(folder, found)?;
     for file in beside.into_iter().chain(components) {
         let path = folder.join(&file.name);
         if path.symlink_metadata().is_err() {
@@ -31,6 +34,26 @@ pub(super) fn write(folder: &Path, found: &[PluginFile]) -> anyhow::Result<()> {
                 path.display()
             );
         }
+    }
+    Ok(())
+}
+
+/// First: whatever is written then is the hosts' own, also if this run is cut short. Otherwise hosts
+/// that pull into the folder would take it for somebody else's.
+fn note(folder: &Path, found: &[PluginFile]) -> anyhow::Result<()> {
+    for component in found {
+        let Some(plugin) = component.name.strip_suffix(".wasm") else {
+            continue;
+        };
+        let of_plugin = |ending: &str| {
+            let name = format!("{plugin}{ending}");
+            let file = found.iter().find(move |file| file.name == name);
+            file.map(|file| file.bytes.as_slice())
+        };
+        let files = [".wasm", ".toml", ".wasm.sig"].into_iter();
+        let files: Vec<&[u8]> = files.filter_map(of_plugin).collect();
+        note_files(folder, &PluginName::new(plugin)?, &files)
+            .with_context(|| format!("cannot note what is put into {}", folder.display()))?;
     }
     Ok(())
 }

@@ -7,13 +7,14 @@ use serde::Serialize;
 use shardmill_core::backup::{
     Backup, RestorePlan, RestoreReason, RestoreStep, ShardRestore, StreamRelation,
 };
+use shardmill_core::control::Control;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::stream::{LeaseKey, Utc};
 
-use super::facts::Stream;
-use super::write::Written;
-use crate::cli::RestoreArgs;
-use crate::output::{Page, age, age_since, millis, or_dash, table};
+use super::facts::{Destination, Stream};
+use super::write::{Written, deploy_of};
+use crate::cli::{OutputArgs, RestoreArgs};
+use crate::output::{Page, age, age_since, millis, or_dash, print, print_json, table};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -51,9 +52,8 @@ struct ShardRow {
 impl<'a> Report<'a> {
     pub(super) fn of(
         args: &RestoreArgs,
-        application: &'a str,
         backup: &'a Backup,
-        stream: &Stream,
+        destination: &Destination<'a>,
         plan: &RestorePlan,
         refused: &'a [String],
     ) -> Self {
@@ -61,20 +61,29 @@ impl<'a> Report<'a> {
             file: args.file.display().to_string(),
             of: &backup.application,
             at_ms: backup.at_ms,
-            application,
-            stream: stream.arn().to_owned(),
+            application: destination.application,
+            stream: destination.stream.arn().to_owned(),
             relation: plan.relation.code(),
             related: plan.relation,
             starts_at: plan.start.to_string(),
             shards: plan.shards.iter().map(ShardRow::of).collect(),
-            notes: notes(args, backup, stream, plan),
+            notes: notes(args, backup, destination, plan),
             refused,
             written: None,
-            next: next(args, application, refused),
+            next: next(args, destination.application, refused),
         }
     }
 
-    pub(super) fn as_text(&self) -> String {
+    /// Prints the report, as JSON if `--json` asks for it.
+    pub(super) fn show(&self, output: OutputArgs) -> anyhow::Result<()> {
+        if output.json {
+            return print_json(self);
+        }
+        print(self.as_text().trim_end());
+        Ok(())
+    }
+
+    fn as_text(&self) -> String {
         let mut page = Page::new(11);
         let (file, of) = (&self.file, self.of);
         page.line(
@@ -117,27 +126,80 @@ impl<'a> Report<'a> {
 impl ShardRow {
     fn of(shard: &ShardRestore) -> Self {
         let row = shard.step.row();
-        let then = row.map(|row| row.lease.checkpoint.to_string());
         Self {
             shard: shard.shard.to_string(),
             now: shard.now.as_ref().map(ToString::to_string),
-            then: match &shard.step {
-                RestoreStep::Keep(checkpoint) => Some(checkpoint.to_string()),
-                _ => then,
-            },
+            then: shard.step.place().map(ToString::to_string),
             step: shard.step.code(),
             state_bytes: row.and_then(|row| Some(row.state.as_ref()?.bytes.len())),
             kind: shard.why.code(),
             why: match &shard.step {
-                RestoreStep::Refuse(why) => why.to_string(),
+                RestoreStep::Refuse { why, .. } => why.to_string(),
                 _ => shard.why.to_string(),
             },
         }
     }
 }
 
-fn notes(args: &RestoreArgs, backup: &Backup, stream: &Stream, plan: &RestorePlan) -> Vec<String> {
-    let mut notes = vec![match plan.relation {
+fn notes(
+    args: &RestoreArgs,
+    backup: &Backup,
+    destination: &Destination<'_>,
+    plan: &RestorePlan,
+) -> Vec<String> {
+    let mut notes = again(args, backup, plan);
+    notes.extend(left_out(plan));
+    if !plan.dropped.is_empty() {
+        let dropped: Vec<String> = plan.dropped.iter().map(ToString::to_string).collect();
+        notes.push(format!("states that are dropped: {}", dropped.join(", ")));
+    }
+    if plan.relation == StreamRelation::Same {
+        notes.extend(too_old(backup, destination.stream, plan));
+    }
+    if backup.pause.is_some() {
+        notes.push(
+            "the application was paused, and is: `shardmill resume` when it is to go on".to_owned(),
+        );
+    }
+    notes.extend(deployed(
+        backup,
+        plan,
+        &destination.target.look.fleet.control,
+    ));
+    notes
+}
+
+/// What becomes of the version that was deployed, if one was.
+fn deployed(backup: &Backup, plan: &RestorePlan, control: &Control) -> Option<String> {
+    let reference = &backup.deploy.as_ref()?.reference;
+    let now = control.deploy.as_ref();
+    Some(match now {
+        Some(now) if now.reference == *reference => format!("{reference} is deployed, as it was"),
+        Some(now) => format!(
+            "{} is deployed now, and stays: not {reference}, of then",
+            now.reference
+        ),
+        None if deploy_of(backup, plan, control).is_some() => {
+            format!("{reference} was deployed, and is again: hosts that pull from there run it")
+        }
+        None => format!(
+            "{reference} was deployed, and is not here: these hosts run what they are configured to \
+                run, unless you deploy it with `shardmill deploy`"
+        ),
+    })
+}
+
+/// What is delivered once more, if anything is.
+fn again(args: &RestoreArgs, backup: &Backup, plan: &RestorePlan) -> Vec<String> {
+    let is_again = |step: &RestoreStep| match step {
+        RestoreStep::Create(_) => true,
+        RestoreStep::Replace { is_forward, .. } => !is_forward,
+        RestoreStep::Keep(_) | RestoreStep::Leave | RestoreStep::Refuse { .. } => false,
+    };
+    if !plan.shards.iter().any(|shard| is_again(&shard.step)) {
+        return Vec::new();
+    }
+    vec![match plan.relation {
         StreamRelation::Same => format!(
             "what was delivered after {} is delivered again, to a plugin that has the state of then",
             Utc(backup.at_ms)
@@ -151,20 +213,23 @@ fn notes(args: &RestoreArgs, backup: &Backup, stream: &Stream, plan: &RestorePla
                 None => age(args.margin),
             }
         ),
-    }];
-    if !plan.dropped.is_empty() {
-        let dropped: Vec<String> = plan.dropped.iter().map(ToString::to_string).collect();
-        notes.push(format!("states that are dropped: {}", dropped.join(", ")));
-    }
-    if plan.relation == StreamRelation::Same {
-        notes.extend(too_old(backup, stream, plan));
-    }
-    if backup.pause.is_some() {
-        notes.push(
-            "the application was paused, and is: `shardmill resume` when it is to go on".to_owned(),
-        );
-    }
-    notes
+    }]
+}
+
+/// What is never delivered, if anything is not.
+fn left_out(plan: &RestorePlan) -> Option<String> {
+    let is_forward = |shard: &&ShardRestore| {
+        let step = &shard.step;
+        matches!(step, RestoreStep::Replace { is_forward, .. } if *is_forward)
+    };
+    let forward = plan.shards.iter().filter(is_forward);
+    let forward: Vec<String> = forward.map(|it| it.shard.to_string()).collect();
+    (!forward.is_empty()).then(|| {
+        format!(
+            "FORWARD, from NOW to THEN, and what lies between is never delivered: {}",
+            forward.join(", ")
+        )
+    })
 }
 
 /// Kinesis never says what retention took: it goes on at the oldest record that is left.

@@ -8,7 +8,7 @@ use anyhow::bail;
 use serde::Serialize;
 use shardmill_aws::{AwsClients, CoordinatorTable, LeaseTable, RowMove, StateRestored};
 use shardmill_core::backup::{Backup, RestorePlan, RestoreStep, RestoredRow, StreamRelation};
-use shardmill_core::control::{Deed, HistoryEntry};
+use shardmill_core::control::{Control, Deed, DeployAsked, HistoryEntry};
 use shardmill_core::fleet::{FleetRows, StreamRow};
 use shardmill_core::lease::Lease;
 use shardmill_core::ports::{Coordinator, LeaseStore, Raced};
@@ -52,6 +52,11 @@ impl Writer<'_> {
         refuse_newcomers(&self.target.look.fleet, &fleet)?;
         self.write_beginning(&coordinator, &fleet).await?;
         leases.ensure_table().await?;
+        if self.rows() > 0 {
+            // A run that is cut short is in the history too.
+            let entry = self.entry(args, &format!("begun: up to {} row(s)", self.rows()));
+            coordinator.record(&entry).await?;
+        }
         let has_states = self.target.has_states || self.restores_states();
         if has_states {
             leases.ensure_state_table().await?;
@@ -59,7 +64,8 @@ impl Writer<'_> {
         let written = self.write_rows(&leases, has_states).await?;
         // Last: until it is there, a host takes the shards that have no row for new ones.
         self.write_stream(&coordinator, &fleet).await?;
-        coordinator.record(&self.entry(args, written)).await?;
+        let entry = self.entry(args, &format!("{} row(s)", written.rows));
+        coordinator.record(&entry).await?;
         Ok(written)
     }
 
@@ -73,13 +79,16 @@ impl Writer<'_> {
         if fleet.start.is_none() {
             won(coordinator.write_start(&self.plan.start).await?)?;
         }
-        if let Some(pause) = &self.backup.pause
-            && fleet.control.pause.is_none()
-        {
-            let next = fleet
-                .control
-                .changed(|next| next.pause = Some(pause.clone()));
-            won(coordinator.write_control(&fleet.control, &next).await?)?;
+        let control = &fleet.control;
+        let pause = self.backup.pause.as_ref();
+        let pause = pause.filter(|_| control.pause.is_none());
+        let deploy = deploy_of(self.backup, self.plan, control);
+        if pause.is_some() || deploy.is_some() {
+            let next = control.changed(|next| {
+                next.pause = pause.or(control.pause.as_ref()).cloned();
+                next.deploy = deploy.or(control.deploy.as_ref()).cloned();
+            });
+            won(coordinator.write_control(control, &next).await?)?;
         }
         for entry in &self.backup.quarantined {
             if !fleet.quarantined.iter().any(|it| it.digest == entry.digest) {
@@ -87,6 +96,11 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+
+    fn rows(&self) -> usize {
+        let shards = self.plan.shards.iter();
+        shards.filter(|shard| shard.step.row().is_some()).count()
     }
 
     fn restores_states(&self) -> bool {
@@ -99,8 +113,8 @@ impl Writer<'_> {
         for shard in &self.plan.shards {
             let (seen, row) = match &shard.step {
                 RestoreStep::Create(row) => (None, row),
-                RestoreStep::Replace { seen, to } => (Some(&**seen), to),
-                RestoreStep::Keep(_) | RestoreStep::Leave | RestoreStep::Refuse(_) => continue,
+                RestoreStep::Replace { seen, to, .. } => (Some(&**seen), to),
+                RestoreStep::Keep(_) | RestoreStep::Leave | RestoreStep::Refuse { .. } => continue,
             };
             match write_row(leases, seen, row, has_states).await? {
                 RowMove::Moved => written.rows += 1,
@@ -127,7 +141,7 @@ impl Writer<'_> {
         won(coordinator.write_stream(None, &row).await?)
     }
 
-    fn entry(&self, args: &RestoreArgs, written: Written) -> HistoryEntry {
+    fn entry(&self, args: &RestoreArgs, what: &str) -> HistoryEntry {
         let asked = asked_by(args.by.as_deref(), args.why.as_deref());
         HistoryEntry {
             at_ms: asked.at_ms,
@@ -135,14 +149,25 @@ impl Writer<'_> {
             deed: Deed::Restore,
             shard: None,
             details: format!(
-                "{} row(s), of the backup of {} at {}",
-                written.rows,
+                "{what}, of the backup of {} at {}",
                 self.backup.application,
                 Utc(self.backup.at_ms)
             ),
             why: asked.why,
         }
     }
+}
+
+/// The deploy that is put back: on the backup's own stream, unless another is there. Elsewhere hosts
+/// have a configuration of their own, and maybe another registry.
+pub(super) fn deploy_of<'a>(
+    backup: &'a Backup,
+    plan: &RestorePlan,
+    control: &Control,
+) -> Option<&'a DeployAsked> {
+    let deploy = backup.deploy.as_ref();
+    let has_one = control.deploy.is_some() || control.unread_deploy.is_some();
+    deploy.filter(|_| plan.relation == StreamRelation::Same && !has_one)
 }
 
 async fn write_row(

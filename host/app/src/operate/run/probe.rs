@@ -198,16 +198,21 @@ async fn read_tables(
         }
         coordinator.ensure_table().await?;
     }
+    read_leases(&leases, *keeps_state).await?;
+    if coordinator.exists().await? {
+        coordinator.board().await?;
+    }
+    Ok(())
+}
+
+async fn read_leases(leases: &LeaseTable, keeps_state: bool) -> Result<(), StoreError> {
     let refused = |message: String| StoreError::Refused { message };
     let key = LeaseKey::new(NO_ROW).map_err(|error| refused(error.to_string()))?;
     if leases.exists().await? {
         let _: Option<Lease> = leases.get(&key).await?;
     }
-    if *keeps_state && leases.has_state_table().await? {
+    if keeps_state && leases.has_state_table().await? {
         leases.state(&key).await?;
-    }
-    if coordinator.exists().await? {
-        coordinator.board().await?;
     }
     Ok(())
 }

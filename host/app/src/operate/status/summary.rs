@@ -36,8 +36,8 @@ pub(crate) struct Summary {
     pub(crate) hosts: Vec<HostStatus>,
     /// Rows that cannot be read.
     pub(crate) bad_rows: Vec<String>,
-    /// Whether there are open shards and no host is registered: owners in rows are of hosts that are
-    /// gone.
+    /// Whether there are open shards and no host is registered: owners in rows are of hosts that
+    /// are gone.
     #[serde(skip)]
     is_served_by_nobody: bool,
 }
@@ -94,23 +94,13 @@ pub(crate) struct HostStatus {
 
 impl Summary {
     pub(super) fn of(look: &Look<'_>) -> Self {
-        let leases = &look.listing.leases;
-        let open = leases.iter().filter(|lease| !lease.is_finished());
-        let mut shards: Vec<ShardStatus> = open.map(|lease| look.shard(lease)).collect();
-        shards.sort_by(|a, b| b.urgency().cmp(&a.urgency()).then(a.shard.cmp(&b.shard)));
-        let counts = Counts {
-            open: shards.len(),
-            finished: leases.len() - shards.len(),
-            held: count(&shards, |shard| shard.owner.is_some()),
-            paused: count(&shards, |shard| shard.is_paused),
-            stuck: count(&shards, ShardStatus::is_stuck),
-        };
+        let shards = look.open_shards();
         let rows = look.fleet.map_or(&[][..], |fleet| &fleet.workers);
         let stream = look.fleet.and_then(|fleet| fleet.stream.as_ref());
         Self {
             application: look.application.to_owned(),
             stream: stream.map(|row| row.name.to_string()),
-            counts,
+            counts: Counts::of(&shards, look.listing.leases.len()),
             paused: look.fleet_pause().map(paused),
             is_served_by_nobody: look.fleet.is_some() && rows.is_empty() && !shards.is_empty(),
             hosts: rows.iter().map(|row| look.host(row, &shards)).collect(),
@@ -134,6 +124,19 @@ impl Summary {
     }
 }
 
+impl Counts {
+    /// `open` are those of `all` shards that are not finished.
+    fn of(open: &[ShardStatus], all: usize) -> Self {
+        Self {
+            open: open.len(),
+            finished: all - open.len(),
+            held: count(open, |shard| shard.owner.is_some()),
+            paused: count(open, |shard| shard.is_paused),
+            stuck: count(open, ShardStatus::is_stuck),
+        }
+    }
+}
+
 fn count(shards: &[ShardStatus], is_counted: impl Fn(&ShardStatus) -> bool) -> usize {
     shards.iter().filter(|shard| is_counted(shard)).count()
 }
@@ -142,6 +145,15 @@ impl Look<'_> {
     fn fleet_pause(&self) -> Option<&Pause> {
         let pause = self.fleet?.control.pause.as_ref()?;
         pause.is_in_effect(self.wall_ms).then_some(pause)
+    }
+
+    /// The most urgent one first.
+    fn open_shards(&self) -> Vec<ShardStatus> {
+        let leases = self.listing.leases.iter();
+        let open = leases.filter(|lease| !lease.is_finished());
+        let mut shards: Vec<ShardStatus> = open.map(|lease| self.shard(lease)).collect();
+        shards.sort_by(|a, b| b.urgency().cmp(&a.urgency()).then(a.shard.cmp(&b.shard)));
+        shards
     }
 
     fn shard(&self, lease: &Lease) -> ShardStatus {
@@ -173,6 +185,15 @@ impl Look<'_> {
 
     fn host(&self, row: &WorkerRow, shards: &[ShardStatus]) -> HostStatus {
         let name = row.worker.to_string();
+        HostStatus {
+            leases: count(shards, |shard| shard.owner.as_ref() == Some(&name)),
+            states: self.states(row),
+            troubles: troubles(row),
+            worker: name,
+        }
+    }
+
+    fn states(&self, row: &WorkerRow) -> Vec<&'static str> {
         let fleet = self.fleet;
         let leader = fleet
             .and_then(|fleet| fleet.leader.as_ref())
@@ -187,23 +208,22 @@ impl Look<'_> {
             (row.is_draining && !is_drained, "shutting-down"),
             (!self.may_live(&row.worker), "dead"),
         ];
-        let troubles = [
-            ("cannot write lease rows", &row.cannot_write),
-            ("cannot read its leases", &row.cannot_look),
-        ];
-        HostStatus {
-            leases: count(shards, |shard| shard.owner.as_ref() == Some(&name)),
-            states: states
-                .into_iter()
-                .filter_map(|(is_so, word)| is_so.then_some(word))
-                .collect(),
-            troubles: troubles
-                .into_iter()
-                .filter_map(|(what, why)| Some(format!("{what}: {}", one_line(why.as_ref()?))))
-                .collect(),
-            worker: name,
-        }
+        states
+            .into_iter()
+            .filter_map(|(is_so, word)| is_so.then_some(word))
+            .collect()
     }
+}
+
+fn troubles(row: &WorkerRow) -> Vec<String> {
+    let troubles = [
+        ("cannot write lease rows", &row.cannot_write),
+        ("cannot read its leases", &row.cannot_look),
+    ];
+    troubles
+        .into_iter()
+        .filter_map(|(what, why)| Some(format!("{what}: {}", one_line(why.as_ref()?))))
+        .collect()
 }
 
 impl ShardStatus {

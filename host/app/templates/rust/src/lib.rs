@@ -24,7 +24,8 @@ impl Processor for Plugin {
     }
 }
 
-/// Refuses what names no sink of the host before the first record needs it. Only the host knows them.
+/// Refuses what names no sink of the host before the first record needs it. Only the host knows
+/// them.
 fn refuse_unknown(destination: &str, known: Option<String>) -> Result<(), Error> {
     match known {
         Some(known) if !known.split(',').any(|name| name == destination) => Err(Error::Misconfigured(format!(

@@ -75,8 +75,12 @@ impl Wire {
     pub(super) fn left_to_sdk(&self, why: impl fmt::Display) {
         ::metrics::counter!(metrics::WIRE_FALLBACKS).increment(1);
         if !self.learned.has_told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(reason = %why, "unexpected reply from kinesis, decoding it with \
-                the AWS SDK; logged once, counted always");
+            tracing::warn!(
+                reason = %why,
+                code = "reply-unexpected",
+                "unexpected reply from kinesis, decoding it with the AWS SDK; logged once, counted \
+                    always"
+            );
         }
     }
 }

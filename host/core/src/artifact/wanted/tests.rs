@@ -53,12 +53,12 @@ fn deploy(before: Option<Deployed>) -> DeployAsked {
     }
 }
 
-fn found() -> Option<Finding> {
-    Some(Finding {
+fn found() -> Finding {
+    Finding {
         by: "a".to_owned(),
         why: "it fails".to_owned(),
         at_ms: 2,
-    })
+    }
 }
 
 fn decided(deploy: &DeployAsked, bad: &[PluginDigest], here: Here<'_>) -> Decided {
@@ -104,7 +104,7 @@ fn a_deploy_counts_until_it_is_found_bad_and_then_what_was_good_before_it() {
 #[test]
 fn what_failed_once_is_not_tried_again_when_its_quarantine_has_lapsed() {
     let failed = DeployAsked {
-        failed: found(),
+        failed: Some(found()),
         ..deploy(Some(deployed("4")))
     };
     let earlier = (deployed("4").reference, WantedBy::EarlierDeploy);
@@ -193,7 +193,7 @@ fn a_host_that_starts_runs_what_was_good_before_and_only_then_what_nobody_has_pr
     };
     assert_eq!(wants(decided(&asked, &[], late)).by, BY_DEPLOY);
     let proven = DeployAsked {
-        proven: found(),
+        proven: Some(found()),
         ..asked
     };
     assert_eq!(wants(decided(&proven, &[], EMPTY)).by, BY_DEPLOY);

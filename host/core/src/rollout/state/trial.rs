@@ -21,8 +21,8 @@ pub(crate) const START_AGAIN_AFTER: Duration = Duration::from_secs(5);
 const SLOW_STARTS_MAX: u32 = 3;
 
 impl Rollout {
-    /// Applies what is due at `at`: ends quarantines, the wait for a turn in the fleet, the trial and
-    /// the probation.
+    /// Applies what is due at `at`: ends quarantines, the wait for a turn in the fleet, the trial
+    /// and the probation.
     pub fn tick(&mut self, at: At) {
         self.quarantine
             .expire(at.wall_ms, self.policy.quarantine_for);

@@ -23,6 +23,8 @@ struct Fleet {
     heaviest_milli: u64,
     /// Shards that were measured.
     measured: u64,
+    /// Shards that are paused while records wait.
+    stopped: u64,
     max_leases: usize,
 }
 
@@ -34,6 +36,7 @@ impl Fleet {
             needed_milli,
             heaviest_milli: needed_milli / shards.max(1) as u64,
             measured: shards as u64,
+            stopped: 0,
             max_leases: usize::MAX,
         }
     }
@@ -47,6 +50,10 @@ impl Fleet {
                     needed_milli: if number == 0 { self.needed_milli } else { 0 },
                     steady_milli: if number == 0 { self.needed_milli } else { 0 },
                     heaviest_milli: self.heaviest_milli,
+                    bound: Bound {
+                        paused: if number == 0 { self.stopped } else { 0 },
+                        ..Bound::default()
+                    },
                     ..HostLoad::default()
                 }),
                 ..WorkerRow::beating(&format!("host-{number}"))
@@ -79,7 +86,9 @@ fn figures(policy: &ScalingPolicy, shards: usize, loads: impl Iterator<Item = u6
     let mut figures = Vec::new();
     for (second, milli) in loads.enumerate() {
         let assessed = Fleet::of(shards, 1, milli).assess(policy);
-        let next = damper.next(policy, &assessed, figure.as_ref(), at(second as u64));
+        let next = damper
+            .next(policy, &assessed, figure.as_ref(), at(second as u64))
+            .unwrap();
         figures.push(next.wanted);
         figure = Some(next);
     }
@@ -176,9 +185,13 @@ fn without_enough_signs_the_figure_stays() {
     };
     assert_eq!(unknown.assess(&POLICY).wanted, None);
     let mut damper = Damper::new(at(0));
-    let first = damper.next(&POLICY, &known.assess(&POLICY), None, at(0));
+    let first = damper
+        .next(&POLICY, &known.assess(&POLICY), None, at(0))
+        .unwrap();
     assert_eq!(first.wanted, 4);
-    let later = damper.next(&POLICY, &unknown.assess(&POLICY), Some(&first), at(9_000));
+    let later = damper
+        .next(&POLICY, &unknown.assess(&POLICY), Some(&first), at(9_000))
+        .unwrap();
     assert_eq!((later.wanted, later.undamped), (4, None));
     assert!(later.why.contains("3 of 8"), "{}", later.why);
     // Shards on their way between hosts count like the others.
@@ -189,22 +202,73 @@ fn without_enough_signs_the_figure_stays() {
     assert_eq!(moving.assess(&POLICY).wanted, Some(4));
     let none = Fleet::of(0, 3, 0).assess(&POLICY);
     assert_eq!(none.wanted, None, "between two generations of shards");
-    let later = damper.next(&POLICY, &none, Some(&first), at(9_001));
+    let later = damper
+        .next(&POLICY, &none, Some(&first), at(9_001))
+        .unwrap();
     assert_eq!(later.wanted, 4);
+}
+
+#[test]
+fn before_anything_is_measured_nothing_is_published_that_an_autoscaler_could_act_on() {
+    let unknown = Fleet {
+        measured: 0,
+        ..Fleet::of(8, 6, 0)
+    };
+    let mut damper = Damper::new(at(0));
+    let unknown = unknown.assess(&POLICY);
+    assert_eq!(damper.next(&POLICY, &unknown, None, at(0)), None);
+    let known = Fleet::of(8, 6, 100).assess(&POLICY);
+    let first = damper.next(&POLICY, &known, None, at(20)).unwrap();
+    assert_eq!(first.wanted, 6, "hosts that are just starting stay");
+}
+
+#[test]
+fn while_most_shards_are_stopped_and_records_wait_the_figure_stays_and_says_why() {
+    let busy = Fleet::of(8, 4, 3_000);
+    let mut damper = Damper::new(at(0));
+    let first = damper.next(&POLICY, &busy.assess(&POLICY), None, at(0));
+    let mut figure = first.unwrap();
+    assert_eq!(figure.wanted, 4);
+    let stopped = Fleet {
+        measured: 1,
+        stopped: 7,
+        ..Fleet::of(8, 4, 10)
+    };
+    for second in 1..1_000 {
+        let next = damper.next(&POLICY, &stopped.assess(&POLICY), Some(&figure), at(second));
+        figure = next.unwrap();
+        assert_eq!(figure.wanted, 4, "{second}");
+    }
+    assert!(
+        figure.why.contains("7 of 8 shard(s) are stopped"),
+        "{}",
+        figure.why
+    );
+    // The others stand for a few that are stopped.
+    let few = Fleet {
+        measured: 6,
+        stopped: 2,
+        ..Fleet::of(8, 4, 2_250)
+    };
+    assert_eq!(few.assess(&POLICY).wanted, Some(4));
 }
 
 #[test]
 fn the_first_leader_of_a_fleet_removes_no_host_that_is_just_starting() {
     let mut damper = Damper::new(at(0));
     let idle = |hosts| Fleet::of(8, hosts, 100).assess(&POLICY);
-    let mut figure = damper.next(&POLICY, &idle(1), None, at(0));
+    let mut figure = damper.next(&POLICY, &idle(1), None, at(0)).unwrap();
     assert_eq!(figure.wanted, 1);
     for (hosts, second) in [(3, 1), (5, 2), (5, 90)] {
-        figure = damper.next(&POLICY, &idle(hosts), Some(&figure), at(second));
+        figure = damper
+            .next(&POLICY, &idle(hosts), Some(&figure), at(second))
+            .unwrap();
         assert_eq!(figure.wanted, hosts as usize);
     }
     for second in 91..250 {
-        figure = damper.next(&POLICY, &idle(5), Some(&figure), at(second));
+        figure = damper
+            .next(&POLICY, &idle(5), Some(&figure), at(second))
+            .unwrap();
     }
     assert_eq!(figure.wanted, 1);
 }
@@ -212,15 +276,21 @@ fn the_first_leader_of_a_fleet_removes_no_host_that_is_just_starting() {
 #[test]
 fn a_new_leader_goes_on_with_the_figure_of_the_one_before_and_waits_before_it_falls() {
     let busy = Fleet::of(8, 4, 3_000).assess(&POLICY);
-    let published = Damper::new(at(0)).next(&POLICY, &busy, None, at(0));
+    let published = Damper::new(at(0))
+        .next(&POLICY, &busy, None, at(0))
+        .unwrap();
     assert_eq!(published.wanted, 4);
     let idle = Fleet::of(8, 4, 100).assess(&POLICY);
     let mut damper = Damper::new(at(500));
-    let mut figure = damper.next(&POLICY, &idle, Some(&published), at(500));
+    let mut figure = damper
+        .next(&POLICY, &idle, Some(&published), at(500))
+        .unwrap();
     assert_eq!(figure.wanted, 4);
     assert!(figure.why.contains("1 would do now"), "{}", figure.why);
     for second in 501..620 {
-        figure = damper.next(&POLICY, &idle, Some(&figure), at(second));
+        figure = damper
+            .next(&POLICY, &idle, Some(&figure), at(second))
+            .unwrap();
         assert_eq!(figure.wanted, if second < 600 { 4 } else { 1 }, "{second}");
     }
 }

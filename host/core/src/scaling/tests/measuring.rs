@@ -53,6 +53,8 @@ impl Host {
             process: ProcessSample {
                 cpu: Duration::from_secs_f64(self.used * second),
                 in_plugins: Duration::from_secs_f64(busy * second),
+                in_standalone: Duration::ZERO,
+                applications: 1,
                 cores_milli: self.cores_milli,
             },
             shards: shards.map(|(number, shard)| of(number, *shard)).collect(),
@@ -136,20 +138,67 @@ fn shards_that_wait_for_records_or_sinks_ask_for_no_host_and_say_so() {
 }
 
 #[test]
-fn what_is_stopped_needs_nothing_and_what_makes_no_progress_what_it_uses() {
-    let shard = (0.0, 100.0, 1.0, 0.5, 0.0);
-    let paused = Host {
-        stance: Stance::Paused,
-        ..Host::of(0.2, &[shard])
-    };
-    let load = paused.load();
-    assert_eq!((load.needed_milli, load.bound.paused), (0, 1));
+fn what_makes_no_progress_and_has_no_lag_yet_needs_what_it_uses() {
+    let shard = (0.0, 0.1, 0.0, 0.5, 0.0);
     let blocked = Host {
         stance: Stance::Blocked,
         ..Host::of(0.2, &[shard])
     };
     let load = blocked.load();
     assert_eq!((load.needed_milli, load.bound.blocked), (200, 1));
+}
+
+#[test]
+fn a_stopped_shard_does_not_count_as_measured() {
+    // Nobody reads a paused shard, so that its lag stays what it was.
+    let paused = Host {
+        stance: Stance::Paused,
+        ..Host::of(0.2, &[AT_TIP])
+    };
+    let load = paused.load();
+    assert_eq!((load.shards, load.bound.paused), (0, 1));
+    let shard = (0.0, 100.0, 1.0, 0.5, 0.0);
+    for stance in [Stance::Paused, Stance::Blocked] {
+        let host = Host {
+            stance,
+            ..Host::of(0.2, &[shard, shard])
+        };
+        let load = host.load();
+        assert_eq!((load.shards, load.needed_milli), (0, 0), "{stance:?}");
+        assert_eq!(load.bound.paused + load.bound.blocked, 2);
+        assert!(load.lag_ms > 100_000 && load.worst.is_some(), "{load:?}");
+    }
+}
+
+#[test]
+fn what_standalone_plugins_use_is_taken_from_the_cores_and_not_added_to_the_load() {
+    let mut meter = Meter::default();
+    let host = Host::of(0.4, &[AT_TIP]);
+    for beat in 0..10 {
+        let mut sample = host.sample(f64::from(beat) * 3.0);
+        sample.process.in_standalone = sample.process.in_plugins * 3;
+        sample.process.in_plugins *= 4;
+        sample.process.cpu *= 4;
+        meter.take(sample);
+    }
+    let load = meter.load(&ScalingPolicy::default()).unwrap();
+    assert_eq!((load.process_milli, load.used_milli), (1_600, 400));
+    assert_eq!((load.needed_milli, load.cores_milli), (400, 800));
+    assert_eq!(load.bound, Bound::default());
+}
+
+#[test]
+fn a_process_that_calls_no_plugin_is_not_counted_once_for_each_of_them() {
+    let mut meter = Meter::default();
+    let filtered = (100.0, 0.1, 0.0, 0.0, 0.0);
+    let host = Host::of(0.6, &[filtered, filtered]);
+    for beat in 0..10 {
+        let mut sample = host.sample(f64::from(beat) * 3.0);
+        sample.process.applications = 6;
+        meter.take(sample);
+    }
+    let load = meter.load(&ScalingPolicy::default()).unwrap();
+    assert_eq!(load.used_milli, 100);
 }
 
 #[test]

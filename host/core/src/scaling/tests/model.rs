@@ -463,6 +463,8 @@ impl Model {
                 process: ProcessSample {
                     cpu: Duration::from_secs_f64(host.cpu),
                     in_plugins: Duration::from_secs_f64(host.in_plugins),
+                    in_standalone: Duration::ZERO,
+                    applications: 1,
                     cores_milli: u64::from(self.draw.cores) * 1_000,
                 },
                 shards,
@@ -491,6 +493,9 @@ impl Model {
         let next = self
             .damper
             .next(&policy, &assessed, self.figure.as_ref(), moment(self.now));
+        let Some(next) = next else {
+            return;
+        };
         assert!(next.wanted <= self.shards.len(), "never above the shards");
         if self.figures.last() != Some(&next.wanted) {
             self.figures.push(next.wanted);
@@ -505,7 +510,10 @@ impl Model {
         let wanted = match scaler {
             Scaler::Knowing(_) if self.now < self.rises_at + MEASURED_AFTER_SECONDS => return,
             Scaler::Knowing(hosts) => hosts,
-            Scaler::Figure => self.figure.as_ref().map_or(1, |figure| figure.wanted),
+            Scaler::Figure => match &self.figure {
+                Some(figure) => figure.wanted,
+                None => return,
+            },
         };
         self.polled_at = self.now;
         let there = self.hosts.len();

@@ -200,7 +200,13 @@ impl ShardReader {
         let shard = self.context.shard();
         if is_trouble(error, failing_for) {
             if failures.is_power_of_two() {
-                tracing::warn!(%shard, %error, failures, "cannot read, trying again");
+                tracing::warn!(
+                    %shard,
+                    %error,
+                    failures,
+                    code = "read-failed",
+                    "cannot read, trying again"
+                );
             }
             self.show_read_error(Some(error), failures);
         } else {

@@ -121,6 +121,7 @@ impl ShardReader {
             {
                 tracing::warn!(
                     shard = %self.context.shard(),
+                    code = "subscription-gap",
                     "the subscription missed records that exist, polling for now"
                 );
                 return Ok(Ok(SubscriptionEnd::Incomplete));
@@ -246,7 +247,13 @@ impl ShardReader {
         if is_ordinary(end, fruitless) || !fruitless.max(1).is_power_of_two() {
             tracing::debug!(%shard, %error, fruitless, end = code, "subscription ended");
         } else {
-            tracing::warn!(%shard, %error, fruitless, end = code, "subscription ended, trying again");
+            tracing::warn!(
+                %shard,
+                %error,
+                fruitless,
+                end = code,
+                code = "subscription-ended", "subscription ended, trying again"
+            );
         }
     }
 }

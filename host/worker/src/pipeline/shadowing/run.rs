@@ -97,6 +97,15 @@ struct Holding {
     shadow: bool,
 }
 
+impl Holding {
+    fn of(records: usize, at_work: &Outcome, shadow: &Outcome) -> Self {
+        Self {
+            at_work: at_work.holds_back(records),
+            shadow: shadow.holds_back(records),
+        }
+    }
+}
+
 impl ShadowRun {
     pub(super) fn new(
         settings: ShadowSettings,
@@ -177,33 +186,41 @@ impl ShadowRun {
             _room,
         } = given;
         let records = batch.records.len();
-        if let Some(last) = batch.records.last() {
-            self.last = Some(format!("{}@{}", self.context.shard, last.position));
-        }
+        self.remember_last(&batch);
         let started = Stopwatch::start();
-        let result = self.in_time(shadow.process(batch)).await;
-        let result = result.and_then(|processed| self.allowed(processed, records));
+        let result = self.process(shadow, batch).await;
         let mut found = Tally {
             records: records as u64,
             at_work_took: took,
             shadow_took: started.elapsed(),
             ..Tally::default()
         };
-        let agreement = compare(
-            at_work.as_ref().map(|processed| &processed.outcome),
-            result.as_ref().map(|processed| &processed.outcome),
-        );
+        let agreement = compare(outcome_of(&at_work), outcome_of(&result));
         let course = self.note(agreement, why_failed(&result), &mut found);
         if let (Course::GoesOn, Ok(at_work), Ok(shadow)) = (course, &at_work, &result) {
-            let holding = Holding {
-                at_work: at_work.outcome.holds_back(records),
-                shadow: shadow.outcome.holds_back(records),
-            };
+            let holding = Holding::of(records, &at_work.outcome, &shadow.outcome);
             self.note_holding(holding, &mut found);
             self.compare(&at_work.emitted, &shadow.emitted, &mut found);
         }
         self.settings.shadow.add(self.generation, &found);
         self.unless_full(course)
+    }
+
+    async fn process(
+        &self,
+        shadow: &mut dyn RecordProcessor,
+        batch: Batch,
+    ) -> Result<Processed, ProcessorError> {
+        let records = batch.records.len();
+        let processed = self.in_time(shadow.process(batch)).await?;
+        self.allowed(processed, records)
+    }
+
+    /// Where differences of this call are said to be.
+    fn remember_last(&mut self, batch: &Batch) {
+        if let Some(last) = batch.records.last() {
+            self.last = Some(format!("{}@{}", self.context.shard, last.position));
+        }
     }
 
     async fn tick(&mut self, shadow: &mut dyn RecordProcessor, given: GivenTick) -> Course {
@@ -231,7 +248,8 @@ impl ShadowRun {
     }
 
     /// A call of the shadow, for at most its deadline: beyond that, the records count as not
-    /// compared, since a busy machine may be the reason. After an error the instance is not called again.
+    /// compared, since a busy machine may be the reason. After an error the instance is not called
+    /// again.
     async fn in_time<T>(
         &self,
         call: impl Future<Output = Result<T, ProcessorError>>,
@@ -295,8 +313,8 @@ impl ShadowRun {
         self.differ(&compared.differences, found);
     }
 
-    /// Ends the run if there is no room for what waits for its match, which is part of what may wait
-    /// for shadows.
+    /// Ends the run if there is no room for what waits for its match, which is part of what may
+    /// wait for shadows.
     fn unless_full(&mut self, course: Course) -> Course {
         let bytes = self.matching.bytes();
         // Given back first: the room for all of it is taken anew.
@@ -352,6 +370,10 @@ impl ShadowRun {
         };
         self.settings.shadow.add(self.generation, &found);
     }
+}
+
+fn outcome_of(result: &Result<Processed, ProcessorError>) -> Result<&Outcome, &ProcessorError> {
+    result.as_ref().map(|processed| &processed.outcome)
 }
 
 /// Why the shadow failed, or what it says of the first record that it failed; `None` if it did not.

@@ -7,7 +7,7 @@ use shardmill_core::control::{Deed, Skip};
 use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::pipeline::{Blame, Failure, GiveUp, Halt, Verdict};
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::Outcome;
+use shardmill_core::ports::{DeadLetter, Outcome};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Emitted, Record};
 use shardmill_core::trace::BatchTrace;
@@ -307,22 +307,33 @@ impl ShardPipeline {
         );
         let earlier = self.trouble.set_stuck(Some(waits));
         self.note_progress();
-        let mut is_stored = true;
-        if !SeededBug::GivesUpUnstored.is_on() {
-            let storing = self.saving.store_letters(sink, letters, &mut self.gate);
-            let storing = self.intake.unless_long(storing);
-            is_stored = match by_command {
-                None => storing.await.map(|()| true)?,
-                Some(skip) => tokio::select! {
-                    biased;
-                    stored = storing => stored.map(|()| true)?,
-                    () = self.directions.takes_back(skip) => false,
-                },
-            };
-        }
+        let is_stored = if SeededBug::GivesUpUnstored.is_on() {
+            true
+        } else {
+            self.store_unless_taken_back(sink, letters, by_command)
+                .await?
+        };
         self.trouble.set_stuck(earlier);
         self.note_progress();
         Ok(is_stored)
+    }
+
+    async fn store_unless_taken_back(
+        &mut self,
+        sink: &str,
+        letters: Vec<DeadLetter>,
+        by_command: Option<&Skip>,
+    ) -> Result<bool, Stopped> {
+        let storing = self.saving.store_letters(sink, letters, &mut self.gate);
+        let storing = self.intake.unless_long(storing);
+        match by_command {
+            None => storing.await.map(|()| true),
+            Some(skip) => tokio::select! {
+                biased;
+                stored = storing => stored.map(|()| true),
+                () = self.directions.takes_back(skip) => Ok(false),
+            },
+        }
     }
 
     /// The one place where a record leaves without having been handled.
@@ -341,16 +352,7 @@ impl ShardPipeline {
     pub(super) async fn stay_halted(&mut self, halt: Halt) -> Result<(), Stopped> {
         self.intake.drop_read_ahead();
         self.write_checkpoint().await?;
-        let Halt { deliveries, why } = halt;
-        self.trouble.set_stuck(Some(why.clone()));
-        self.note_progress();
-        self.context.signs().gauge(metrics::HALTED, 1.0);
-        self.context.enter(Stage::Waiting);
-        self.trouble.show_halt(deliveries, &why);
-        self.show_state(ShardState::Halted);
-        let shard = self.context.shard();
-        let chronicle = &self.context.ports().chronicle;
-        chronicle.did(Deed::Halted, Some(shard), &why);
+        self.show_halted(halt);
         while self.deliveries.halted().is_some() {
             tokio::select! {
                 biased;
@@ -361,10 +363,28 @@ impl ShardPipeline {
             self.obey().await?;
             self.take_up_version().await?;
         }
-        tracing::info!(shard = %self.context.shard(), digest = %self.deliveries.digest(), "the halted shard continues");
+        tracing::info!(
+            shard = %self.context.shard(),
+            digest = %self.deliveries.digest(),
+            "the halted shard continues"
+        );
         self.context.signs().gauge(metrics::HALTED, 0.0);
         self.show_state(ShardState::Processing);
         Ok(())
+    }
+
+    /// Says in the row, the metrics, the status and the history that the shard is halted.
+    fn show_halted(&mut self, halt: Halt) {
+        let Halt { deliveries, why } = halt;
+        self.trouble.set_stuck(Some(why.clone()));
+        self.note_progress();
+        self.context.signs().gauge(metrics::HALTED, 1.0);
+        self.context.enter(Stage::Waiting);
+        self.trouble.show_halt(deliveries, &why);
+        self.show_state(ShardState::Halted);
+        let shard = self.context.shard();
+        let chronicle = &self.context.ports().chronicle;
+        chronicle.did(Deed::Halted, Some(shard), &why);
     }
 }
 

@@ -213,7 +213,12 @@ impl ShardPipeline {
         self.save_state().await;
         let Closed { emitted, error } = self.close_all(CloseReason::Shutdown).await;
         if let Some(error) = error {
-            tracing::warn!(shard = %self.context.shard(), %error, "the plugin failed in close");
+            tracing::warn!(
+                shard = %self.context.shard(),
+                %error,
+                code = "close-failed",
+                "the plugin failed in close"
+            );
         }
         let stored = self.store_last_output(emitted).await;
         let finished = match stored {
@@ -221,8 +226,11 @@ impl ShardPipeline {
             Err(stopped) => Err(stopped),
         };
         if finished.is_err() {
-            tracing::warn!(shard = %self.context.shard(), "the last checkpoint could not be written, \
-                records will repeat");
+            tracing::warn!(
+                shard = %self.context.shard(),
+                code = "last-checkpoint-failed",
+                "the last checkpoint could not be written, records will repeat"
+            );
         }
         finished
     }
@@ -237,7 +245,11 @@ impl ShardPipeline {
     /// Releases the lease without waiting for what does not come: what is settled is checkpointed
     /// if that can be done at once.
     pub(super) async fn give_up(mut self, reason: String) -> PipelineEnd {
-        tracing::warn!(shard = %self.context.shard(), reason, "the shard makes no progress here, giving up its lease");
+        tracing::warn!(
+            shard = %self.context.shard(),
+            reason,
+            code = "no-progress", "the shard makes no progress here, giving up its lease"
+        );
         self.intake.stop();
         self.drop_instances();
         let _ = tokio::time::timeout(LAST_CHECKPOINT_MAX, self.write_checkpoint()).await;

@@ -86,8 +86,8 @@ impl ShardPipeline {
 
     // Pause.
 
-    /// Delivers nothing until the pause ends, or something else is wanted. The lease is kept all the
-    /// while, and nothing of what was read ahead.
+    /// Delivers nothing until the pause ends, or something else is wanted. The lease is kept all
+    /// the while, and nothing of what was read ahead.
     async fn stay_paused(&mut self, pause: &Pause) -> Result<(), Stopped> {
         self.write_checkpoint().await?;
         self.intake.drop_read_ahead();
@@ -150,6 +150,11 @@ impl ShardPipeline {
             self.rewind();
             return self.end_seek(&seek, stays).await;
         }
+        self.go_to(seek).await
+    }
+
+    /// What was settled is written down by now.
+    async fn go_to(&mut self, seek: &Seek) -> Result<(), Stopped> {
         let (from, to) = (self.saving.settled_checkpoint(), seek.to.checkpoint());
         let Some(state) = self.state_at(&to, seek.state).await? else {
             self.rewind();
@@ -168,12 +173,22 @@ impl ShardPipeline {
             return Ok(());
         }
         self.begin_at(&to);
-        let (shard, to) = (self.context.shard(), &seek.to);
-        tracing::info!(%shard, %from, %to, asked = %seek.asked, "the shard was sent to another place");
-        self.context.count(metrics::SEEKS, 1);
-        let details = format!("{from} to {}", seek.to);
-        self.record(Deed::Sought, details, &seek.asked.why);
+        self.show_sought(&from, seek);
         self.wait_for_parents().await
+    }
+
+    fn show_sought(&self, from: &Checkpoint, seek: &Seek) {
+        let (shard, to) = (self.context.shard(), &seek.to);
+        tracing::info!(
+            %shard,
+            %from,
+            %to,
+            asked = %seek.asked,
+            "the shard was sent to another place"
+        );
+        self.context.count(metrics::SEEKS, 1);
+        let details = format!("{from} to {to}");
+        self.record(Deed::Sought, details, &seek.asked.why);
     }
 
     /// The shard stays where it is: the row need not ask for the place any more.
@@ -192,7 +207,12 @@ impl ShardPipeline {
         };
         if self.write_obeyed(write).await? {
             let shard = self.context.shard();
-            tracing::info!(%shard, to = %seek.to, asked = %seek.asked, "the shard stays where it is: {stays}");
+            tracing::info!(
+                %shard,
+                to = %seek.to,
+                asked = %seek.asked,
+                "the shard stays where it is: {stays}"
+            );
             let details = format!("not sent to {}: {stays}", seek.to);
             self.record(Deed::Stayed, details, &seek.asked.why);
         }
@@ -265,7 +285,11 @@ impl ShardPipeline {
             // Without an answer, whoever takes the lease finds out.
             let has_ended = row.is_ok_and(|row| row.is_none_or(|row| row.is_finished()));
             if !has_ended {
-                tracing::info!(shard = %self.context.shard(), %parent, "waiting for a parent that is read again");
+                tracing::info!(
+                    shard = %self.context.shard(),
+                    %parent,
+                    "waiting for a parent that is read again"
+                );
                 return Err(Stopped::Draining);
             }
         }
@@ -301,7 +325,10 @@ impl ShardPipeline {
         if let GiveUp::DeadLetter(sink) = &then {
             let given_up = GivenUp::of(records, &verdict);
             if !self.store_letters(sink, &given_up, Some(&skip)).await? {
-                tracing::info!(shard = %self.context.shard(), "the records are not to be skipped any more");
+                tracing::info!(
+                    shard = %self.context.shard(),
+                    "the records are not to be skipped any more"
+                );
                 self.saving.report_unstored(records);
                 self.go_again(at, records, records.to_vec());
                 return Ok(());
@@ -349,7 +376,12 @@ impl ShardPipeline {
             progress: self.progress(),
         };
         if self.write_obeyed(write).await? {
-            tracing::info!(shard = %self.context.shard(), records = %skip.records, asked = %skip.asked, "the records were skipped");
+            tracing::info!(
+                shard = %self.context.shard(),
+                records = %skip.records,
+                asked = %skip.asked,
+                "the records were skipped"
+            );
             let details = skip.records.to_string();
             self.record(Deed::Skipped, details, &skip.asked.why);
         }

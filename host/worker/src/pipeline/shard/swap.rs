@@ -29,6 +29,14 @@ impl Wanted {
     }
 }
 
+/// What came of one try to make an instance.
+enum Tried {
+    Made,
+    /// Another version, or more memory, is there now: to be tried at once.
+    Otherwise,
+    Failed(ProcessorError),
+}
+
 impl ShardPipeline {
     // The instance.
 
@@ -42,20 +50,10 @@ impl ShardPipeline {
         let (mut failures, since) = (0, self.context.now());
         loop {
             self.context.enter(Stage::Starting);
-            let error = match self.saving.state_to_load().await {
-                Ok(state) => {
-                    let start = self.saving.start_position();
-                    let instance = self.deliveries.one_mut(at).instance_mut();
-                    let Err(error) = instance.ensure(state, start).await else {
-                        break;
-                    };
-                    if self.is_replaced(&error).await? || self.makes_room_for(at, &error).await? {
-                        continue;
-                    }
-                    error
-                }
-                // No version's fault.
-                Err(error) => error,
+            let error = match self.try_to_make(at).await? {
+                Tried::Made => break,
+                Tried::Otherwise => continue,
+                Tried::Failed(error) => error,
             };
             failures += 1;
             let reason = format!("cannot create an instance: {error}");
@@ -65,12 +63,7 @@ impl ShardPipeline {
             }
             self.failed(failures, error.code(), reason);
             self.wait_to_retry(failures).await?;
-            // Another place, or another state, may be the way out. Beside other instances at work
-            // it waits for its turn.
-            if !self.deliveries.parallelism().is_parallel() {
-                self.obey().await?;
-            }
-            self.take_up_version().await?;
+            self.look_for_a_way_out().await?;
         }
         let digest = self.deliveries.digest();
         self.versions.started(digest);
@@ -79,6 +72,32 @@ impl ShardPipeline {
             self.trouble.clear_all_but(None);
         }
         Ok(())
+    }
+
+    /// Another place, another state, or another version may be it. Beside other instances at work,
+    /// what operators want waits for its turn.
+    async fn look_for_a_way_out(&mut self) -> Result<(), Stopped> {
+        if !self.deliveries.parallelism().is_parallel() {
+            self.obey().await?;
+        }
+        self.take_up_version().await
+    }
+
+    async fn try_to_make(&mut self, at: usize) -> Result<Tried, Stopped> {
+        let state = match self.saving.state_to_load().await {
+            Ok(state) => state,
+            // No version's fault.
+            Err(error) => return Ok(Tried::Failed(error)),
+        };
+        let start = self.saving.start_position();
+        let instance = self.deliveries.one_mut(at).instance_mut();
+        let Err(error) = instance.ensure(state, start).await else {
+            return Ok(Tried::Made);
+        };
+        if self.is_replaced(&error).await? || self.makes_room_for(at, &error).await? {
+            return Ok(Tried::Otherwise);
+        }
+        Ok(Tried::Failed(error))
     }
 
     /// Whether another version has replaced the one whose instance could not be made.
@@ -137,7 +156,11 @@ impl ShardPipeline {
         match instance.close(CloseReason::Reload).await {
             Ok(emitted) => self.store_last_output(emitted).await,
             Err(error) => {
-                tracing::warn!(shard = %self.context.shard(), %error, "the instance failed in close");
+                tracing::warn!(
+                    shard = %self.context.shard(),
+                    %error,
+                    code = "close-failed-at-restart", "the instance failed in close"
+                );
                 Ok(())
             }
         }
@@ -202,9 +225,9 @@ impl ShardPipeline {
         self.swap_running(wanted).await
     }
 
-    /// Swaps from a version that has started here. Also if its instance is dead: a version that does
-    /// not start must not give failing records all their attempts again, nor let a halted shard go
-    /// on.
+    /// Swaps from a version that has started here. Also if its instance is dead: a version that
+    /// does not start must not give failing records all their attempts again, nor let a halted
+    /// shard go on.
     async fn swap_running(&mut self, wanted: Wanted) -> Result<(), Stopped> {
         let state = self.state_to_hand_over().await?;
         let version = Arc::clone(&wanted.version);
@@ -254,7 +277,11 @@ impl ShardPipeline {
         match old.close(CloseReason::Reload).await {
             Ok(emitted) => self.store_last_output(emitted).await,
             Err(error) => {
-                tracing::warn!(shard = %self.context.shard(), %error, "the old version failed in close");
+                tracing::warn!(
+                    shard = %self.context.shard(),
+                    %error,
+                    code = "close-failed-at-swap", "the old version failed in close"
+                );
                 Ok(())
             }
         }
@@ -330,8 +357,8 @@ impl ShardPipeline {
 
     // Trials.
 
-    /// Makes a throw-away instance of a version, which loads the shard's state, and reports how that
-    /// went.
+    /// Makes a throw-away instance of a version, which loads the shard's state, and reports how
+    /// that went.
     async fn probe(&mut self, version: &Arc<dyn ProcessorFactory>) {
         let digest = version.digest();
         let instance = self.deliveries.first().instance();

@@ -105,7 +105,14 @@ impl ShardPipeline {
         // Powers of two: one that fails for days must not fill the log.
         if failures.is_power_of_two() {
             let shard = self.context.shard();
-            tracing::warn!(%shard, failures, %digest, reason, "trying again later");
+            tracing::warn!(
+                %shard,
+                failures,
+                %digest,
+                reason,
+                code = "tick-failed",
+                "trying again later"
+            );
         }
         self.context.signs().failed(Why::Tick, failures, reason);
         self.note_progress();

@@ -50,17 +50,6 @@ impl Report {
         let stream = found.last.fleet.stream.as_ref();
         let mut shards: Vec<ShardRow> = leases.iter().map(ShardRow::of).collect();
         shards.sort_by(|a, b| a.shard.cmp(&b.shard));
-        let mut notes = vec![
-            "not touched: the stream, sinks, dead letters, and fan-out consumers (`shardmill \
-                consumers` shows and removes those)"
-                .to_owned(),
-        ];
-        if !found.further_streams.is_empty() {
-            notes.push(format!(
-                "not touched: the tables of further streams: {}",
-                found.further_streams.join(", ")
-            ));
-        }
         let tables = found.tables.iter();
         Self {
             application: application.to_owned(),
@@ -74,7 +63,7 @@ impl Report {
                 .collect(),
             shards,
             refused: refusals.iter().map(ToString::to_string).collect(),
-            notes,
+            notes: notes(&found.further_streams),
         }
     }
 
@@ -94,6 +83,15 @@ impl Report {
             tables.add_row([&row.table, &row.holds]);
         }
         let mut text = format!("{}{of}\n\n{tables}\n", self.application);
+        text += &self.shards_as_text();
+        for line in self.refused.iter().chain(&self.notes) {
+            let _ = writeln!(text, "\n{line}");
+        }
+        text + "\n" + &self.outcome() + "\n"
+    }
+
+    fn shards_as_text(&self) -> String {
+        let mut text = String::new();
         if !self.shards.is_empty() {
             let mut shards = table(["shard", "checkpoint"]);
             for row in self.shards.iter().take(SHARDS_SHOWN) {
@@ -105,25 +103,41 @@ impl Report {
         if more > 0 {
             let _ = writeln!(text, "and {more} more; --json has all");
         }
-        for line in self.refused.iter().chain(&self.notes) {
-            let _ = writeln!(text, "\n{line}");
-        }
+        text
+    }
+
+    /// What was done, or what would do it.
+    fn outcome(&self) -> String {
         let name = &self.application;
-        text + &match (self.is_applied, self.refused.is_empty()) {
-            (true, _) if split_part(name).1 != Part::Whole => {
-                "\nthe rows of this host are deleted; the tables are kept\n".to_owned()
+        let is_whole = split_part(name).1 == Part::Whole;
+        match (self.is_applied, self.refused.is_empty()) {
+            (true, _) if is_whole => "these tables are deleted".to_owned(),
+            (true, _) => "the rows of this host are deleted; the tables are kept".to_owned(),
+            (false, true) if is_whole => {
+                format!("nothing was changed: --confirm {name} --apply deletes them")
             }
-            (true, _) => "\nthese tables are deleted\n".to_owned(),
-            (false, true) if split_part(name).1 != Part::Whole => format!(
-                "\nnothing was changed: --confirm {name} --apply deletes the rows of this host, and \
-                    keeps the tables\n"
+            (false, true) => format!(
+                "nothing was changed: --confirm {name} --apply deletes the rows of this host, and \
+                    keeps the tables"
             ),
-            (false, true) => {
-                format!("\nnothing was changed: --confirm {name} --apply deletes them\n")
-            }
-            (false, false) => "\nnothing was changed\n".to_owned(),
+            (false, false) => "nothing was changed".to_owned(),
         }
     }
+}
+
+fn notes(further_streams: &[String]) -> Vec<String> {
+    let mut notes = vec![
+        "not touched: the stream, sinks, dead letters, and fan-out consumers (`shardmill consumers` \
+            shows and removes those)"
+            .to_owned(),
+    ];
+    if !further_streams.is_empty() {
+        notes.push(format!(
+            "not touched: the tables of further streams: {}",
+            further_streams.join(", ")
+        ));
+    }
+    notes
 }
 
 fn holds(application: &str, name: &str, leases: &[Lease]) -> String {

@@ -45,7 +45,12 @@ impl ComponentFiles {
                     would not be counted; replay the letters into the stream with --to-stream"
             );
         }
-        tracing::info!(plugin = %name, digest = %plugin.digest(), file = %path.display(), "plugin loaded");
+        tracing::info!(
+            plugin = %name,
+            digest = %plugin.digest(),
+            file = %path.display(),
+            "plugin loaded"
+        );
         self.loaded.insert(name.clone(), Arc::clone(&plugin));
         Ok(plugin)
     }

@@ -1,5 +1,5 @@
-//! Feeds dead letters back through a plugin, with the engine, the limits and the sinks of a host, and
-//! without a lease.
+//! Feeds dead letters back through a plugin, with the engine, the limits and the sinks of a host,
+//! and without a lease.
 //!
 //! A replay must not lose a letter. So everything that is not processed, for any reason, is in the
 //! file of what is left: letters that fail again, letters that the plugin held back, damaged lines,
@@ -46,17 +46,38 @@ impl Replay {
         }
     }
 
-    /// Replays all of `input`, in its order; on `stop`, ends after the batch that is being delivered.
-    /// An error means that the input could not be read, or what is left not be written: then the
-    /// whole input counts as left.
+    /// Replays all of `input`, in its order; on `stop`, ends after the batch that is being
+    /// delivered. An error means that the input could not be read, or what is left not be written:
+    /// then the whole input counts as left.
     pub(super) async fn run(
         mut self,
         input: LetterInput,
         stop: &CancellationToken,
         progress: impl Fn(&ReplaySummary),
     ) -> anyhow::Result<ReplaySummary> {
-        let (sender, mut items) = mpsc::channel(READ_AHEAD);
+        let (sender, items) = mpsc::channel(READ_AHEAD);
         let reader = tokio::task::spawn_blocking(move || read(input, &sender));
+        self.deliver_all(items, stop, progress).await?;
+        while let Some((_, session)) = self.sessions.pop() {
+            self.close(session, stop).await?;
+        }
+        let mut input = reader
+            .await
+            .context("the reader of the letters panicked")??;
+        self.ports
+            .remainder
+            .keep_incomplete(&mut input, &mut self.summary)?;
+        self.summary.remainder = self.ports.remainder.finish()?;
+        Ok(self.summary)
+    }
+
+    /// Delivers what is wanted of `items`, in batches.
+    async fn deliver_all(
+        &mut self,
+        mut items: mpsc::Receiver<Item>,
+        stop: &CancellationToken,
+        progress: impl Fn(&ReplaySummary),
+    ) -> anyhow::Result<()> {
         let mut batch: Vec<DeadLetter> = Vec::new();
         while let Some(item) = items.recv().await {
             let only = self.options.only.as_ref();
@@ -70,18 +91,7 @@ impl Replay {
             }
             batch.push(letter);
         }
-        self.deliver(batch, stop).await?;
-        while let Some((_, session)) = self.sessions.pop() {
-            self.close(session, stop).await?;
-        }
-        let mut input = reader
-            .await
-            .context("the reader of the letters panicked")??;
-        self.ports
-            .remainder
-            .keep_incomplete(&mut input, &mut self.summary)?;
-        self.summary.remainder = self.ports.remainder.finish()?;
-        Ok(self.summary)
+        self.deliver(batch, stop).await
     }
 
     async fn deliver(

@@ -22,8 +22,8 @@ pub(super) struct ReplayOptions {
     pub(super) attempts: u32,
     /// Where the records begin, as the plugin is told.
     pub(super) start: StartPosition,
-    /// Whether what is not processed is left when the replay ends early. Otherwise the next run has it
-    /// again.
+    /// Whether what is not processed is left when the replay ends early. Otherwise the next run has
+    /// it again.
     pub(super) leaves_rest: bool,
     /// How batches are cut.
     pub(super) batches: BatchLimits,

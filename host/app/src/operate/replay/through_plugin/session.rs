@@ -1,9 +1,9 @@
 //! Letters of one shard, through one instance at a time, judged as a host judges records.
 //!
-//! [`shardmill_core::pipeline::judge`] decides what follows from a delivery. Where a host would read
-//! held-back records again, because the instance that held them died, the letters are kept here and
-//! delivered again; where it would store a dead letter, the letter is left; and where it would
-//! retry for ever, the replay stops.
+//! [`shardmill_core::pipeline::judge`] decides what follows from a delivery. Where a host would
+//! read held-back records again, because the instance that held them died, the letters are kept
+//! here and delivered again; where it would store a dead letter, the letter is left; and where it
+//! would retry for ever, the replay stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -223,7 +223,8 @@ impl Session {
         Ok(again)
     }
 
-    /// Carries out the ruling about a letter that failed. Returns it if it is to be delivered again.
+    /// Carries out the ruling about a letter that failed. Returns it if it is to be delivered
+    /// again.
     fn rule(
         &mut self,
         letter: DeadLetter,
@@ -327,7 +328,12 @@ impl Session {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, shard = %self.context.shard, "the plugin failed in close");
+                tracing::warn!(
+                    %error,
+                    shard = %self.context.shard,
+                    code = "replay-close-failed",
+                    "the plugin failed in close"
+                );
             }
         }
     }
@@ -359,7 +365,12 @@ impl Session {
             if tries >= TRIES_MAX || run.is_stopped() {
                 return Err(error.to_string());
             }
-            tracing::warn!(%error, tries, "output cannot be stored, trying again");
+            tracing::warn!(
+                %error,
+                tries,
+                code = "replay-output-failed",
+                "output cannot be stored, trying again"
+            );
             run.pause(run.options.backoff.delay(tries, fastrand::f64()))
                 .await;
         }

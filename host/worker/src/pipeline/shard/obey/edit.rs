@@ -12,8 +12,8 @@ use crate::holding::Stopped;
 use crate::signs::Stage;
 
 impl ShardPipeline {
-    /// The next instance starts from another state, or from none. An instance that lives has the old
-    /// one in its memory, and saves it once more before it goes.
+    /// The next instance starts from another state, or from none. An instance that lives has the
+    /// old one in its memory, and saves it once more before it goes.
     pub(super) async fn edit_state(&mut self, edit: &StateEdit) -> Result<(), Stopped> {
         self.write_checkpoint().await?;
         let staged = self.staged(edit).await?;
@@ -84,7 +84,13 @@ impl ShardPipeline {
             return Ok(());
         }
         self.begin_at(&place);
-        tracing::info!(shard = %self.context.shard(), %place, what = %edit, asked = %edit.asked, "the plugin's state was edited");
+        tracing::info!(
+            shard = %self.context.shard(),
+            %place,
+            what = %edit,
+            asked = %edit.asked,
+            "the plugin's state was edited"
+        );
         let details = format!("{edit}, at {place}");
         self.record(Deed::EditedState, details, &edit.asked.why);
         Ok(())
@@ -132,7 +138,12 @@ impl ShardPipeline {
             progress: self.progress(),
         };
         if self.write_obeyed(write).await? {
-            tracing::warn!(shard = %self.context.shard(), reason, asked = %edit.asked, "the plugin's state was not edited");
+            tracing::warn!(
+                shard = %self.context.shard(),
+                reason,
+                asked = %edit.asked,
+                code = "state-not-edited", "the plugin's state was not edited"
+            );
             let details = format!("refused: {reason}");
             self.record(Deed::EditedState, details, &edit.asked.why);
         }
@@ -143,7 +154,12 @@ impl ShardPipeline {
     pub(super) async fn put_away(&mut self) -> Result<(), Stopped> {
         let Closed { emitted, error } = self.close_all(CloseReason::Reload).await;
         if let Some(error) = error {
-            tracing::warn!(shard = %self.context.shard(), %error, "the instance failed in close");
+            tracing::warn!(
+                shard = %self.context.shard(),
+                %error,
+                code = "close-failed-at-edit",
+                "the instance failed in close"
+            );
         }
         self.store_last_output(emitted).await?;
         self.saving.flush(&mut self.gate).await?;

@@ -10,8 +10,8 @@ use crate::operate::replay::summary::ReplaySummary;
 use crate::operate::replay::window::{Portion, Window};
 
 impl Replay {
-    /// Replays all of a window. If it ends before, on `stop` or in trouble, what is not processed is
-    /// not left: the next run reads it again.
+    /// Replays all of a window. If it ends before, on `stop` or in trouble, what is not processed
+    /// is not left: the next run reads it again.
     pub(crate) async fn run_window(
         mut self,
         mut window: Window,
