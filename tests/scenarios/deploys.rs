@@ -197,7 +197,7 @@ async fn a_host_that_starts_while_a_version_is_on_trial_starts_with_what_was_goo
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_deploys_in_a_row_lead_back_to_the_last_good_one_and_are_never_tried_again() {
-    let fleet = Fleet::new("probation = \"2s\"\nquarantine-for = \"6s\"").await;
+    let fleet = Fleet::new("probation = \"2s\"\nquarantine-for = \"1m\"").await;
     let (first, good) = (conduct(0, "good"), conduct(1, "good"));
     let [a, b] = fleet.started(&first, ["a", "b"]).await;
     let steps = async {
@@ -223,7 +223,7 @@ async fn bad_deploys_in_a_row_lead_back_to_the_last_good_one_and_are_never_tried
             until(host, "back to the last good one", is_back).await;
         }
         let before = trials(&[&a, &b]);
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        tokio::time::sleep(Duration::from_secs(75)).await;
         assert_eq!(trials(&[&a, &b]), before, "the quarantine is over");
         let shown = fleet.shown().await;
         assert_eq!(shown["deployed"]["state"], "failed", "{shown}");

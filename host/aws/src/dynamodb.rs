@@ -1,6 +1,7 @@
 //! DynamoDB as the lease table (the KCL 2.x schema, attribute for attribute) and as the coordinator
 //! table next to it.
 
+mod asked_item;
 mod attributes;
 mod checkpoint_item;
 mod conditions;

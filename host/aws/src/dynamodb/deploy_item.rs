@@ -5,8 +5,8 @@ use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::control::{DeployAsked, Deployed, Finding};
 use shardmill_core::plugin::PluginDigest;
 
+use super::asked_item::{decode_asked, encode_asked, part};
 use super::attributes::{Item, number, text};
-use super::directive_item::{decode_asked, encode_asked, part};
 use super::row::{for_people, string, unsigned};
 
 pub(super) const REFERENCE: &str = "reference";

@@ -12,9 +12,10 @@ use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::stream::SequenceNumber;
 
+use super::asked_item::{decode_asked, encode_asked, part};
 use super::attributes::{Item, number, text};
 use super::deploy_item;
-use super::row::{FLEET, for_people, key, string, unsigned};
+use super::row::{FLEET, key, string, unsigned};
 use super::state_edit_item;
 
 /// The sort key of the row with what operators want of all hosts.
@@ -34,9 +35,6 @@ const DIGEST: &str = "digest";
 const VERB: &str = "verb";
 const WORKER: &str = "worker";
 
-const BY: &str = "by";
-const WHY: &str = "why";
-const AT: &str = "atMillis";
 const UNTIL: &str = "untilMillis";
 const TO: &str = "to";
 const ONLY_FORWARD: &str = "onlyForward";
@@ -66,14 +64,6 @@ pub(super) fn encode(directives: &Directives) -> AttributeValue {
         item.insert(STATE_EDIT.to_owned(), map);
     }
     AttributeValue::M(item)
-}
-
-pub(super) fn encode_asked(asked: &Asked) -> Item {
-    Item::from([
-        (BY.to_owned(), text(&asked.by)),
-        (WHY.to_owned(), text(&asked.why)),
-        (AT.to_owned(), number(asked.at_ms)),
-    ])
 }
 
 fn encode_pause(pause: &Pause) -> AttributeValue {
@@ -157,19 +147,6 @@ fn decode_map(item: &Item) -> Result<Directives, String> {
         seek: part(item, SEEK)?.map(decode_seek).transpose()?,
         skip: part(item, SKIP)?.map(decode_skip).transpose()?,
         state: part(item, STATE_EDIT)?.map(decode_edit).transpose()?,
-    })
-}
-
-pub(super) fn part<'a>(item: &'a Item, name: &str) -> Result<Option<&'a Item>, String> {
-    let value = item.get(name).map(AttributeValue::as_m).transpose();
-    value.map_err(|_| format!("{name} is not a map"))
-}
-
-pub(super) fn decode_asked(item: &Item) -> Result<Asked, String> {
-    Ok(Asked {
-        by: for_people(item, BY)?,
-        why: for_people(item, WHY)?,
-        at_ms: unsigned(item, AT)?,
     })
 }
 

@@ -36,7 +36,7 @@ pub struct Deployed {
 pub struct Finding {
     /// The host, or the person.
     pub by: String,
-    /// Why, for people.
+    /// What was seen that shows it, with the figures, for people.
     pub why: String,
     /// When, by the clock of who found out, in milliseconds since the Unix epoch.
     pub at_ms: u64,

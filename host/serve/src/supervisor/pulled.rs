@@ -28,7 +28,7 @@ impl Supervisor {
     pub(super) fn start_or_hold(&mut self, name: &PluginName, version: Version) {
         self.pulled.held.remove(name);
         let view = self.pulls.view(name);
-        let Some(view) = view.filter(|view| view.start != Start::Free) else {
+        let Some(view) = view.filter(|view| !may_start(view, &version)) else {
             return self.start(name, version, None);
         };
         if view.start == Start::Held {
@@ -81,13 +81,11 @@ impl Supervisor {
     }
 
     fn start_held(&mut self) {
-        let may_start = |(name, version): (&PluginName, &Version)| {
+        let started = |(name, version): (&PluginName, &Version)| {
             let view = self.pulls.view(name)?;
-            // If another one is in the folder by now, that is about to be offered.
-            let is_it = view.version.is_none_or(|there| there == *version.digest());
-            (view.start == Start::Free && is_it).then(|| name.clone())
+            may_start(&view, version).then(|| name.clone())
         };
-        let names: Vec<PluginName> = self.pulled.held.iter().filter_map(may_start).collect();
+        let names: Vec<PluginName> = self.pulled.held.iter().filter_map(started).collect();
         for name in names {
             if let Some(version) = self.pulled.held.remove(&name)
                 && !self.running.contains_key(&name)
@@ -113,6 +111,13 @@ impl Supervisor {
         }
         is_followed
     }
+}
+
+/// Whether a version may start that the folder has, or had a moment ago: one that was held may have
+/// been read before what is good took its place, and that is about to be offered.
+fn may_start(view: &SourceView, version: &Version) -> bool {
+    let there = view.version.as_ref();
+    view.start == Start::Free && there.is_none_or(|there| there == version.digest())
 }
 
 /// Why a plugin is not served as it should be, with the settings that are in its manifest.

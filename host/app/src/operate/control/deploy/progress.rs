@@ -20,6 +20,9 @@ use crate::output::{Interrupted, age, print};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often it reads what hosts say, which is a longer request.
 const ANSWERS_EVERY: u32 = 6;
+/// How long a host that was there is waited for: a plugin restarts within seconds, or drains for as
+/// long as its calls take.
+const AWAY_MAX: Duration = Duration::from_secs(30);
 /// What hosts say about a deploy.
 const DEEDS: [Deed; 2] = [Deed::Deployed, Deed::NotDeployed];
 
@@ -31,6 +34,9 @@ pub(super) struct Progress<'a> {
     observer: LeaseObserver,
     /// What hosts said that could not pull it, by their names.
     cannot: BTreeMap<String, String>,
+    /// When each host was last seen at work: one that restarts the plugin with other settings leaves
+    /// for some seconds.
+    seen: BTreeMap<String, Instant>,
     /// What was printed last.
     shown: String,
 }
@@ -83,6 +89,23 @@ fn what_is_wanted(control: &Control) -> String {
     }
 }
 
+/// Hosts that were there a moment ago and are not now. They hold up the end for some time, since one
+/// that restarts the plugin comes back.
+fn away(seen: &mut BTreeMap<String, Instant>, there: &[HostState], now: Instant) -> Vec<HostState> {
+    for host in there {
+        seen.insert(host.host.clone(), now);
+    }
+    seen.retain(|_, at| now.saturating_duration_since(*at) < AWAY_MAX);
+    let is_away = |name: &&String| !there.iter().any(|host| host.host == **name);
+    let away = seen.keys().filter(is_away).map(|name| HostState {
+        host: name.clone(),
+        state: "restarts or leaves".to_owned(),
+        why: None,
+        is_active: false,
+    });
+    away.collect()
+}
+
 /// Whether it has ended, and how.
 fn end(wanted: &DeployAsked, fleet: &FleetRows, hosts: &[HostState]) -> End {
     let control = &fleet.control;
@@ -131,6 +154,7 @@ impl<'a> Progress<'a> {
             wanted,
             observer: LeaseObserver::default(),
             cannot: BTreeMap::new(),
+            seen: BTreeMap::new(),
             shown: String::new(),
         }
     }
@@ -198,6 +222,7 @@ impl<'a> Progress<'a> {
         };
         let living = fleet.workers.iter().filter(may_live);
         let mut hosts: Vec<HostState> = living.map(|row| self.state(row)).collect();
+        hosts.extend(away(&mut self.seen, &hosts, Instant::now()));
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
         (end(&self.wanted, fleet, &hosts), hosts)
     }
@@ -295,6 +320,18 @@ mod tests {
             why: why.map(str::to_owned),
             is_active,
         }
+    }
+
+    #[test]
+    fn a_host_that_is_away_for_a_moment_is_waited_for_and_one_that_left_is_not() {
+        let (mut seen, began) = (BTreeMap::new(), Instant::now());
+        assert!(away(&mut seen, &[host(false, None)], began).is_empty());
+        let restarts = away(&mut seen, &[], began + AWAY_MAX / 2);
+        assert!(
+            restarts.len() == 1 && !restarts[0].is_active,
+            "{restarts:?}"
+        );
+        assert!(away(&mut seen, &[], began + AWAY_MAX).is_empty());
     }
 
     #[test]
