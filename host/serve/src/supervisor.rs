@@ -7,7 +7,7 @@ use std::time::Duration;
 use shardmill_config::{OnRemove, PluginConfig, StreamConfig};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_wasm::folder::{FolderEvent, Refusal};
+use shardmill_wasm::folder::FolderEvent;
 use shardmill_wasm::{Marks, Plugin, Runtime};
 use shardmill_worker::{SharedRollout, Worker};
 use tokio::sync::{mpsc, watch};
@@ -222,42 +222,10 @@ impl Supervisor {
             FolderEvent::ManifestChanged { name } => {
                 self.follow_settings_of(&name);
             }
-            FolderEvent::Writers { reported } => {
-                if let Some(who) = &reported {
-                    tracing::warn!(
-                        who,
-                        code = "folder-open",
-                        "the plugins folder is open to others"
-                    );
-                }
-                self.status.folder_written_by(reported);
-            }
+            FolderEvent::Writers { reported } => self.folder_is_open(reported),
             FolderEvent::Unreadable { reported } => self.status.folder_unreadable(reported),
             FolderEvent::FirstScanDone => self.status.folder_read(),
         }
-    }
-
-    /// A file was refused. `keeps` is the version that the folder loaded before it.
-    fn refused(&mut self, file: &str, reason: &Refusal, keeps: Option<PluginDigest>) {
-        // What the folder loaded last may have been rolled back since, or never started.
-        if let Some(kept) = self.runs(file).or(keeps) {
-            tracing::warn!(
-                file,
-                %reason,
-                %kept,
-                code = "file-refused-kept",
-                "plugin file refused, the previous version keeps running"
-            );
-        } else {
-            tracing::warn!(file, %reason, code = "file-refused", "plugin file refused");
-        }
-        self.file_refused(file, reason);
-    }
-
-    /// The version that runs of the plugin whose file this is.
-    fn runs(&self, file: &str) -> Option<PluginDigest> {
-        let name = PluginName::new(file.strip_suffix(".wasm")?).ok()?;
-        self.running.get(&name)?.rollout.active()
     }
 
     fn offer(&mut self, name: &PluginName, plugin: Plugin) {

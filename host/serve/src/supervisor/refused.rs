@@ -34,7 +34,42 @@ impl RefusedFiles {
 }
 
 impl Supervisor {
-    pub(super) fn file_refused(&mut self, file: &str, refusal: &Refusal) {
+    /// Others may write to the folder: who that is, or that it is over.
+    pub(super) fn folder_is_open(&self, reported: Option<String>) {
+        if let Some(who) = &reported {
+            tracing::warn!(
+                who,
+                code = "folder-open",
+                "the plugins folder is open to others"
+            );
+        }
+        self.status.folder_written_by(reported);
+    }
+
+    /// A file was refused. `keeps` is the version that the folder loaded before it.
+    pub(super) fn refused(&mut self, file: &str, reason: &Refusal, keeps: Option<PluginDigest>) {
+        // What the folder loaded last may have been rolled back since, or never started.
+        if let Some(kept) = self.runs(file).or(keeps) {
+            tracing::warn!(
+                file,
+                %reason,
+                %kept,
+                code = "file-refused-kept",
+                "plugin file refused, the previous version keeps running"
+            );
+        } else {
+            tracing::warn!(file, %reason, code = "file-refused", "plugin file refused");
+        }
+        self.file_refused(file, reason);
+    }
+
+    /// The version that runs of the plugin whose file this is.
+    fn runs(&self, file: &str) -> Option<PluginDigest> {
+        let name = PluginName::new(file.strip_suffix(".wasm")?).ok()?;
+        self.running.get(&name)?.rollout.active()
+    }
+
+    fn file_refused(&mut self, file: &str, refusal: &Refusal) {
         let (name, reason) = (
             file.strip_suffix(".wasm").unwrap_or(file),
             refusal.to_string(),

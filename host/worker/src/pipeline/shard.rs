@@ -386,12 +386,9 @@ impl ShardPipeline {
         match self.intake.judge_stall() {
             ReadStall::GoOn => Ok(()),
             ReadStall::Replace => {
-                tracing::warn!(
-                    shard = %self.context.shard(),
-                    ?deadline,
-                    code = "reader-replaced",
-                    "nothing could be read, replacing the reader"
-                );
+                let shard = self.context.shard();
+                tracing::warn!(%shard, ?deadline, code = "reader-replaced",
+                    "nothing could be read, replacing the reader");
                 let last = self.saving.handed_out_checkpoint();
                 self.intake.replace_reader(&last);
                 Ok(())
