@@ -172,13 +172,13 @@ impl PullTask {
             ring,
         } = ring;
         let application = ring.wish.application().unwrap_or_default().to_owned();
-        let reference = deploy.reference.clone();
+        let (reference, version) = (deploy.reference.clone(), deploy.version.clone());
         self.orders.deployed(&application, control, deploy);
         let outcome: Outcome = match self.look(Ok(())).await {
             Ok(_) if self.view.refused.is_some() => {
                 Err(self.view.refused.clone().unwrap_or_default())
             }
-            Ok(Looked::Kept(why)) => Ok(format!("{reference} {why}")),
+            Ok(Looked::Kept(why)) => Ok(format!("{reference} {why}: version {version}")),
             Ok(Looked::Same(version)) => Ok(format!("{reference} is here: version {version}")),
             Ok(Looked::Pulled(version)) => Ok(format!("pulled {reference}: version {version}")),
             Err(error) => Err(format!("{error}; it is tried again")),
