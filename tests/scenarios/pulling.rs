@@ -21,7 +21,7 @@ const LEASES: &str = "duration = \"3s\"\nscan-every = \"200ms\"";
 /// Small batches, so that each host has enough of them for a trial of seconds.
 const CONFIG: &str = "[batch]\nrecords = 50\n[reads]\ncalls-per-second = 50.0\nrecords-per-call \
     = 200\nidle-every = \"20ms\"\n[host]\nadmin = \"127.0.0.1:0\"\n[pull]\nevery = \"1s\"\n[rollout]\n\
-    canary-for = \"2s\"\nprobation = \"3s\"";
+    canary-for = \"2s\"\nprobation = \"3s\"\ntime-factor = 1000.0";
 
 fn digest_of(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
