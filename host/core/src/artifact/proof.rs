@@ -24,9 +24,19 @@ pub struct InEffect {
 pub struct Came<'a> {
     /// What it had to start without a trial, which proves nothing.
     pub untried: Option<&'a str>,
-    /// What it took up with other settings before all other hosts, and for how long that must be
-    /// served well.
-    pub tries_settings: Option<(&'a str, Duration)>,
+    /// What it took up with other settings before all other hosts.
+    pub tries_settings: Option<SettingsTrial<'a>>,
+}
+
+/// A trial of other settings by one host.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingsTrial<'a> {
+    /// The artifact that came with them, with its digest.
+    pub reference: &'a str,
+    /// How long ago the host took them up.
+    pub lasts: Duration,
+    /// For how long they must be served well.
+    pub probation: Duration,
 }
 
 /// What a host found out.
@@ -67,16 +77,19 @@ pub fn found_out(
     }
     let here = here.filter(|_| deploy.proven.is_none())?;
     let as_text = deploy.reference.as_text();
-    let trial = came.tries_settings.filter(|(tried, _)| *tried == as_text);
-    if let (Some(_), Some((why, lasts))) = (trial, &here.trouble)
-        && *lasts >= TROUBLE_MAX
+    let trial = came
+        .tries_settings
+        .filter(|trial| trial.reference == as_text);
+    // Trouble that is older than the trial has another reason.
+    if let (Some(trial), Some((why, lasts))) = (trial, &here.trouble)
+        && trial.lasts.min(*lasts) >= TROUBLE_MAX
     {
         return Some(FoundOut::Failed {
             by: me.to_owned(),
             why: format!("with its manifest the plugin is not served: {why}"),
         });
     }
-    let is_over = trial.is_none_or(|(_, lasts)| here.lasts >= lasts && here.trouble.is_none());
+    let is_over = trial.is_none_or(|trial| here.lasts >= trial.probation && here.trouble.is_none());
     let is_in_effect = here.artifact.as_deref() == Some(deploy.reference.to_string().as_str());
     let has_passed = here.passed.as_ref() == Some(&deploy.version);
     let was_tried = came.untried != Some(as_text.as_str());
@@ -158,7 +171,11 @@ mod tests {
         let found = |here: &InEffect, secs| {
             let came = Came {
                 untried: None,
-                tries_settings: Some((&as_text, Duration::from_secs(secs))),
+                tries_settings: Some(SettingsTrial {
+                    reference: &as_text,
+                    lasts: Duration::from_mins(2),
+                    probation: Duration::from_secs(secs),
+                }),
             };
             found_out(&asked, None, Some(here), came, "me")
         };
@@ -177,6 +194,30 @@ mod tests {
         let none = Came::default();
         let elsewhere = found_out(&asked, None, Some(&troubled(90)), none, "me");
         assert_eq!(elsewhere, Some(FoundOut::Proven), "it tries no settings");
+    }
+
+    #[test]
+    fn trouble_that_settings_found_when_they_came_is_not_theirs() {
+        let asked = deploy();
+        let as_text = asked.reference.as_text();
+        let here = InEffect {
+            trouble: Some(("what was there before".to_owned(), Duration::from_mins(5))),
+            ..in_effect("oci://r.example/alerts:1", Some("a"))
+        };
+        let found = |secs| {
+            let came = Came {
+                untried: None,
+                tries_settings: Some(SettingsTrial {
+                    reference: &as_text,
+                    lasts: Duration::from_secs(secs),
+                    probation: Duration::from_mins(1),
+                }),
+            };
+            found_out(&asked, None, Some(&here), came, "me")
+        };
+        assert_eq!(found(0), None);
+        assert_eq!(found(29), None);
+        assert!(matches!(found(30), Some(FoundOut::Failed { .. })));
     }
 
     #[test]

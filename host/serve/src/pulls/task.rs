@@ -6,7 +6,8 @@ use std::time::Duration;
 use shardmill_aws::AwsClients;
 use shardmill_config::{Config, SourceConfig};
 use shardmill_core::artifact::{
-    Came, Decided, FoundOut, Here, Keeps, Orders, Pull, PullPolicy, Wanted, WantedBy, wanted,
+    Came, Decided, FoundOut, Here, Keeps, Orders, Pull, PullPolicy, SettingsTrial, Wanted,
+    WantedBy, wanted,
 };
 use shardmill_core::backoff::Backoff;
 use shardmill_core::plugin::PluginDigest;
@@ -71,8 +72,8 @@ pub(super) struct PullTask {
     /// A version with other settings that waits for another host to have tried them, and since
     /// when.
     turn: Option<(String, Moment)>,
-    /// A version whose settings this host took up before all others.
-    tries_settings: Option<String>,
+    /// A version whose settings this host took up before all others, and since when.
+    tries_settings: Option<(String, Moment)>,
 }
 
 /// What came of a look.
@@ -199,11 +200,14 @@ impl PullTask {
         let plugin = &self.source.plugin;
         let here = self.shared.board.in_effect(plugin);
         let me = self.shared.config.borrow().worker_id.to_string();
-        let probation = self.orders.probation();
-        let tries = self.tries_settings.as_deref();
+        let tries = self.tries_settings.as_ref();
         let came = Came {
             untried: self.untried.as_deref(),
-            tries_settings: tries.map(|reference| (reference, probation)),
+            tries_settings: tries.map(|(reference, since)| SettingsTrial {
+                reference,
+                lasts: BootClock.now().since(*since),
+                probation: self.orders.probation(),
+            }),
         };
         let Some(found) = self.orders.found_out(here.as_ref(), came, &me) else {
             if self.orders.is_proven() {
@@ -308,7 +312,7 @@ impl PullTask {
             if self
                 .tries_settings
                 .as_ref()
-                .is_some_and(|it| *it != reference)
+                .is_some_and(|(tried, _)| *tried != reference)
             {
                 self.end_trial_of_settings();
             }
@@ -442,7 +446,7 @@ impl PullTask {
                 if self.waits_for_turn(wanted) {
                     return Ok(Looked::Kept(IN_TURN));
                 }
-                self.tries_settings = Some(text);
+                self.tries_settings = Some((text, now));
                 self.orders.keeps_tables = true;
             }
         }

@@ -142,6 +142,29 @@ fn end(wanted: &DeployAsked, fleet: &FleetRows, hosts: &[HostState]) -> End {
     }
 }
 
+/// What a host does with the version, where `cannot` is what it said if it could not pull it.
+fn host_state(row: &WorkerRow, wanted: &DeployAsked, cannot: Option<&String>) -> HostState {
+    let state = |state: &str, why: Option<&String>| HostState {
+        host: row.worker.to_string(),
+        state: state.to_owned(),
+        why: why.cloned(),
+        is_active: false,
+    };
+    let mut versions = row.versions.iter();
+    let Some(version) = versions.find(|it| it.digest == wanted.version) else {
+        return state("not pulled", cannot);
+    };
+    let is_active = version.state == RolloutState::Active.code();
+    // A host that has just started has not said yet which manifest it follows.
+    if is_active && row.artifact.as_ref() != Some(&wanted.reference.to_string()) {
+        return state("active with other settings", cannot);
+    }
+    HostState {
+        is_active,
+        ..state(&version.state, version.reason.as_ref())
+    }
+}
+
 impl<'a> Progress<'a> {
     pub(super) fn new(
         args: &'a DeployArgs,
@@ -221,41 +244,12 @@ impl<'a> Progress<'a> {
             !row.is_draining && pulse.is_none_or(Pulse::may_live)
         };
         let living = fleet.workers.iter().filter(may_live);
-        let mut hosts: Vec<HostState> = living.map(|row| self.state(row)).collect();
+        let mut hosts: Vec<HostState> = living
+            .map(|row| host_state(row, &self.wanted, self.cannot.get(row.worker.as_str())))
+            .collect();
         hosts.extend(away(&mut self.seen, &hosts, Instant::now()));
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
         (end(&self.wanted, fleet, &hosts), hosts)
-    }
-
-    fn state(&self, row: &WorkerRow) -> HostState {
-        let host = row.worker.to_string();
-        let mut versions = row.versions.iter();
-        let Some(version) = versions.find(|it| it.digest == self.wanted.version) else {
-            return HostState {
-                why: self.cannot.get(&host).cloned(),
-                host,
-                state: "not pulled".to_owned(),
-                is_active: false,
-            };
-        };
-        // An older host does not say which manifest it follows.
-        let wanted = self.wanted.reference.to_string();
-        let is_all_of_it = row.artifact.as_ref().is_none_or(|there| *there == wanted);
-        let is_active = version.state == RolloutState::Active.code();
-        if is_active && !is_all_of_it {
-            return HostState {
-                why: self.cannot.get(&host).cloned(),
-                host,
-                state: "active with other settings".to_owned(),
-                is_active: false,
-            };
-        }
-        HostState {
-            host,
-            state: version.state.clone(),
-            why: version.reason.clone(),
-            is_active,
-        }
     }
 
     /// A line for each change.
@@ -283,7 +277,10 @@ mod tests {
     use super::*;
     use shardmill_core::artifact::ArtifactRef;
     use shardmill_core::control::Asked;
+    use shardmill_core::fleet::Incarnation;
+    use shardmill_core::lease::WorkerId;
     use shardmill_core::plugin::PluginDigest;
+    use shardmill_core::rollout::VersionRow;
 
     fn wanted(by: &str) -> DeployAsked {
         let text = format!("oci://r.example/alerts@sha256:{}", "5".repeat(64));
@@ -332,6 +329,37 @@ mod tests {
             "{restarts:?}"
         );
         assert!(away(&mut seen, &[], began + AWAY_MAX).is_empty());
+    }
+
+    #[test]
+    fn a_host_has_all_of_a_version_only_if_it_says_so_of_its_manifest_too() {
+        let asked = wanted("alice");
+        let row = |artifact: Option<String>, state: RolloutState| WorkerRow {
+            worker: WorkerId::new("a").unwrap(),
+            incarnation: Incarnation::new("run").unwrap(),
+            beat: 1,
+            lease_duration: Duration::from_secs(10),
+            is_draining: false,
+            max_leases: usize::MAX,
+            versions: vec![VersionRow {
+                digest: asked.version.clone(),
+                state: state.code().to_owned(),
+                since_ms: 1,
+                reason: None,
+            }],
+            artifact,
+            cannot_write: None,
+            cannot_look: None,
+            load: None,
+        };
+        let active = |artifact: Option<String>, state| {
+            host_state(&row(artifact, state), &asked, None).is_active
+        };
+        let (all, other) = (asked.reference.to_string(), "oci://r.example/alerts:1");
+        assert!(active(Some(all.clone()), RolloutState::Active));
+        assert!(!active(None, RolloutState::Active), "it has just started");
+        assert!(!active(Some(other.to_owned()), RolloutState::Active));
+        assert!(!active(Some(all), RolloutState::Probation));
     }
 
     #[test]
