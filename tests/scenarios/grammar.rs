@@ -20,6 +20,8 @@ use crate::setting as number;
 const KEPT: [u64; 0] = [];
 /// Components in the folder at once.
 const AT_ONCE: usize = 8;
+/// After how many waves a long search shows what it has found so far.
+const SHOWN_EVERY: usize = 250;
 /// How long a component may take until something is known of it. Some do nothing that shows.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Memory that the host may write to: eight plugins of 64 MiB, and itself. What it asks for beyond
@@ -127,7 +129,10 @@ async fn components_by_chance_neither_end_a_host_nor_take_its_memory_nor_cost_a_
     .await;
     let seeds: Vec<u64> = KEPT.into_iter().chain(first..first + count).collect();
     let (started, mut at_most, mut kinds) = (Instant::now(), 0, Kinds::default());
-    for wave in seeds.chunks(AT_ONCE) {
+    for (number, wave) in seeds.chunks(AT_ONCE).enumerate() {
+        if number % SHOWN_EVERY == SHOWN_EVERY - 1 {
+            kinds.show();
+        }
         let names: Vec<_> = wave.iter().map(|seed| format!("seed-{seed}")).collect();
         for (seed, name) in wave.iter().zip(&names) {
             setting.drop_plugin(name, &grammar::component(*seed));

@@ -9,6 +9,7 @@ use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::FolderEvent;
 use shardmill_wasm::{Marks, Plugin, Runtime};
+use shardmill_worker::metrics::keep_series;
 use shardmill_worker::{SharedRollout, Worker};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -177,6 +178,7 @@ impl Supervisor {
                     self.look_at_restless();
                     self.look_at_shadows();
                     self.look_at_pulled();
+                    self.running.keys().for_each(keep_series);
                 }
                 Some(ended) = self.workers.join_next() => {
                     served = self.worker_ended(ended);

@@ -169,6 +169,12 @@ pub fn count_rollbacks_from_zero(plugin: &PluginName) {
     }
 }
 
+/// Keeps the series of a plugin that is served, in which nothing may be noted for hours: those of
+/// plugins that are gone end.
+pub fn keep_series(plugin: &PluginName) {
+    count_rollbacks_from_zero(plugin);
+}
+
 /// [`RECORDS_GIVEN_UP`], by the word of the decision.
 pub(crate) fn given_up(plugin: &PluginName, decision: &'static str, cause: Cause) -> Counter {
     metrics::counter!(
