@@ -47,6 +47,7 @@ mod iam;
 mod kept_components;
 mod known_answer;
 mod large_records;
+mod load;
 mod measurements;
 mod memory;
 mod mistakes;

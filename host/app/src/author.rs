@@ -12,10 +12,12 @@ mod dev;
 #[cfg(feature = "local")]
 pub(crate) mod dry_run;
 pub(crate) mod feed;
+mod load;
 mod new;
 mod pump;
 mod put;
 pub(crate) mod scaffold;
+mod settled;
 #[cfg(feature = "local")]
 pub(crate) mod summary;
 #[cfg(feature = "local")]
@@ -34,6 +36,7 @@ pub(crate) async fn execute(command: AuthorCommand) -> anyhow::Result<()> {
         AuthorCommand::Bench(args) => Box::pin(bench::execute(&args)).await,
         AuthorCommand::Check(args) => Box::pin(check::execute(&args)).await,
         AuthorCommand::Put(args) => Box::pin(put::execute(args)).await,
+        AuthorCommand::Load(args) => Box::pin(load::execute(&args)).await,
         AuthorCommand::Capture(args) => Box::pin(capture::execute(&args)).await,
     }
 }

@@ -24,6 +24,7 @@ mod groups;
 mod iam;
 mod import;
 mod leases;
+mod load;
 mod new;
 mod plan;
 mod plugins;
@@ -60,6 +61,7 @@ pub(crate) use export::ExportArgs;
 pub(crate) use iam::{IamArgs, IamFormat};
 pub(crate) use import::ImportArgs;
 pub(crate) use leases::LeasesArgs;
+pub(crate) use load::LoadArgs;
 pub(crate) use new::NewArgs;
 pub(crate) use plan::PlanArgs;
 pub(crate) use plugins::PluginsArgs;
@@ -151,6 +153,10 @@ pub(crate) enum AuthorCommand {
     Check(CheckArgs),
     /// Put the lines of a file, or of standard input, into a stream.
     Put(PutArgs),
+    /// Put a steady load into a stream, at a price that is shown before.
+    ///
+    /// For a test of a fleet's size: how many records a second its hosts keep up with.
+    Load(LoadArgs),
     /// Print the records of a stream, one line each.
     ///
     /// The records are printed as they are stored, for `shardmill test --captured`. Writes nothing

@@ -9,6 +9,7 @@ mod console;
 mod operate;
 mod output;
 mod own_version;
+mod prices;
 mod shard_cursor;
 mod tools;
 

@@ -26,6 +26,7 @@ pub mod hash;
 pub mod kcl_metrics;
 pub mod kpl;
 pub mod lease;
+pub mod load_test;
 pub mod migration;
 pub mod pipeline;
 pub mod plan;

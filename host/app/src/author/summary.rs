@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use serde::Serialize;
-use shardmill_core::lease::{Checkpoint, Lease};
-use shardmill_core::stream::{SequenceNumber, ShardId};
+use shardmill_core::lease::Lease;
 use shardmill_serve::{HostSnapshot, PluginSnapshot};
 
 use crate::author::pump::PumpSummary;
+use crate::author::settled::is_checkpointed;
 use crate::output::short_digest;
 
 /// What a host did in one run that ended once it was idle.
@@ -148,21 +148,6 @@ impl fmt::Display for PluginSummary {
 /// Whether the table shows every fed record as settled.
 pub(crate) fn is_fed_checkpointed(leases: &[Lease], fed: Option<&PumpSummary>) -> bool {
     fed.is_none_or(|fed| is_checkpointed(leases, &fed.last_sequence_numbers))
-}
-
-/// Whether the table shows every record up to `last` as settled.
-pub(crate) fn is_checkpointed(leases: &[Lease], last: &BTreeMap<ShardId, SequenceNumber>) -> bool {
-    last.iter().all(|(shard, last)| {
-        let lease = leases.iter().find(|lease| lease.key.shard_id() == *shard);
-        lease.is_some_and(|lease| match &lease.checkpoint {
-            Checkpoint::ShardEnd => true,
-            Checkpoint::At(position) => position.sequence >= *last,
-            Checkpoint::TrimHorizon
-            | Checkpoint::Latest
-            | Checkpoint::AtTimestamp
-            | Checkpoint::Sought(_) => false,
-        })
-    })
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Back up and restore", &["backup", "restore"]),
     ("Migrate from another library", &["import", "export"]),
-    ("Move records", &["put", "capture"]),
+    ("Move records", &["put", "capture", "load"]),
     ("About shardmill", &["completions", "man", "version"]),
 ];
 

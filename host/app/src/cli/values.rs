@@ -73,6 +73,23 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A rate of a load test, of a second: above nothing, and no more than one machine sends.
+pub(super) fn load(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.001..=10_000_000.0).contains(&rate) => Ok(rate),
+        Ok(_) | Err(_) => Err("a number from 0.001 to 10000000, such as 2500".to_owned()),
+    }
+}
+
+/// How long a part of a load test takes.
+pub(super) fn load_time(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_hours(24 * 7);
+    match duration(text)? {
+        time if time.is_zero() || time > LONGEST => Err("from 1ms to 7d, such as 10m".to_owned()),
+        time => Ok(time),
+    }
+}
+
 /// A partition key.
 pub(super) fn partition_key(text: &str) -> Result<String, String> {
     match text.chars().count() {

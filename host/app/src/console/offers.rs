@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     /// Commands that the console does not offer, each with why.
-    const NOT_OFFERED: [(&str, &str); 20] = [
+    const NOT_OFFERED: [(&str, &str); 21] = [
         ("run", "it is the host itself"),
         ("dev", "it is the host itself"),
         ("top", "the page of the fleet shows the same, live"),
@@ -138,6 +138,7 @@ mod tests {
         ("push", "takes a file"),
         ("deploy", "takes a file, and runs for as long as a rollout"),
         ("put", "takes a file"),
+        ("load", "runs for as long as a test, and costs money"),
         ("capture", "reads the stream, which hosts need the reads of"),
         ("replay", "takes files: dead letters, or a component"),
         (

@@ -1,16 +1,14 @@
 //! `shardmill cost`: what a fleet costs in a month, line by line.
 
-mod prices;
-
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use shardmill_config::{Config, ConfigError, PluginConfig, StreamConfig};
 use shardmill_core::cost::{self, Load, Pace};
 use shardmill_core::plugin::{Part, split_part};
 
-use self::prices::Prices;
 use crate::cli::CostArgs;
 use crate::output::{print, print_json};
+use crate::prices::Prices;
 
 const SECONDS_A_MONTH: f64 = HOURS_A_MONTH * 3_600.0;
 /// A year's hours by twelve, as AWS' own calculator has it.

@@ -74,7 +74,8 @@ impl StreamAdmin {
     ) -> Result<StreamDescription, AdminError> {
         let stream = stream.into();
         if self.describe(&stream).await?.is_none() {
-            self.create(&stream, shards).await?;
+            // If another program was faster, that one is used.
+            self.create_new(&stream, shards).await?;
         }
         self.wait_until_active(&stream).await
     }
@@ -94,27 +95,50 @@ impl StreamAdmin {
         }))
     }
 
-    async fn create(&self, stream: &StreamRef, shards: u32) -> Result<(), AdminError> {
-        let shard_count = i32::try_from(shards).unwrap_or(i32::MAX);
+    /// Asks for a new stream. False if there is one of this name already, which stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// If Kinesis refuses it or does not answer. Then there may be one nevertheless.
+    pub async fn create_new(
+        &self,
+        stream: impl Into<StreamRef>,
+        shards: u32,
+    ) -> Result<bool, AdminError> {
         let reply = self
             .client
             .create_stream()
-            .stream_name(stream.name().as_str())
-            .shard_count(shard_count)
+            .stream_name(stream.into().name().as_str())
+            .shard_count(i32::try_from(shards).unwrap_or(i32::MAX))
             .send()
             .await;
         match reply {
-            Ok(_) => Ok(()),
-            // Another program was faster.
+            Ok(_) => Ok(true),
             Err(error)
                 if error
                     .as_service_error()
                     .is_some_and(CreateStreamError::is_resource_in_use_exception) =>
             {
-                Ok(())
+                Ok(false)
             }
             Err(error) => Err(read_error(&error).into()),
         }
+    }
+
+    /// Deletes the stream with all its records, also if it has fan-out consumers.
+    ///
+    /// # Errors
+    ///
+    /// If Kinesis refuses it or does not answer, or if there is no such stream.
+    pub async fn delete(&self, stream: impl Into<StreamRef>) -> Result<(), AdminError> {
+        let reply = self
+            .client
+            .delete_stream()
+            .stream_name(stream.into().name().as_str())
+            .enforce_consumer_deletion(true)
+            .send()
+            .await;
+        reply.map(|_| ()).map_err(|error| read_error(&error).into())
     }
 
     async fn wait_until_active(&self, stream: &StreamRef) -> Result<StreamDescription, AdminError> {

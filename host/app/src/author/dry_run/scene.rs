@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::folder::PluginFolder;
 use super::headway::{Headway, START_MAX};
 use super::input::DryRunInput;
-use crate::author::summary::is_checkpointed;
+use crate::author::settled::is_checkpointed;
 
 /// How often a dry run looks whether it is done.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);

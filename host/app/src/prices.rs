@@ -1,4 +1,4 @@
-//! Prices, with their date and source, since AWS may change them.
+//! Prices of AWS, with their date and source, since they may change.
 
 use std::path::Path;
 
@@ -6,30 +6,31 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 
 /// The prices of us-east-1, as a file for `--prices`.
-const BUILT_IN: &str = include_str!("../../../prices/us-east-1.toml");
+const BUILT_IN: &str = include_str!("../prices/us-east-1.toml");
 /// Largest file of prices; the one that is built in has a kilobyte.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// In US dollars.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Prices {
-    pub(super) as_of: String,
-    pub(super) region: String,
-    pub(super) source: String,
-    pub(super) dynamodb_million_reads: f64,
-    pub(super) dynamodb_million_writes: f64,
-    pub(super) kinesis_shard_hour: f64,
-    pub(super) kinesis_fan_out_shard_hour: f64,
-    pub(super) kinesis_fan_out_gigabyte: f64,
-    pub(super) kinesis_on_demand_stream_hour: f64,
-    pub(super) kinesis_on_demand_gigabyte_out: f64,
-    pub(super) kinesis_on_demand_fan_out_gigabyte: f64,
+pub(crate) struct Prices {
+    pub(crate) as_of: String,
+    pub(crate) region: String,
+    pub(crate) source: String,
+    pub(crate) dynamodb_million_reads: f64,
+    pub(crate) dynamodb_million_writes: f64,
+    pub(crate) kinesis_million_put_units: f64,
+    pub(crate) kinesis_shard_hour: f64,
+    pub(crate) kinesis_fan_out_shard_hour: f64,
+    pub(crate) kinesis_fan_out_gigabyte: f64,
+    pub(crate) kinesis_on_demand_stream_hour: f64,
+    pub(crate) kinesis_on_demand_gigabyte_out: f64,
+    pub(crate) kinesis_on_demand_fan_out_gigabyte: f64,
 }
 
 impl Prices {
     /// The prices in `path`, or else the built-in ones.
-    pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else {
             return Self::parse(BUILT_IN);
         };
@@ -55,10 +56,11 @@ impl Prices {
         Ok(prices)
     }
 
-    fn all(&self) -> [f64; 8] {
+    fn all(&self) -> [f64; 9] {
         [
             self.dynamodb_million_reads,
             self.dynamodb_million_writes,
+            self.kinesis_million_put_units,
             self.kinesis_shard_hour,
             self.kinesis_fan_out_shard_hour,
             self.kinesis_fan_out_gigabyte,
