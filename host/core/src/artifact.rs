@@ -11,7 +11,7 @@ pub use contents::{
     COMPONENT_TYPE, CONFIG_TYPE, Contents, INDEX_TYPES, Layer, MANIFEST_TYPES, NotAPlugin,
     SETTINGS_TYPE, SIGNATURE_TYPE, Sizes, contents_of,
 };
-pub use proof::{Came, FoundOut, InEffect, SettingsTrial, found_out};
+pub use proof::{Came, FoundOut, InEffect, TriedSettings, found_out};
 pub use pull::{Pull, PullPolicy};
 pub use reference::{ArtifactRef, Location, ReferenceFault, Sha256, is_loopback};
 pub use wanted::{Decided, Here, Keeps, NOT_HEEDED, Orders, Wanted, WantedBy, refusal, wanted};

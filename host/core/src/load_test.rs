@@ -12,7 +12,7 @@ const PUT_UNIT_BYTES: u32 = 25 * 1_024;
 /// A load that is as high from the first second to the last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadTest {
-    /// Above zero.
+    /// Records to put in a second, above zero.
     pub records_per_second: f64,
     /// Bytes of a record, data and key.
     pub record_bytes: u32,

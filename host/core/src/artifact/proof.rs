@@ -25,12 +25,12 @@ pub struct Came<'a> {
     /// What it had to start without a trial, which proves nothing.
     pub untried: Option<&'a str>,
     /// What it took up with other settings before all other hosts.
-    pub tries_settings: Option<SettingsTrial<'a>>,
+    pub tries_settings: Option<TriedSettings<'a>>,
 }
 
-/// A trial of other settings by one host.
+/// Other settings that one host has taken up before all others.
 #[derive(Debug, Clone, Copy)]
-pub struct SettingsTrial<'a> {
+pub struct TriedSettings<'a> {
     /// The artifact that came with them, with its digest.
     pub reference: &'a str,
     /// How long ago the host took them up.
@@ -171,7 +171,7 @@ mod tests {
         let found = |here: &InEffect, secs| {
             let came = Came {
                 untried: None,
-                tries_settings: Some(SettingsTrial {
+                tries_settings: Some(TriedSettings {
                     reference: &as_text,
                     lasts: Duration::from_mins(2),
                     probation: Duration::from_secs(secs),
@@ -207,7 +207,7 @@ mod tests {
         let found = |secs| {
             let came = Came {
                 untried: None,
-                tries_settings: Some(SettingsTrial {
+                tries_settings: Some(TriedSettings {
                     reference: &as_text,
                     lasts: Duration::from_secs(secs),
                     probation: Duration::from_mins(1),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use shardmill_aws::AwsClients;
 use shardmill_config::{Config, SourceConfig};
 use shardmill_core::artifact::{
-    Came, Decided, FoundOut, Here, Keeps, Orders, Pull, PullPolicy, SettingsTrial, Wanted,
+    Came, Decided, FoundOut, Here, Keeps, Orders, Pull, PullPolicy, TriedSettings, Wanted,
     WantedBy, wanted,
 };
 use shardmill_core::backoff::Backoff;
@@ -203,7 +203,7 @@ impl PullTask {
         let tries = self.tries_settings.as_ref();
         let came = Came {
             untried: self.untried.as_deref(),
-            tries_settings: tries.map(|(reference, since)| SettingsTrial {
+            tries_settings: tries.map(|(reference, since)| TriedSettings {
                 reference,
                 lasts: BootClock.now().since(*since),
                 probation: self.orders.probation(),
