@@ -120,7 +120,7 @@ async fn a_load_test_that_is_interrupted_deletes_its_stream_and_says_so_by_its_e
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(1);
     while !exists("made-for-it", &setting).await {
         assert!(tokio::time::Instant::now() < deadline, "no stream is made");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;

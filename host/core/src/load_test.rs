@@ -51,16 +51,25 @@ impl LoadTest {
         self.records().saturating_mul(of_record)
     }
 
-    /// The records that are due after so long, of those that one of `lanes` puts.
+    /// How many records are due after so long, of those that are put in lane `number` of `lanes`,
+    /// counted from 0. At the end all are.
+    pub fn due_in_lane(&self, after: Duration, number: u32, lanes: u32) -> u64 {
+        let (number, lanes) = (u64::from(number), u64::from(lanes.max(1)));
+        let due = self.due(after);
+        due.saturating_add(lanes - 1).saturating_sub(number) / lanes
+    }
+
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "above zero; the cast saturates"
     )]
-    pub fn due_in_lane(&self, after: Duration, lanes: u32) -> u64 {
-        let whole = self.records().div_ceil(u64::from(lanes.max(1)));
-        let rate = self.records_per_second / f64::from(lanes.max(1));
-        ((rate * after.as_secs_f64()) as u64).min(whole)
+    fn due(&self, after: Duration) -> u64 {
+        if after >= self.lasts {
+            return self.records();
+        }
+        let due = self.records_per_second * after.as_secs_f64();
+        (due as u64).min(self.records())
     }
 }
 
@@ -96,9 +105,17 @@ mod tests {
     #[test]
     fn lanes_put_all_records_together_at_the_rate_and_none_after_the_end() {
         let load = load(1_000.0, 100, 10);
-        let due = |secs| load.due_in_lane(Duration::from_secs(secs), 4);
-        assert_eq!((due(0), due(1), due(5)), (0, 250, 1_250));
-        assert_eq!((due(10), due(60)), (2_500, 2_500));
-        assert_eq!(load.due_in_lane(Duration::from_secs(10), 3), 3_333);
+        let due = |secs, number, lanes| load.due_in_lane(Duration::from_secs(secs), number, lanes);
+        assert_eq!((due(0, 0, 4), due(1, 3, 4), due(5, 0, 4)), (0, 250, 1_250));
+        assert_eq!((due(10, 3, 4), due(60, 3, 4)), (2_500, 2_500));
+        let of_three = [0, 1, 2].map(|number| due(10, number, 3));
+        assert_eq!(of_three, [3_334, 3_333, 3_333]);
+    }
+
+    #[test]
+    fn a_load_of_less_than_one_record_is_one_record_at_the_end() {
+        let load = load(0.001, 100, 10);
+        assert_eq!(load.due_in_lane(Duration::from_secs(9), 0, 1), 0);
+        assert_eq!(load.due_in_lane(Duration::from_secs(10), 0, 1), 1);
     }
 }

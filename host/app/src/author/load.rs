@@ -239,6 +239,14 @@ impl Test<'_> {
             let text = format!(": {records} records were put, the others were not");
             return Err(Interrupted(text).into());
         }
+        let all = self.load.records();
+        if outcome.records < all {
+            bail!(
+                "only {} of {} records were put in time: the stream or the way to it takes no more",
+                HumanCount(outcome.records),
+                HumanCount(all)
+            );
+        }
         match &self.args.application {
             Some(application) if outcome.handled_after_seconds.is_none() => bail!(
                 "application {application} had not handled all records {} after the last one: it \

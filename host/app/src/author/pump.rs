@@ -165,7 +165,10 @@ impl Putting<'_> {
 
 /// `None` if `work` was not done within a while of the stop: requests that fail are tried again for
 /// minutes.
-async fn unless_left<T>(work: impl Future<Output = T>, stop: &CancellationToken) -> Option<T> {
+pub(super) async fn unless_left<T>(
+    work: impl Future<Output = T>,
+    stop: &CancellationToken,
+) -> Option<T> {
     let left = async {
         stop.cancelled().await;
         tokio::time::sleep(LAST_REQUEST_WITHIN).await;

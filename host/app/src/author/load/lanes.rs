@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::author::pump::unless_left;
+
 /// How often a lane puts what is due.
 const PUT_EVERY: Duration = Duration::from_millis(100);
 /// Bytes a second that a lane is given: half a request of 5 MiB, which AWS answers well within a
@@ -23,10 +25,13 @@ const LANES_MAX: u32 = 64;
 /// Records that a lane makes at a time, if it is behind; and their bytes.
 const CHUNK_RECORDS: u64 = 5_000;
 const CHUNK_BYTES: u64 = 8 << 20;
+/// How long after the end a lane may still put what is due. Without a limit a load that is throttled
+/// would last several times as long, and would not be the load that was asked for.
+const LATE_MAX: Duration = Duration::from_secs(5);
 /// How each record ends.
 const END: &str = "\"}";
 
-/// Puts all records, or those that are due before `stop`.
+/// Puts all records, or as many as Kinesis takes in time and before `stop`.
 pub(super) async fn put_all(
     writer: &StreamWriter,
     load: LoadTest,
@@ -80,15 +85,23 @@ impl Lane {
         let mut ticks = tokio::time::interval(PUT_EVERY);
         // What is due is counted by the time that has passed.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !stop.is_cancelled() && self.put < self.due_at(self.load.lasts) {
+        let all = self.due_at(self.load.lasts);
+        while !stop.is_cancelled() && self.put < all && self.started.elapsed() < self.end() {
             ticks.tick().await;
             let due = self.due_at(self.started.elapsed());
             let chunk = due.saturating_sub(self.put).min(self.chunk_max());
             let put = self.writer.put_all(self.records(chunk), |_, _| {});
-            add(&mut total, put.await?);
+            match unless_left(put, &stop).await {
+                Some(report) => add(&mut total, report?),
+                None => break,
+            }
             self.put += chunk;
         }
         Ok(total)
+    }
+
+    fn end(&self) -> Duration {
+        self.load.lasts.saturating_add(LATE_MAX)
     }
 
     /// The next ones of this lane. All lanes number them together.
@@ -100,8 +113,7 @@ impl Lane {
     }
 
     fn due_at(&self, after: Duration) -> u64 {
-        self.load
-            .due_in_lane(after.min(self.load.lasts), self.lanes)
+        self.load.due_in_lane(after, self.number, self.lanes)
     }
 
     fn chunk_max(&self) -> u64 {
