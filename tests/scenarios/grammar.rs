@@ -55,9 +55,12 @@ struct Kinds {
 
 impl Kinds {
     fn add(&mut self, seed: u64, text: &str) {
-        // Where it trapped differs in each, and so do addresses, in hexadecimal digits behind an x.
+        // Where it trapped differs in each, and so do names that a component made up, what else
+        // happened, and addresses, in hexadecimal digits behind an x.
         let what = text.split(", in ").next().unwrap_or_default();
-        let words = what.split(' ').filter(|word| !word.starts_with("0x"));
+        let what = what.split(" (").next().unwrap_or_default();
+        let of_component = |word: &&str| word.starts_with("0x") || word.starts_with('"');
+        let words = what.split(' ').filter(|word| !of_component(word));
         let mut kind = words.collect::<Vec<_>>().join(" ");
         kind = kind.replace(&format!("seed-{seed}"), "NAME");
         kind.retain(|c| !c.is_ascii_digit());
