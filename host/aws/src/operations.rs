@@ -20,8 +20,10 @@ pub mod kinesis {
         }
     }
 
-    /// Makes a stream; only `shardmill dev` and tests do.
+    /// Makes a stream; only `shardmill dev`, `shardmill load` and tests do.
     pub const CREATE_STREAM: Operation = of("CreateStream");
+    /// Removes a stream with its records; only `shardmill load` does, with one that it made.
+    pub const DELETE_STREAM: Operation = of("DeleteStream");
     /// Removes a fan-out consumer.
     pub const DEREGISTER_STREAM_CONSUMER: Operation = of("DeregisterStreamConsumer");
     /// Whether a stream is there, since when, and its clock.
@@ -137,8 +139,9 @@ pub mod s3 {
 
 impl Operation {
     /// Every one that this package calls itself.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         kinesis::CREATE_STREAM,
+        kinesis::DELETE_STREAM,
         kinesis::DEREGISTER_STREAM_CONSUMER,
         kinesis::DESCRIBE_STREAM_SUMMARY,
         kinesis::DESCRIBE_STREAM_CONSUMER,

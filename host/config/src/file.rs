@@ -124,6 +124,9 @@ impl ConfigFile {
         let limits = self.limits.check(GuestLimits::default())?;
         let compile = self.compile.check()?;
         let console = self.console.check(folder, &self.host)?;
+        let aws = self.aws.check()?;
+        let region = aws.dynamodb.region.as_deref().or(aws.region.as_deref());
+        let tables = self.tables.check(region)?;
         let retrieval = self.reads.retrieval(&self.host);
         let host = self.host.check(folder, &limits, &compile)?;
         let pull = self.pull.check(folder)?;
@@ -139,9 +142,9 @@ impl ConfigFile {
             worker_id: worker_id(self.worker_id)?,
             has_worker_id,
             initial_position: streams::initial_position(self.initial_position.as_deref())?,
-            aws: self.aws.check()?,
+            aws,
             leases: self.leases.check()?,
-            tables: self.tables.check()?,
+            tables,
             retrieval,
             reads: self.reads.check()?,
             batches: self.batch.check(BatchLimits::default())?,

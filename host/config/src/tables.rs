@@ -62,7 +62,7 @@ struct UnitsFile {
 // === impl TablesFile ===
 
 impl TablesFile {
-    pub(super) fn check(self) -> Result<TableOptions, Problem> {
+    pub(super) fn check(self, region: Option<&str>) -> Result<TableOptions, Problem> {
         if self.create == Some(CreateFile::Never)
             && let Some(key) = self.first_of_new_tables()
         {
@@ -73,7 +73,7 @@ impl TablesFile {
         let tags = self.tags.unwrap_or_default();
         check_tags(&tags)?;
         if let Some(key) = &self.encryption_key {
-            check_key(key)?;
+            check_key(key, region)?;
         }
         Ok(TableOptions {
             creation: match self.create {
@@ -157,20 +157,31 @@ fn may_be_in_a_tag(text: &str) -> bool {
         .all(|char| char.is_alphanumeric() || char == ' ' || TAG_SIGNS.contains(char))
 }
 
-/// Only an ARN names the same key in a policy as in a request.
-fn check_key(key: &str) -> Result<(), Problem> {
-    let parts: Vec<&str> = key.split(':').collect();
-    let is_key = match parts[..] {
-        ["arn", partition, "kms", region, account, resource] => {
-            let id = resource.strip_prefix("key/").unwrap_or_default();
-            [partition, region, account, id].iter().all(|part| {
-                !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-            })
+/// Only an ARN names the same key in a policy as in a request. DynamoDB takes keys of its own
+/// region only, if that is known here.
+fn check_key(key: &str, region: Option<&str>) -> Result<(), Problem> {
+    let of_key = region_of_key(key)?;
+    match region.filter(|region| *region != of_key) {
+        None => Ok(()),
+        Some(region) => {
+            let message = format!(
+                "is a key of {of_key}, and the tables are in {region}: name a key of their region"
+            );
+            Err(Problem::new("tables.encryption-key", message))
         }
-        _ => false,
-    };
-    if is_key {
-        return Ok(());
+    }
+}
+
+fn region_of_key(key: &str) -> Result<&str, Problem> {
+    let parts: Vec<&str> = key.split(':').collect();
+    if let ["arn", partition, "kms", region, account, resource] = parts[..] {
+        let id = resource.strip_prefix("key/").unwrap_or_default();
+        let is_key = [partition, region, account, id].iter().all(|part| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        });
+        if is_key {
+            return Ok(region);
+        }
     }
     let message = "is the ARN of a KMS key, such as \
         arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab";
@@ -232,6 +243,32 @@ mod tests {
         ] {
             let error = options(section).unwrap_err();
             assert!(error.contains(expected), "{section}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_region_than_the_tables_is_refused_before_a_table_is_made() {
+        let key = "encryption-key = \"arn:aws:kms:eu-west-1:123456789012:key/12ab\"";
+        for (aws, is_taken) in [
+            ("region = \"eu-west-1\"", true),
+            ("region = \"us-east-1\"", false),
+            (
+                "region = \"us-east-1\"\ndynamodb-region = \"eu-west-1\"",
+                true,
+            ),
+            (
+                "region = \"eu-west-1\"\ndynamodb-region = \"us-east-1\"",
+                false,
+            ),
+        ] {
+            match options(&format!("{key}\n[aws]\n{aws}")) {
+                Ok(_) => assert!(is_taken, "{aws}"),
+                Err(error) => {
+                    assert!(!is_taken, "{aws}: {error}");
+                    let expected = "is a key of eu-west-1, and the tables are in us-east-1";
+                    assert!(error.contains(expected), "{error}");
+                }
+            }
         }
     }
 }
