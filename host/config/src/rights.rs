@@ -777,6 +777,7 @@ mod tests {
         .collect();
         let of_commands = BTreeSet::from([
             kinesis::CREATE_STREAM,
+            kinesis::DELETE_STREAM,
             kinesis::LIST_STREAM_CONSUMERS,
             dynamodb::DELETE_TABLE,
             dynamodb::LIST_TABLES,
