@@ -101,60 +101,61 @@ impl WantedBy {
 /// that is not heeded changes nothing on a host that has a version. And one that nobody has proven
 /// is only tried beside a version that runs: a host that starts does so with what was good before.
 pub fn wanted(configured: &ArtifactRef, orders: Orders<'_>, here: Here<'_>) -> Decided {
-    // A host without a version serves nothing: better the configured one than none.
-    let unless_empty = |keeps: Keeps, refused: Option<String>| {
-        if here.has_file {
-            Decided::Keeps(keeps)
-        } else {
-            Decided::Wants(of_config(configured, refused))
-        }
-    };
-    let (deploy, bad) = match orders {
-        Orders::Unknown => return unless_empty(Keeps::Unknown, None),
+    match orders {
+        Orders::Unknown => keeps_or_configured(Keeps::Unknown, None, configured, here),
         Orders::Unreadable(why) => {
             let why = format!(
                 "what was deployed {NOT_HEEDED}: a newer shardmill may have written it, and this one \
                     cannot read it ({why})"
             );
-            return unless_empty(Keeps::Refused(why.clone()), Some(why));
+            keeps_or_configured(Keeps::Refused(why.clone()), Some(why), configured, here)
         }
-        Orders::Known { deploy: None, .. } => return Decided::Wants(of_config(configured, None)),
+        Orders::Known { deploy: None, .. } => Decided::Wants(of_config(configured, None)),
         Orders::Known {
             deploy: Some(deploy),
             bad,
-        } => (deploy, bad),
-    };
-    let good = || match good_before(configured, deploy, bad) {
-        Some(before) => Wanted {
-            by: WantedBy::EarlierDeploy,
-            ..of_config(&before.reference, None)
-        },
-        None => of_config(configured, None),
-    };
+        } => with_deploy(deploy, bad, configured, here),
+    }
+}
+
+/// A host without a version serves nothing: better the configured one than none.
+fn keeps_or_configured(
+    keeps: Keeps,
+    refused: Option<String>,
+    configured: &ArtifactRef,
+    here: Here<'_>,
+) -> Decided {
+    if here.has_file {
+        Decided::Keeps(keeps)
+    } else {
+        Decided::Wants(of_config(configured, refused))
+    }
+}
+
+/// A deploy is followed if it is heeded here, and not bad, and either proven or to be tried now.
+fn with_deploy(
+    deploy: &DeployAsked,
+    bad: &[PluginDigest],
+    configured: &ArtifactRef,
+    here: Here<'_>,
+) -> Decided {
+    let good = good_or_configured(configured, deploy, bad);
     if let Some(why) = refusal(configured, &deploy.reference) {
         if here.has_file {
             return Decided::Keeps(Keeps::Refused(why));
         }
         return Decided::Wants(Wanted {
             refused: Some(why),
-            ..good()
+            ..good
         });
     }
     if deploy.is_bad(bad) {
-        return Decided::Wants(good());
+        return Decided::Wants(good);
     }
-    let is_here = here.pulled == Some(deploy.reference.as_text().as_str());
-    if deploy.proven.is_none() && !here.is_running && !here.has_waited {
-        if here.has_file && !is_here {
-            return Decided::Keeps(Keeps::RunsFirst);
-        }
-        let good = good();
-        if good.reference != deploy.reference {
-            return Decided::Wants(Wanted {
-                holds_start: is_here,
-                ..good
-            });
-        }
+    if deploy.proven.is_none()
+        && let Some(first) = good_first(deploy, good, here)
+    {
+        return first;
     }
     Decided::Wants(Wanted {
         by: WantedBy::Deploy {
@@ -162,6 +163,39 @@ pub fn wanted(configured: &ArtifactRef, orders: Orders<'_>, here: Here<'_>) -> D
         },
         ..of_config(&deploy.reference, None)
     })
+}
+
+/// What a host does before it tries a version that nobody has proven; `None` once it may try it.
+fn good_first(deploy: &DeployAsked, good: Wanted, here: Here<'_>) -> Option<Decided> {
+    if here.is_running || here.has_waited {
+        return None;
+    }
+    let is_here = here.pulled == Some(deploy.reference.as_text().as_str());
+    if here.has_file && !is_here {
+        return Some(Decided::Keeps(Keeps::RunsFirst));
+    }
+    if good.reference == deploy.reference {
+        return None;
+    }
+    Some(Decided::Wants(Wanted {
+        holds_start: is_here,
+        ..good
+    }))
+}
+
+/// What a host is to have if it does not follow the deploy.
+fn good_or_configured(
+    configured: &ArtifactRef,
+    deploy: &DeployAsked,
+    bad: &[PluginDigest],
+) -> Wanted {
+    match good_before(configured, deploy, bad) {
+        Some(before) => Wanted {
+            by: WantedBy::EarlierDeploy,
+            ..of_config(&before.reference, None)
+        },
+        None => of_config(configured, None),
+    }
 }
 
 fn of_config(reference: &ArtifactRef, refused: Option<String>) -> Wanted {
