@@ -10,7 +10,7 @@ use super::step::{
     ShardRestore, StatesKept, StreamRelation, decide, only_pause,
 };
 use crate::fleet::ApplicationStart;
-use crate::lease::Lease;
+use crate::lease::{Checkpoint, Lease};
 use crate::ports::SavedState;
 use crate::stream::{LeaseKey, Shard, ShardId};
 
@@ -163,12 +163,7 @@ impl<'a> Left<'a> {
 fn begin(request: &RestoreRequest<'_>, shard: &Shard, left: &Left<'_>) -> ShardRestore {
     let checkpoint = left.since.checkpoint();
     let twin = left.twin(shard);
-    let state = twin.and_then(|twin| twin.state.clone());
-    let state = state.filter(|_| request.policy.states != StatesKept::None);
-    let state = state.map(|state| SavedState {
-        checkpoint: checkpoint.clone(),
-        ..state
-    });
+    let state = twin.and_then(|twin| restored_state(request, twin, &checkpoint));
     let why = match left.since {
         Since::Oldest => RestoreReason::FromOldest,
         Since::Time(_) => RestoreReason::ByTime,
@@ -180,6 +175,22 @@ fn begin(request: &RestoreRequest<'_>, shard: &Shard, left: &Left<'_>) -> ShardR
         ..Lease::fresh(shard, checkpoint)
     };
     decide(request, shard.id.clone(), RestoredRow { lease, state }, why)
+}
+
+/// The state of a shard, as it belongs to the checkpoint at which the new one begins.
+fn restored_state(
+    request: &RestoreRequest<'_>,
+    twin: &BackedUpShard,
+    checkpoint: &Checkpoint,
+) -> Option<SavedState> {
+    if request.policy.states == StatesKept::None {
+        return None;
+    }
+    let state = twin.state.clone()?;
+    Some(SavedState {
+        checkpoint: checkpoint.clone(),
+        ..state
+    })
 }
 
 fn leave(shard: &Shard, why: RestoreReason) -> ShardRestore {

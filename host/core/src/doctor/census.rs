@@ -78,11 +78,18 @@ fn owners(table: &LeaseTableFacts, failover_time: Duration) -> Vec<OwnerCensus> 
     for lease in table.leases.iter().map(|facts| &facts.lease) {
         let owner = lease.owner.as_ref();
         if let Some(owner) = owner.and_then(|worker| owners.get_mut(worker)) {
-            owner.leases += usize::from(!lease.is_finished());
-            owner.is_shardmill |= !owner.pulse.may_live() && has_marks(lease);
+            owner.add(lease);
         }
     }
     owners.into_values().collect()
+}
+
+impl OwnerCensus {
+    /// Counts one of its leases, whose row may also show what wrote it.
+    fn add(&mut self, lease: &Lease) {
+        self.leases += usize::from(!lease.is_finished());
+        self.is_shardmill |= !self.pulse.may_live() && has_marks(lease);
+    }
 }
 
 fn later_workers(table: &LeaseTableFacts) -> impl Iterator<Item = &WorkerRow> {

@@ -159,17 +159,7 @@ impl fmt::Display for DeletionRefusal {
             Self::Busy { status } => {
                 write!(f, "its lease table is {status}: wait until it is ACTIVE")
             }
-            Self::Alive { workers } => {
-                f.write_str("somebody may be at work: ")?;
-                for (index, (worker, pulse)) in workers.iter().enumerate() {
-                    let comma = if index == 0 { "" } else { ", " };
-                    write!(f, "{comma}{worker} ({pulse})")?;
-                }
-                f.write_str(
-                    "; stop its hosts first. One that was killed counts as dead once it was \
-                        watched for longer than its lease duration: --watch-for",
-                )
-            }
+            Self::Alive { workers } => write_alive(workers, f),
             Self::OtherRows { what } => {
                 write!(
                     f,
@@ -188,4 +178,16 @@ impl fmt::Display for DeletionRefusal {
             ),
         }
     }
+}
+
+fn write_alive(workers: &[(WorkerId, Pulse)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("somebody may be at work: ")?;
+    for (index, (worker, pulse)) in workers.iter().enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        write!(f, "{comma}{worker} ({pulse})")?;
+    }
+    f.write_str(
+        "; stop its hosts first. One that was killed counts as dead once it was watched for longer \
+            than its lease duration: --watch-for",
+    )
 }

@@ -258,15 +258,19 @@ fn judge_holes(
     }
     let holes = holes(ranges);
     if !holes.is_empty() {
-        findings.add(
-            Severity::Warning,
-            Topic::Holes,
-            format!(
-                "no unfinished lease covers {} of hash keys: no host reads the records put there now",
-                some_of("range", holes)
-            ),
-            "the next host that lists the shards creates the missing rows; --stream shows which \
-                shards they are",
-        );
+        add_holes(&holes, findings);
     }
+}
+
+fn add_holes(holes: &[HashKeyRange], findings: &mut Findings) {
+    findings.add(
+        Severity::Warning,
+        Topic::Holes,
+        format!(
+            "no unfinished lease covers {} of hash keys: no host reads the records put there now",
+            some_of("range", holes)
+        ),
+        "the next host that lists the shards creates the missing rows; --stream shows which shards \
+            they are",
+    );
 }

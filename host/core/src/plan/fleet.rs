@@ -183,12 +183,7 @@ impl ObservedLease {
 
 impl<'a> Roster<'a> {
     pub(super) fn of(view: &FleetView<'a>, limits: &PlanLimits) -> Self {
-        let mut caps = BTreeMap::from([(view.me, limits.max_leases)]);
-        for worker in view.workers {
-            if worker.is_alive && !worker.is_draining && worker.id != *view.me {
-                caps.insert(&worker.id, worker.max_leases);
-            }
-        }
+        let mut caps = caps_of_registered(view, limits);
         let mut unregistered = BTreeSet::new();
         let mut new = BTreeSet::new();
         for (owner, is_new) in seen_by_lease_only(view, limits) {
@@ -210,6 +205,20 @@ impl<'a> Roster<'a> {
             fair_share: share.min(limits.max_leases),
         }
     }
+}
+
+/// How many leases each worker may hold that takes part, of those that are registered.
+fn caps_of_registered<'a>(
+    view: &FleetView<'a>,
+    limits: &PlanLimits,
+) -> BTreeMap<&'a WorkerId, usize> {
+    let mut caps = BTreeMap::from([(view.me, limits.max_leases)]);
+    for worker in view.workers {
+        if worker.is_alive && !worker.is_draining && worker.id != *view.me {
+            caps.insert(&worker.id, worker.max_leases);
+        }
+    }
+    caps
 }
 
 /// Owners of held leases that are not registered, and whether each is new.

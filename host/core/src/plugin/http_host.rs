@@ -72,12 +72,7 @@ impl HttpHost {
             problem,
         };
         let text = entry.to_ascii_lowercase();
-        let (scheme, rest) = match text.split_once("://") {
-            None => (HttpScheme::Https, text.as_str()),
-            Some(("https", rest)) => (HttpScheme::Https, rest),
-            Some(("http", rest)) => (HttpScheme::Http, rest),
-            Some(_) => return Err(invalid("has a scheme that is neither http nor https")),
-        };
+        let (scheme, rest) = split_scheme(&text).map_err(invalid)?;
         if rest.contains(['/', '?', '#', '@']) {
             return Err(invalid("names more than a host and a port"));
         }
@@ -121,6 +116,15 @@ impl HttpHost {
             (HostName::Below(_) | HostName::Exactly(_), _) => false,
         };
         self.scheme == other.scheme && self.port == other.port && is_named
+    }
+}
+
+fn split_scheme(entry: &str) -> Result<(HttpScheme, &str), &'static str> {
+    match entry.split_once("://") {
+        None => Ok((HttpScheme::Https, entry)),
+        Some(("https", rest)) => Ok((HttpScheme::Https, rest)),
+        Some(("http", rest)) => Ok((HttpScheme::Http, rest)),
+        Some(_) => Err("has a scheme that is neither http nor https"),
     }
 }
 

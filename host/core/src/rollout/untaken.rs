@@ -141,17 +141,23 @@ impl fmt::Display for Untaken {
                 Utc(*since_ms)
             )?,
         }
-        if !self.hosts.is_empty() {
-            let hosts: Vec<&str> = self.hosts.iter().map(WorkerId::as_str).collect();
-            write!(f, "; {} with its file", hosts.join(", "))?;
-            if self.instead.is_empty() {
-                f.write_str(" serve nothing instead")?;
-            } else {
-                let instead: Vec<&str> = self.instead.iter().map(String::as_str).collect();
-                write!(f, " run {} instead", instead.join(", "))?;
-            }
+        self.write_hosts(f)
+    }
+}
+
+impl Untaken {
+    /// Which hosts have its file, and what they do without it.
+    fn write_hosts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.hosts.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let hosts: Vec<&str> = self.hosts.iter().map(WorkerId::as_str).collect();
+        write!(f, "; {} with its file", hosts.join(", "))?;
+        if self.instead.is_empty() {
+            return f.write_str(" serve nothing instead");
+        }
+        let instead: Vec<&str> = self.instead.iter().map(String::as_str).collect();
+        write!(f, " run {} instead", instead.join(", "))
     }
 }
 
