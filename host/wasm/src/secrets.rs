@@ -81,9 +81,21 @@ fn read(source: &SecretSource) -> Result<String, String> {
     Ok(value.to_owned())
 }
 
+fn read_file(path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    open_regular(path)?
+        .take(BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(format!("has more than {BYTES_MAX} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+}
+
 /// Follows links, which is how secrets are mounted into containers; does not wait for a writer as a
 /// named pipe would.
-fn read_file(path: &Path) -> Result<String, String> {
+fn open_regular(path: &Path) -> Result<File, String> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let handle = open(path, flags, Mode::empty())
         .map_err(|error| format!("cannot be read: {}", std::io::Error::from(error)))?;
@@ -92,15 +104,7 @@ fn read_file(path: &Path) -> Result<String, String> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err("is not a regular file".to_owned());
     }
-    let mut bytes = Vec::new();
-    File::from(handle)
-        .take(BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| format!("cannot be read: {error}"))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(format!("has more than {BYTES_MAX} bytes"));
-    }
-    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+    Ok(File::from(handle))
 }
 
 #[cfg(test)]

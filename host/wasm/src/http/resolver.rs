@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use shardmill_core::plugin::AddressRefusal;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{Endpoint, HttpOptions};
 
@@ -95,12 +95,8 @@ impl Addresses {
     /// Asks the system. Not on the threads for blocking work: guests hold those while they wait for
     /// this very answer.
     async fn look_up(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        let of_plugin = match LOOKUPS.try_with(Arc::clone) {
-            Ok(lookups) => Some(lookups.acquire_owned().await.map_err(io::Error::other)?),
-            Err(_) => None,
-        };
         let turn = (
-            of_plugin,
+            turn_of_plugin().await?,
             Arc::clone(&self.lookups)
                 .acquire_owned()
                 .await
@@ -120,6 +116,15 @@ impl Addresses {
             })?;
         answered.await.map_err(io::Error::other)?
     }
+}
+
+/// `None` where no plugin's request is being sent.
+async fn turn_of_plugin() -> io::Result<Option<OwnedSemaphorePermit>> {
+    let Ok(lookups) = LOOKUPS.try_with(Arc::clone) else {
+        return Ok(None);
+    };
+    let turn = lookups.acquire_owned().await;
+    turn.map(Some).map_err(io::Error::other)
 }
 
 /// Whether what listens on `theirs`, an unspecified address, is reached by `address`, one of this

@@ -212,21 +212,22 @@ fn death(path: &Path) -> Option<Death> {
         return None;
     }
     let text = read(&file, MARK_BYTES_MAX).unwrap_or_default();
-    let said = |key: &str| {
-        text.lines()
-            .rev()
-            .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
-    };
+    let stage = last_value(&text, "stage").and_then(Stage::of_code);
+    let process = last_value(&text, "process").and_then(|process| process.parse().ok());
+    let at_ms = last_value(&text, "at").and_then(|at| at.parse().ok());
     Some(Death {
-        stage: said("stage")
-            .and_then(Stage::of_code)
-            .unwrap_or(Stage::Load),
-        was_alone: said("alone") == Some("true"),
-        process: said("process")
-            .and_then(|process| process.parse().ok())
-            .unwrap_or(0),
-        at_ms: said("at").and_then(|at| at.parse().ok()).unwrap_or(0),
+        stage: stage.unwrap_or(Stage::Load),
+        was_alone: last_value(&text, "alone") == Some("true"),
+        process: process.unwrap_or(0),
+        at_ms: at_ms.unwrap_or(0),
     })
+}
+
+/// Each line has a key and a value; a later one replaces those before it.
+fn last_value<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    text.lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
 }
 
 fn is_held(path: &Path) -> bool {

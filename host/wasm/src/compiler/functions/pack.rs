@@ -147,11 +147,7 @@ fn read_index(file: &File, bytes: u64) -> io::Result<Vec<u8>> {
     file.read_exact_at(&mut head, 0)?;
     let (magic, rest) = head.split_at(MAGIC.len());
     let (count, digest) = rest.split_at(4);
-    let count = count
-        .iter()
-        .rev()
-        .fold(0, |sum, byte| (sum << 8) | u64::from(*byte));
-    let index_bytes = count * ENTRY_BYTES as u64;
+    let index_bytes = from_le_bytes(count) * ENTRY_BYTES as u64;
     // Before anything is allocated for it.
     if magic != MAGIC || HEAD_BYTES as u64 + index_bytes > bytes {
         return Err(damaged());
@@ -163,6 +159,12 @@ fn read_index(file: &File, bytes: u64) -> io::Result<Vec<u8>> {
         return Err(damaged());
     }
     Ok(index)
+}
+
+/// A number of fewer bytes than the type has.
+fn from_le_bytes(bytes: &[u8]) -> u64 {
+    let largest_first = bytes.iter().rev();
+    largest_first.fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }
 
 fn damaged() -> io::Error {
