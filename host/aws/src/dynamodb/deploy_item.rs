@@ -26,10 +26,7 @@ pub(super) fn encode(deploy: &DeployAsked) -> AttributeValue {
     item.insert(REFERENCE.to_owned(), text(&deploy.reference.as_text()));
     item.insert(DIGEST.to_owned(), text(deploy.version.as_str()));
     if let Some(before) = &deploy.before {
-        item.insert(BEFORE.to_owned(), text(&before.reference.as_text()));
-        if let Some(version) = &before.version {
-            item.insert(BEFORE_DIGEST.to_owned(), text(version.as_str()));
-        }
+        item.extend(encode_before(before));
     }
     item.insert(
         IN_TURNS.to_owned(),
@@ -41,6 +38,14 @@ pub(super) fn encode(deploy: &DeployAsked) -> AttributeValue {
         }
     }
     AttributeValue::M(item)
+}
+
+fn encode_before(before: &Deployed) -> Item {
+    let mut item = Item::from([(BEFORE.to_owned(), text(&before.reference.as_text()))]);
+    if let Some(version) = &before.version {
+        item.insert(BEFORE_DIGEST.to_owned(), text(version.as_str()));
+    }
+    item
 }
 
 fn encode_finding(found: &Finding) -> Item {

@@ -273,21 +273,24 @@ fn encode_shadow(shadow: &ShadowAsked) -> AttributeValue {
 /// that cannot be read keeps what hosts run; anything else that cannot be read is not wanted.
 pub(super) fn decode_control(item: &Item) -> Result<Control, String> {
     let version = unsigned(item, VERSION)?;
-    let pause = match part(item, PAUSE).and_then(|pause| pause.map(decode_pause).transpose()) {
-        Ok(pause) => pause,
-        Err(problem) => unreadable(version, &problem).pause,
-    };
     let drains = part(item, DRAINS).ok().flatten();
     let deploy = part(item, DEPLOY).and_then(|it| it.map(deploy_item::decode).transpose());
     Ok(Control {
         version,
-        pause,
+        pause: pause_or_unreadable(item, version),
         drains: drains.map(decode_drains).unwrap_or_default(),
         reload: part(item, RELOAD).ok().flatten().and_then(decode_reload),
         shadow: part(item, SHADOW).ok().flatten().and_then(decode_shadow),
         unread_deploy: deploy.as_ref().err().cloned(),
         deploy: deploy.ok().flatten(),
     })
+}
+
+fn pause_or_unreadable(item: &Item, version: u64) -> Option<Pause> {
+    match part(item, PAUSE).and_then(|pause| pause.map(decode_pause).transpose()) {
+        Ok(pause) => pause,
+        Err(problem) => unreadable(version, &problem).pause,
+    }
 }
 
 fn decode_reload(item: &Item) -> Option<ReloadAsked> {

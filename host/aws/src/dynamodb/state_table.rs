@@ -148,15 +148,7 @@ impl LeaseTable {
             self.state_table(),
             details.unwrap_or_default()
         );
-        Err(match code {
-            // Too large an item, or a table of another shape: trying again changes nothing.
-            "ValidationError" | "ItemCollectionSizeLimitExceeded" => {
-                StoreError::Refused { message }
-            }
-            // TransactionConflict, ThrottlingError, ProvisionedThroughputExceeded, and what comes
-            // next.
-            _ => StoreError::Throttled { message },
-        })
+        Err(error_of_cancelled(code, message))
     }
 
     pub(super) async fn saved_state(
@@ -191,6 +183,15 @@ impl LeaseTable {
 pub(super) fn refused(error: &BuildError) -> StoreError {
     StoreError::Refused {
         message: error.to_string(),
+    }
+}
+
+fn error_of_cancelled(code: &str, message: String) -> StoreError {
+    match code {
+        // Too large an item, or a table of another shape: trying again changes nothing.
+        "ValidationError" | "ItemCollectionSizeLimitExceeded" => StoreError::Refused { message },
+        // TransactionConflict, ThrottlingError, ProvisionedThroughputExceeded, and what comes next.
+        _ => StoreError::Throttled { message },
     }
 }
 

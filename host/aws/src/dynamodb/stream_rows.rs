@@ -66,13 +66,7 @@ impl LeaseTable {
             return Err(is_of_several_accounts(self.name(), stream.name()));
         }
         let found = found.pop_last().map(|(_, prefix)| prefix);
-        found.ok_or_else(|| StoreError::Refused {
-            message: format!(
-                "table {} has no lease of stream {}: no host has served it there yet",
-                self.name(),
-                stream.name()
-            ),
-        })
+        found.ok_or_else(|| was_never_served(self.name(), stream.name()))
     }
 }
 
@@ -81,6 +75,14 @@ fn is_of_several_accounts(table: &str, stream: &str) -> StoreError {
         message: format!(
             "table {table} has leases of streams {stream} of several accounts: name one as \
                 {table}:ACCOUNT.{stream}"
+        ),
+    }
+}
+
+fn was_never_served(table: &str, stream: &str) -> StoreError {
+    StoreError::Refused {
+        message: format!(
+            "table {table} has no lease of stream {stream}: no host has served it there yet"
         ),
     }
 }
