@@ -239,6 +239,19 @@ impl ReadLimits {
     /// Refuses settings that cannot work together. They are named by their keys in the
     /// configuration.
     pub fn validate(&self) -> Result<(), InvalidOptions> {
+        self.validate_rates()?;
+        self.validate_idle_waits()?;
+        if !(1..=REPLY_RECORDS_MAX).contains(&self.records_per_call) {
+            let problem = format!(
+                "{} is not between 1 and {REPLY_RECORDS_MAX}",
+                self.records_per_call
+            );
+            return refuse("reads.records-per-call", problem);
+        }
+        Ok(())
+    }
+
+    fn validate_rates(&self) -> Result<(), InvalidOptions> {
         let slowest = Self::SLOWEST;
         // NaN compares as false, so it is refused here too.
         let is_often_enough = self.calls_per_second >= 1.0 / slowest.as_secs_f64();
@@ -253,6 +266,11 @@ impl ReadLimits {
         if !is_some {
             return refuse("reads.bytes-per-second", "must be at least 1".to_owned());
         }
+        Ok(())
+    }
+
+    fn validate_idle_waits(&self) -> Result<(), InvalidOptions> {
+        let slowest = Self::SLOWEST;
         for (setting, wait) in [
             ("reads.idle-every", self.idle_every),
             ("reads.idle-max", self.idle_max),
@@ -269,13 +287,6 @@ impl ReadLimits {
                 "reads.idle-max",
                 format!("must be at least reads.idle-every, {:?}", self.idle_every),
             );
-        }
-        if !(1..=REPLY_RECORDS_MAX).contains(&self.records_per_call) {
-            let problem = format!(
-                "{} is not between 1 and {REPLY_RECORDS_MAX}",
-                self.records_per_call
-            );
-            return refuse("reads.records-per-call", problem);
         }
         Ok(())
     }

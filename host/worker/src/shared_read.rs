@@ -324,20 +324,23 @@ impl Inner {
             chain,
             sent_at: self.clock.now(),
         };
-        // The record that only proves that nothing was trimmed takes no place: with one record a
-        // call, half of all calls would bring nothing, and the shard be trimmed faster than it is
-        // read.
-        let is_anchored = self.with_shard(shard, |shared| {
-            shared.chain(chain).is_some_and(|chain| chain.is_anchored())
-        });
-        let asked = if is_anchored {
-            limit.saturating_add(1).min(REPLY_RECORDS_MAX)
-        } else {
-            limit
-        };
+        let asked = self.records_to_ask_for(shard, chain, limit);
         let reply = self.reader.fetch(&iterator, asked).await;
         let now = self.clock.now();
         self.with_shard(shard, |shared| shared.polled(&call, reply, now, &self.ring))
+    }
+
+    /// The record that only proves that nothing was trimmed takes no place: with one record a call,
+    /// half of all calls would bring nothing, and the shard be trimmed faster than it is read.
+    fn records_to_ask_for(&self, shard: &ShardId, chain: u64, limit: u32) -> u32 {
+        let is_anchored = self.with_shard(shard, |shared| {
+            shared.chain(chain).is_some_and(|chain| chain.is_anchored())
+        });
+        if is_anchored {
+            limit.saturating_add(1).min(REPLY_RECORDS_MAX)
+        } else {
+            limit
+        }
     }
 
     /// The iterator that the chain reads on with: a new one, if it has none.

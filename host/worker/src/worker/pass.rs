@@ -346,10 +346,7 @@ impl Worker {
     }
 
     fn show(&self, leases: &[ObservedLease], decided: &Plan) {
-        let mut held_back = BTreeMap::new();
-        for (key, reason) in &decided.held_back {
-            held_back.insert(key.to_string(), reason.to_string());
-        }
+        let held_back = held_back_as_text(decided);
         let workers = self.lookout.workers();
         let workers = workers.iter();
         let sharing = workers.filter(|worker| worker.is_alive && !worker.is_draining);
@@ -407,6 +404,14 @@ impl Worker {
         self.heeding.look_for_itself();
         self.lookout.next().look_at_once();
     }
+}
+
+/// Leases that are not acted on, each with the reason.
+fn held_back_as_text(decided: &Plan) -> BTreeMap<String, String> {
+    let held_back = decided.held_back.iter();
+    held_back
+        .map(|(key, reason)| (key.to_string(), reason.to_string()))
+        .collect()
 }
 
 /// Whether rows are to be made for closed shards, all of whose records may be older than the
