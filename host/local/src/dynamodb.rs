@@ -4,6 +4,7 @@
 
 mod aliases;
 
+use std::fmt;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -69,23 +70,11 @@ pub(crate) fn open(data_dir: Option<&Path>) -> Result<Database, StartError> {
 pub(crate) async fn serve(listener: TcpListener, database: Database, stop: CancellationToken) {
     let (inner, inner_address) = match bind_hidden().await {
         Ok(bound) => bound,
-        Err(error) => {
-            return tracing::error!(
-                %error,
-                code = "local-dynamodb-failed",
-                "the embedded dynamodb cannot be served"
-            );
-        }
+        Err(error) => return log_failed_start(&error),
     };
     let names = match Names::of(&database) {
         Ok(names) => names,
-        Err(error) => {
-            return tracing::error!(
-                %error,
-                code = "local-dynamodb-failed",
-                "the embedded dynamodb cannot be served"
-            );
-        }
+        Err(error) => return log_failed_start(&error),
     };
     let ended = CancellationToken::new();
     let emulator =
@@ -102,6 +91,14 @@ pub(crate) async fn serve(listener: TcpListener, database: Database, stop: Cance
             "the embedded dynamodb ended"
         );
     }
+}
+
+fn log_failed_start(error: &dyn fmt::Display) {
+    tracing::error!(
+        %error,
+        code = "local-dynamodb-failed",
+        "the embedded dynamodb cannot be served"
+    );
 }
 
 async fn serve_door(
