@@ -58,6 +58,30 @@ impl InFolder {
     }
 }
 
+/// What the files of a version contain.
+struct Digests {
+    component: Sha256,
+    settings: Option<Sha256>,
+    signature: Option<Sha256>,
+}
+
+impl Digests {
+    fn of(pulled: &Pulled) -> Self {
+        Self {
+            component: pulled.component.clone(),
+            settings: pulled.settings.as_deref().map(digest_in),
+            signature: pulled.signature.as_deref().map(digest_in),
+        }
+    }
+
+    fn all(&self) -> Vec<&Sha256> {
+        let mut all = vec![&self.component];
+        all.extend(&self.settings);
+        all.extend(&self.signature);
+        all
+    }
+}
+
 impl PluginDrop {
     pub(super) fn new(folder: &Path, plugin: &PluginName, bytes_max: u64) -> Self {
         Self {
@@ -95,33 +119,22 @@ impl PluginDrop {
         reference: &ArtifactRef,
     ) -> io::Result<()> {
         let before = self.look()?;
-        let settings = pulled.settings.as_deref().map(digest_in);
-        let signature = pulled.signature.as_deref().map(digest_in);
-        let known = |digest: &Sha256| before.record.knows(digest);
+        let digests = Digests::of(pulled);
         let is_damaged = self.is_damaged(&before);
-        if !is_damaged {
-            self.refuse_others(&self.component(), Some(&pulled.component), known)?;
-        }
-        self.refuse_others(&self.settings(), settings.as_ref(), known)?;
-        self.refuse_others(&self.signature(), signature.as_ref(), known)?;
-        let mut files = vec![&pulled.component];
-        files.extend(&settings);
-        files.extend(&signature);
-        let mut next = before
-            .record
-            .followed_by(reference, pulled.mark.as_deref(), &files);
-        let is_there = before.component.as_ref() == Some(&pulled.component);
+        self.refuse_all_others(&before.record, &digests, is_damaged)?;
+        let is_there = before.component.as_ref() == Some(&digests.component);
         let file = if is_there {
             self.component().metadata()?
         } else {
             component.as_file().metadata()?
         };
+        let mark = pulled.mark.as_deref();
+        let mut next = before.record.followed_by(reference, mark, &digests.all());
         next.file = Some(FileId::of(&file));
         // First: a process that dies now leaves files that the next one knows as its own.
         self.write_record(&next)?;
         // The component last, so that it is tried with the manifest and the signature that it has.
-        self.follow(&self.settings(), pulled.settings.as_deref(), known)?;
-        self.follow(&self.signature(), pulled.signature.as_deref(), known)?;
+        self.follow_small_files(pulled, &before.record)?;
         if is_damaged {
             self.put_aside()?;
         }
@@ -130,6 +143,21 @@ impl PluginDrop {
             component.persist(self.component())?;
         }
         File::open(&self.folder)?.sync_all()
+    }
+
+    /// Refuses a version if any of its files would replace one that no host put there. A damaged
+    /// component was put there by a host.
+    fn refuse_all_others(
+        &self,
+        before: &Record,
+        next: &Digests,
+        is_damaged: bool,
+    ) -> io::Result<()> {
+        if !is_damaged {
+            self.refuse_others(&self.component(), Some(&next.component), before)?;
+        }
+        self.refuse_others(&self.settings(), next.settings.as_ref(), before)?;
+        self.refuse_others(&self.signature(), next.signature.as_ref(), before)
     }
 
     /// Whether the component is the very file that was put there, with other bytes: the disk or a
@@ -170,17 +198,12 @@ impl PluginDrop {
     }
 
     /// Refuses to replace a file that no host put there, unless it is what would be put.
-    fn refuse_others(
-        &self,
-        path: &Path,
-        next: Option<&Sha256>,
-        known: impl Fn(&Sha256) -> bool,
-    ) -> io::Result<()> {
+    fn refuse_others(&self, path: &Path, next: Option<&Sha256>, before: &Record) -> io::Result<()> {
         let Some(found) = self.digest(path)? else {
             return Ok(());
         };
         // Without a file of its own, a version leaves that of somebody else where it is.
-        if next.is_none() || next == Some(&found) || known(&found) {
+        if next.is_none() || next == Some(&found) || before.knows(&found) {
             return Ok(());
         }
         Err(io::Error::other(format!(
@@ -190,20 +213,20 @@ impl PluginDrop {
         )))
     }
 
+    fn follow_small_files(&self, pulled: &Pulled, before: &Record) -> io::Result<()> {
+        self.follow(&self.settings(), pulled.settings.as_deref(), before)?;
+        self.follow(&self.signature(), pulled.signature.as_deref(), before)
+    }
+
     /// Makes a small file as it should be. One that is not wanted any more is removed, if a host
     /// put it there.
-    fn follow(
-        &self,
-        path: &Path,
-        bytes: Option<&[u8]>,
-        known: impl Fn(&Sha256) -> bool,
-    ) -> io::Result<()> {
+    fn follow(&self, path: &Path, bytes: Option<&[u8]>, before: &Record) -> io::Result<()> {
         let found = self.digest(path)?;
         match (bytes, found) {
             (Some(bytes), found) if found.as_ref() != Some(&digest_in(bytes)) => {
                 self.write_whole(path, bytes)
             }
-            (None, Some(found)) if known(&found) => std::fs::remove_file(path),
+            (None, Some(found)) if before.knows(&found) => std::fs::remove_file(path),
             _ => Ok(()),
         }
     }
