@@ -95,17 +95,7 @@ pub(crate) async fn pump(
         progress: Progress::start(),
         total: PutReport::default(),
     };
-    let mut chunk = Vec::with_capacity(CHUNK_LINES);
-    while let Some(1..) = stop
-        .run_until_cancelled(lines.recv_many(&mut chunk, CHUNK_LINES))
-        .await
-    {
-        let put = putting.put(std::mem::take(&mut chunk));
-        match unless_left(put, stop).await {
-            Some(put) => put?,
-            None => break,
-        }
-    }
+    putting.put_all(&mut lines, stop).await?;
     drop(lines);
     if stop.is_cancelled() {
         // The reader may wait for a silent pipe, so do not wait for the reader.
@@ -134,6 +124,25 @@ struct Putting<'a> {
 }
 
 impl Putting<'_> {
+    async fn put_all(
+        &mut self,
+        lines: &mut mpsc::Receiver<ReadLine>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut chunk = Vec::with_capacity(CHUNK_LINES);
+        while let Some(1..) = stop
+            .run_until_cancelled(lines.recv_many(&mut chunk, CHUNK_LINES))
+            .await
+        {
+            let put = self.put(std::mem::take(&mut chunk));
+            match unless_left(put, stop).await {
+                Some(put) => put?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
     async fn put(&mut self, lines: Vec<ReadLine>) -> anyhow::Result<()> {
         let largest = largest_of(&lines);
         // The room is kept until the lines are put.

@@ -144,13 +144,7 @@ impl Given {
         for (name, value) in surroundings.options(definition) {
             line.push(format!("--{name}={value}"));
         }
-        for name in &definition.set_here {
-            match name.as_str() {
-                "json" => line.push("--json".to_owned()),
-                "by" => line.push(format!("--by={by}")),
-                _ => {}
-            }
-        }
+        line.extend(set_here(definition, by));
         line.push("--".to_owned());
         line.extend(self.positional.iter().cloned());
         line
@@ -182,6 +176,19 @@ impl Given {
         }
         words.join(" ")
     }
+}
+
+/// The options that are not for the request to set.
+fn set_here(definition: &Definition, by: &str) -> Vec<String> {
+    let mut options = Vec::new();
+    for name in &definition.set_here {
+        match name.as_str() {
+            "json" => options.push("--json".to_owned()),
+            "by" => options.push(format!("--by={by}")),
+            _ => {}
+        }
+    }
+    options
 }
 
 /// Files of the host are nobody's business here.

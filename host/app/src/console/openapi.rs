@@ -169,13 +169,7 @@ fn answer() -> Value {
 fn request(definition: &Definition) -> Value {
     let mut properties = Map::new();
     for argument in &definition.arguments {
-        let mut schema = schema(argument);
-        schema["description"] = argument.help.clone().into();
-        if argument.right != definition.right {
-            let right = code(argument.right);
-            schema["description"] = format!("{} Needs the right `{right}`.", argument.help).into();
-        }
-        properties.insert(argument.name.clone(), schema);
+        properties.insert(argument.name.clone(), property(argument, definition));
     }
     let required = definition.arguments.iter().filter(|of| of.is_required);
     let required: Vec<&str> = required.map(|of| of.name.as_str()).collect();
@@ -191,6 +185,16 @@ fn request(definition: &Definition) -> Value {
             },
         },
     })
+}
+
+fn property(argument: &Argument, definition: &Definition) -> Value {
+    let mut schema = schema(argument);
+    schema["description"] = argument.help.clone().into();
+    if argument.right != definition.right {
+        let right = code(argument.right);
+        schema["description"] = format!("{} Needs the right `{right}`.", argument.help).into();
+    }
+    schema
 }
 
 fn parameter(argument: &Argument) -> Value {

@@ -245,18 +245,23 @@ fn from_query(definition: &Definition, pairs: Vec<(String, String)>) -> Map<Stri
         values.entry(name).or_default().push(value);
     }
     let mut arguments = Map::new();
-    for (name, mut texts) in values {
+    for (name, texts) in values {
         let argument = definition.argument(&name);
-        let value = match argument.map(|argument| argument.kind) {
-            Some(Kind::Flag) => match texts.as_slice() {
-                [text] if text == "true" || text.is_empty() => Value::Bool(true),
-                [text] if text == "false" => Value::Bool(false),
-                _ => texts.into(),
-            },
-            Some(_) if texts.len() == 1 => Value::String(texts.remove(0)),
-            _ => texts.into(),
-        };
+        let value = value_of(argument.map(|argument| argument.kind), texts);
         arguments.insert(name, value);
     }
     arguments
+}
+
+/// What is not as the argument has it stays a list, which is refused with all else that is wrong.
+fn value_of(kind: Option<Kind>, mut texts: Vec<String>) -> Value {
+    match kind {
+        Some(Kind::Flag) => match texts.as_slice() {
+            [text] if text == "true" || text.is_empty() => Value::Bool(true),
+            [text] if text == "false" => Value::Bool(false),
+            _ => texts.into(),
+        },
+        Some(_) if texts.len() == 1 => Value::String(texts.remove(0)),
+        _ => texts.into(),
+    }
 }

@@ -1,6 +1,6 @@
 //! What operators want of a shard, as tables show it.
 
-use shardmill_core::control::{Directives, Pause, SeekState};
+use shardmill_core::control::{Directives, Pause, Seek, SeekState};
 use shardmill_core::stream::Utc;
 
 /// One text for each thing wanted. A pause that is over is not wanted any more.
@@ -13,12 +13,7 @@ pub(super) fn wanted(directives: &Directives, wall_ms: u64) -> Vec<String> {
             .map(paused),
     );
     if let Some(seek) = &directives.seek {
-        let state = match seek.state {
-            SeekState::Absent | SeekState::Keep => "",
-            SeekState::Drop => " without state",
-        };
-        let place = seek.to.checkpoint();
-        wanted.push(format!("seek to {place}{state}, {}", seek.asked));
+        wanted.push(sought(seek));
     }
     if let Some(skip) = &directives.skip {
         let (first, last) = (skip.records.first(), skip.records.last());
@@ -36,4 +31,13 @@ pub(super) fn paused(pause: &Pause) -> String {
         Some(until) => format!("paused until {}, {}", Utc(until), pause.asked),
         None => format!("paused {}", pause.asked),
     }
+}
+
+fn sought(seek: &Seek) -> String {
+    let state = match seek.state {
+        SeekState::Absent | SeekState::Keep => "",
+        SeekState::Drop => " without state",
+    };
+    let place = seek.to.checkpoint();
+    format!("seek to {place}{state}, {}", seek.asked)
 }

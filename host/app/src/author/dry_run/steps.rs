@@ -32,11 +32,7 @@ pub(super) struct Besides {
 pub(super) fn steps_of(besides: Besides) -> Vec<Vec<Step>> {
     let mut hosts = vec![Vec::new()];
     let mut delivered = 0;
-    let mut stops: Vec<(usize, bool)> = Vec::new();
-    stops.extend(besides.swap_after.map(|after| (after, false)));
-    stops.extend(besides.hand_over_after.map(|after| (after, true)));
-    stops.sort_unstable();
-    for (after, is_hand_over) in stops {
+    for (after, is_hand_over) in stops_of(besides) {
         add(&mut hosts, Step::Deliver(after - delivered));
         delivered = after;
         if is_hand_over {
@@ -53,6 +49,15 @@ pub(super) fn steps_of(besides: Besides) -> Vec<Vec<Step>> {
         add(&mut hosts, Step::EndShards);
     }
     hosts
+}
+
+/// After how many records in all it stops to do something else, and whether that is to hand over.
+fn stops_of(besides: Besides) -> Vec<(usize, bool)> {
+    let mut stops = Vec::new();
+    stops.extend(besides.swap_after.map(|after| (after, false)));
+    stops.extend(besides.hand_over_after.map(|after| (after, true)));
+    stops.sort_unstable();
+    stops
 }
 
 fn add(hosts: &mut [Vec<Step>], step: Step) {

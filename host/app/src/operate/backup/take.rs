@@ -145,10 +145,7 @@ impl Opened {
             if due.is_empty() {
                 break;
             }
-            let reads = stream::iter(due).map(|row| self.shard(row));
-            let found: Vec<Option<BackedUpShard>> =
-                reads.buffer_unordered(AT_ONCE).try_collect().await?;
-            let found = found.into_iter().flatten();
+            let found = self.read(due).await?.into_iter();
             taken.extend(found.map(|shard| (shard.lease.key.clone(), shard)));
         }
         Ok(taken.into_values().collect())
@@ -167,6 +164,14 @@ impl Opened {
             );
         }
         Ok(listing.leases)
+    }
+
+    /// Those of these rows that are still there, in any order.
+    async fn read(&self, rows: Vec<Lease>) -> anyhow::Result<Vec<BackedUpShard>> {
+        let reads = stream::iter(rows).map(|row| self.shard(row));
+        let found: Vec<Option<BackedUpShard>> =
+            reads.buffer_unordered(AT_ONCE).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// The row and the state that belongs to it; `None` if the row is gone.

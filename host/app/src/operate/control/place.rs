@@ -134,7 +134,18 @@ pub(super) async fn reached(
 
 /// The record after the next `count` ones; what comes next if there are no more.
 async fn forward(count: u32, reader: &KinesisReader, row: &Lease) -> anyhow::Result<Place> {
-    let from = match &row.checkpoint {
+    let from = delivered_next(row)?;
+    let wanted = usize::try_from(count)?;
+    let mut records = read(reader, row, &from, |records| records.len() > wanted).await?;
+    if records.len() > wanted {
+        let first = records.swap_remove(wanted);
+        return Ok(Place::Sequence(first.position.sequence));
+    }
+    Ok(Place::Time(now(reader).await?))
+}
+
+fn delivered_next(row: &Lease) -> anyhow::Result<ReadFrom> {
+    Ok(match &row.checkpoint {
         Checkpoint::At(position) => ReadFrom::AfterSequenceNumber(position.sequence.clone()),
         Checkpoint::TrimHorizon | Checkpoint::Sought(Sought::Horizon) => ReadFrom::TrimHorizon,
         Checkpoint::Sought(Sought::Time(ms)) => ReadFrom::AtTimestamp(*ms),
@@ -143,14 +154,7 @@ async fn forward(count: u32, reader: &KinesisReader, row: &Lease) -> anyhow::Res
             "{}: its checkpoint is {other}, from which records cannot be counted",
             row.key
         ),
-    };
-    let wanted = usize::try_from(count)?;
-    let mut records = read(reader, row, &from, |records| records.len() > wanted).await?;
-    if records.len() > wanted {
-        let first = records.swap_remove(wanted);
-        return Ok(Place::Sequence(first.position.sequence));
-    }
-    Ok(Place::Time(now(reader).await?))
+    })
 }
 
 /// The record `count` ones before what is delivered next.

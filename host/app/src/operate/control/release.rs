@@ -69,12 +69,17 @@ fn taker<'a>(
             )
         });
     }
-    let mut held: BTreeMap<&WorkerId, usize> = BTreeMap::new();
+    let held = held_by_each(rows);
+    let fewest = others.min_by_key(|row| held.get(&row.worker).copied().unwrap_or(0));
+    fewest.ok_or_else(|| anyhow::anyhow!("there is no other host that could take it"))
+}
+
+fn held_by_each(rows: &[Lease]) -> BTreeMap<&WorkerId, usize> {
+    let mut held = BTreeMap::new();
     for owner in rows.iter().filter_map(|row| row.owner.as_ref()) {
         *held.entry(owner).or_default() += 1;
     }
-    let fewest = others.min_by_key(|row| held.get(&row.worker).copied().unwrap_or(0));
-    fewest.ok_or_else(|| anyhow::anyhow!("there is no other host that could take it"))
+    held
 }
 
 fn takes_leases(row: &WorkerRow, fleet: &FleetRows) -> bool {
@@ -119,24 +124,28 @@ impl HandOver<'_> {
         if let Written::Conflict(_) = application.leases.claim(row, &to.worker).await? {
             bail!("{} has changed meanwhile: run it again", row.key);
         }
-        let task = Task::Claim {
-            from: self.owner.clone(),
-            replaces: row.claimant.clone(),
-            lead: 0,
-        };
-        let mail = Mail {
-            to: to.incarnation.clone(),
-            number: fastrand::u64(1..),
-            errands: vec![Errand {
-                key: row.key.clone(),
-                task,
-            }],
-        };
+        let mail = self.mail();
         let coordinator = application.coordinator();
         coordinator.leave_mail(&to.worker, Some(&mail)).await?;
         let owner = BTreeSet::from([self.owner.clone()]);
         application.nudge_all(owner).await;
         Ok(())
+    }
+
+    fn mail(&self) -> Mail {
+        let task = Task::Claim {
+            from: self.owner.clone(),
+            replaces: self.row.claimant.clone(),
+            lead: 0,
+        };
+        Mail {
+            to: self.to.incarnation.clone(),
+            number: fastrand::u64(1..),
+            errands: vec![Errand {
+                key: self.row.key.clone(),
+                task,
+            }],
+        }
     }
 
     /// Until another host has it.

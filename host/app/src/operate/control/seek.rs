@@ -131,19 +131,25 @@ pub(super) fn reader(
     clients: &AwsClients,
     fleet: &FleetRows,
 ) -> anyhow::Result<KinesisReader> {
-    let config = change.connection.config.as_deref().map(Config::load);
-    let config = config.transpose()?;
-    let configured = config.and_then(|config| config.stream_of_application(application));
+    let configured = configured_stream(application, change)?;
     let named = named.map(StreamRef::parse).transpose()?;
     let written_down = fleet.stream.as_ref();
     let stream = named
-        .or_else(|| configured.map(|own| own.stream))
+        .or(configured)
         .or_else(|| written_down.map(|row| row.name.clone().into()));
     let Some(stream) = stream else {
         bail!("no host has served the application yet: name its stream with --stream");
     };
     let reader = KinesisReader::new(clients.kinesis.clone(), &stream);
     Ok(reader.speaking(clients.wire.clone()))
+}
+
+fn configured_stream(application: &str, change: &ChangeArgs) -> anyhow::Result<Option<StreamRef>> {
+    let Some(path) = &change.connection.config else {
+        return Ok(None);
+    };
+    let own = Config::load(path)?.stream_of_application(application);
+    Ok(own.map(|own| own.stream))
 }
 
 /// What is done to each shard.

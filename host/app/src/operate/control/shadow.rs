@@ -173,9 +173,7 @@ async fn want(
 
 /// The version that is meant: the only one, or the one that is named.
 fn wanted(args: &ShadowArgs, shadows: &Shadows) -> anyhow::Result<PluginDigest> {
-    let mut digests: Vec<&PluginDigest> = shadows.values().map(|row| &row.digest).collect();
-    digests.sort_by_key(|digest| digest.as_str());
-    digests.dedup();
+    let mut digests = digests_of(shadows);
     if let Some(version) = &args.version {
         let prefix = prefix(version)?;
         digests.retain(|digest| digest.as_str().starts_with(&prefix));
@@ -197,6 +195,14 @@ fn wanted(args: &ShadowArgs, shadows: &Shadows) -> anyhow::Result<PluginDigest> 
                 .join(", ")
         ),
     }
+}
+
+/// Each version once, although several hosts may have it.
+fn digests_of(shadows: &Shadows) -> Vec<&PluginDigest> {
+    let mut digests: Vec<&PluginDigest> = shadows.values().map(|row| &row.digest).collect();
+    digests.sort_by_key(|digest| digest.as_str());
+    digests.dedup();
+    digests
 }
 
 fn prefix(version: &str) -> anyhow::Result<String> {

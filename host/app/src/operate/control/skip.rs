@@ -109,14 +109,16 @@ fn report(args: &SkipArgs, row: &Lease, skip: &Skip) -> Report {
             refused: None,
         }],
         waited: None,
-        notes: is_reached_by(row, &skip.records)
-            .then(|| {
-                "its checkpoint is at that record: only what is left of an aggregate is skipped"
-                    .to_owned()
-            })
-            .into_iter()
-            .collect(),
+        notes: notes(row, skip),
     }
+}
+
+fn notes(row: &Lease, skip: &Skip) -> Vec<String> {
+    if !is_reached_by(row, &skip.records) {
+        return Vec::new();
+    }
+    let note = "its checkpoint is at that record: only what is left of an aggregate is skipped";
+    vec![note.to_owned()]
 }
 
 /// Whether nothing of these records is left to skip, unless they are of an aggregate.

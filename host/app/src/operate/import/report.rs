@@ -71,6 +71,18 @@ impl<'a> Report<'a> {
             format_args!("{library}, table {table} ({versions})"),
         );
         page.line("to", format_args!("{}, stream {}", self.to, self.stream));
+        self.write_old_fleet(&mut page);
+        page.plain(format_args!("\n{}\n", self.table()));
+        if self.applied {
+            page.plain(format_args!("{} rows written", self.written));
+        } else {
+            page.plain("nothing was written");
+        }
+        page.line("next", &self.next);
+        page.into_text()
+    }
+
+    fn write_old_fleet(&self, page: &mut Page) {
         for WorkerReport {
             worker,
             shards,
@@ -85,14 +97,6 @@ impl<'a> Report<'a> {
             "may be alive"
         };
         page.line("old fleet", fleet);
-        page.plain(format_args!("\n{}\n", self.table()));
-        if self.applied {
-            page.plain(format_args!("{} rows written", self.written));
-        } else {
-            page.plain("nothing was written");
-        }
-        page.line("next", &self.next);
-        page.into_text()
     }
 
     fn table(&self) -> Table {

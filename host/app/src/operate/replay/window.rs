@@ -103,10 +103,7 @@ impl Window {
     }
 
     fn portion(&self, shard: ShardId, reply: Fetched) -> Portion {
-        let is_at_tip = reply.records.is_empty() && reply.millis_behind_latest == Some(0);
-        let is_last = is_at_tip
-            || reply.next.is_none()
-            || reply.records.iter().any(|record| self.is_past(record));
+        let is_last = self.is_last(&reply);
         let done = self.progress.position(&shard);
         let records = reply.records.into_iter();
         let records = records.take_while(|record| !self.is_past(record));
@@ -122,6 +119,11 @@ impl Window {
             shard,
             is_last,
         }
+    }
+
+    fn is_last(&self, reply: &Fetched) -> bool {
+        let is_at_tip = reply.records.is_empty() && reply.millis_behind_latest == Some(0);
+        is_at_tip || reply.next.is_none() || reply.records.iter().any(|record| self.is_past(record))
     }
 
     fn is_past(&self, record: &Record) -> bool {

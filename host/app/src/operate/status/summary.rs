@@ -105,12 +105,7 @@ impl Summary {
             is_served_by_nobody: look.fleet.is_some() && rows.is_empty() && !shards.is_empty(),
             hosts: rows.iter().map(|row| look.host(row, &shards)).collect(),
             shards,
-            bad_rows: look
-                .listing
-                .bad_rows
-                .iter()
-                .map(|bad| format!("{}: {}", bad.key, bad.problem))
-                .collect(),
+            bad_rows: look.bad_rows(),
         }
     }
 
@@ -176,6 +171,12 @@ impl Look<'_> {
             wanted: wanted(&lease.directives, self.wall_ms),
             is_paused: is_paused_alone || self.fleet_pause().is_some(),
         }
+    }
+
+    fn bad_rows(&self) -> Vec<String> {
+        let rows = self.listing.bad_rows.iter();
+        rows.map(|bad| format!("{}: {}", bad.key, bad.problem))
+            .collect()
     }
 
     fn may_live(&self, worker: &WorkerId) -> bool {

@@ -38,14 +38,7 @@ impl Found {
         let inspector = TableInspector::new(clients.dynamodb.clone(), name.as_str());
         let companions = inspector.companions().await?;
         let facts = inspector.table(companions, Duration::ZERO).await?;
-        let (last, living) = match facts {
-            // Its rows would not be understood.
-            TableFacts::OtherKey { .. } => (Look::default(), BTreeMap::new()),
-            TableFacts::Missing | TableFacts::Leases(_) => {
-                let tables = Tables::of(name, clients);
-                watch(&tables, &args.connection, args.watch).await?
-            }
-        };
+        let (last, living) = watch_unless_foreign(args, clients, &facts).await?;
         Ok(Self {
             tables,
             facts,
@@ -65,5 +58,20 @@ impl Found {
             takes_older: args.older_leases,
             living: &self.living,
         })
+    }
+}
+
+/// The rows of a table with another key would not be understood.
+async fn watch_unless_foreign(
+    args: &DeleteArgs,
+    clients: &AwsClients,
+    facts: &TableFacts,
+) -> anyhow::Result<(Look, BTreeMap<WorkerId, Pulse>)> {
+    match facts {
+        TableFacts::OtherKey { .. } => Ok((Look::default(), BTreeMap::new())),
+        TableFacts::Missing | TableFacts::Leases(_) => {
+            let tables = Tables::of(&args.application, clients);
+            watch(&tables, &args.connection, args.watch).await
+        }
     }
 }

@@ -106,14 +106,10 @@ fn is_of_deploys(entry: &HistoryEntry) -> bool {
 
 impl Deployed {
     fn of(deploy: &DeployAsked) -> Self {
-        let (state, found) = match (&deploy.failed, &deploy.proven) {
-            (Some(failed), _) => ("failed", Some(failed)),
-            (None, Some(proven)) => ("proven", Some(proven)),
-            (None, None) => ("on-trial", None),
-        };
+        let found = deploy.failed.as_ref().or(deploy.proven.as_ref());
         let before = deploy.before.as_ref();
         Self {
-            state,
+            state: state_code(deploy),
             found_by: found.map(|found| found.by.clone()),
             found_why: found.map(|found| found.why.clone()),
             reference: deploy.reference.to_string(),
@@ -124,6 +120,15 @@ impl Deployed {
             why: deploy.asked.why.clone(),
             at: Utc(deploy.asked.at_ms).to_string(),
         }
+    }
+}
+
+/// A stable word: scripts compare it.
+fn state_code(deploy: &DeployAsked) -> &'static str {
+    match (&deploy.failed, &deploy.proven) {
+        (Some(_), _) => "failed",
+        (None, Some(_)) => "proven",
+        (None, None) => "on-trial",
     }
 }
 

@@ -60,14 +60,7 @@ impl Progress {
         let path = &order.progress;
         let name = path.display();
         let lock = lock(path)?;
-        let this = Kept {
-            stream: order.stream.to_string(),
-            from_millis: order.from_ms,
-            to_millis: order.to_ms,
-            plugin: order.plugin.to_string(),
-            digest: digest.as_str().to_owned(),
-            shards: BTreeMap::new(),
-        };
+        let this = Kept::nothing_of(order, digest);
         let shards = match read(path).with_context(|| format!("cannot read {name}"))? {
             Some(kept) if kept.is_of(&this) => reached(&kept),
             Some(_) => bail!(
@@ -124,6 +117,18 @@ impl Progress {
 }
 
 impl Kept {
+    /// Of a replay that has not begun.
+    fn nothing_of(order: &WindowOrder, digest: &PluginDigest) -> Self {
+        Self {
+            stream: order.stream.to_string(),
+            from_millis: order.from_ms,
+            to_millis: order.to_ms,
+            plugin: order.plugin.to_string(),
+            digest: digest.as_str().to_owned(),
+            shards: BTreeMap::new(),
+        }
+    }
+
     fn is_of(&self, this: &Self) -> bool {
         let without = Self {
             shards: BTreeMap::new(),
