@@ -125,8 +125,7 @@ impl ConfigFile {
         let compile = self.compile.check()?;
         let console = self.console.check(folder, &self.host)?;
         let aws = self.aws.check()?;
-        let region = aws.dynamodb.region.as_deref().or(aws.region.as_deref());
-        let tables = self.tables.check(region)?;
+        let tables = self.tables.check(aws.region_of_tables())?;
         let retrieval = self.reads.retrieval(&self.host);
         let host = self.host.check(folder, &limits, &compile)?;
         let pull = self.pull.check(folder)?;

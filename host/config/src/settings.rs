@@ -290,6 +290,12 @@ pub struct AwsConfig {
 }
 
 impl AwsConfig {
+    /// The region of the tables; `None` if the SDK finds it elsewhere.
+    pub(crate) fn region_of_tables(&self) -> Option<&str> {
+        let of_dynamodb = self.dynamodb.region.as_deref();
+        of_dynamodb.or(self.region.as_deref())
+    }
+
     /// The options for creating clients.
     pub fn options(&self) -> AwsOptions {
         AwsOptions {
