@@ -250,7 +250,8 @@ impl Test<'_> {
         match &self.args.application {
             Some(application) if outcome.handled_after_seconds.is_none() => bail!(
                 "application {application} had not handled all records {} after the last one: it \
-                    does not keep up; `shardmill status {application}` shows which shards are behind",
+                    does not keep up; `shardmill status {application}` shows which shards are \
+                    behind",
                 age(self.args.wait)
             ),
             _ => Ok(()),

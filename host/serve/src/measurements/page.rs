@@ -1,4 +1,5 @@
-//! One page of the pages of several recorders. The format wants all series of one name in one place.
+//! One page of the pages of several recorders. The format wants all series of one name in one
+//! place.
 
 use std::collections::{BTreeMap, HashMap};
 

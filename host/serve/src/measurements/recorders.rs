@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::{
-    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 use shardmill_core::plugin::plugin_of_label;
 
@@ -135,17 +135,16 @@ impl Shared {
     /// A note that comes just then may be lost: it is the last one of something that has ended.
     fn end_idle(&self, now: u64) {
         let mut rooms = self.rooms.write().unwrap_or_else(PoisonError::into_inner);
-        let idle_for = |room: &Room| now.saturating_sub(room.noted.load(Ordering::Relaxed));
-        rooms.retain(|_, room| idle_for(room) < IDLE_LOOKS_MAX);
+        rooms.retain(|_, room| room.idle_at(now) < IDLE_LOOKS_MAX);
         let mut idle: Vec<u64> = rooms
             .values()
-            .map(|room| idle_for(room))
+            .map(|room| room.idle_at(now))
             .filter(|looks| *looks >= IDLE_LOOKS_MIN)
             .collect();
         if idle.len() > IDLE_MAX {
             idle.sort_unstable();
             let kept = idle[IDLE_MAX];
-            rooms.retain(|_, room| idle_for(room) < kept);
+            rooms.retain(|_, room| room.idle_at(now) < kept);
         }
     }
 
@@ -178,19 +177,25 @@ impl Room {
             noted: AtomicU64::new(0),
         }
     }
+
+    /// For how many looks nothing was noted.
+    fn idle_at(&self, look: u64) -> u64 {
+        look.saturating_sub(self.noted.load(Ordering::Relaxed))
+    }
 }
 
-/// Histograms with buckets, which can be added up over hosts; the library's default are quantiles,
-/// which cannot.
 fn builder() -> PrometheusBuilder {
-    let builder = || {
-        PrometheusBuilder::new()
-            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
-            .set_buckets_for_metric(Matcher::Suffix("_bytes".to_owned()), &BYTES)?
-            .set_buckets(&ANY)
-    };
     // Refused only without bounds.
-    builder().unwrap_or_default()
+    with_buckets(PrometheusBuilder::new()).unwrap_or_default()
+}
+
+/// Histograms with buckets can be added up over hosts; the library's default are quantiles, which
+/// cannot.
+fn with_buckets(builder: PrometheusBuilder) -> Result<PrometheusBuilder, BuildError> {
+    builder
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
+        .set_buckets_for_metric(Matcher::Suffix("_bytes".to_owned()), &BYTES)?
+        .set_buckets(&ANY)
 }
 
 impl Recorder for Recorders {

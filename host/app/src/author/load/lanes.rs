@@ -25,8 +25,8 @@ const LANES_MAX: u32 = 64;
 /// Records that a lane makes at a time, if it is behind; and their bytes.
 const CHUNK_RECORDS: u64 = 5_000;
 const CHUNK_BYTES: u64 = 8 << 20;
-/// How long after the end a lane may still put what is due. Without a limit a load that is throttled
-/// would last several times as long, and would not be the load that was asked for.
+/// How long after the end a lane may still put what is due. Without a limit a load that is
+/// throttled would last several times as long, and would not be the load that was asked for.
 const LATE_MAX: Duration = Duration::from_secs(5);
 /// How each record ends.
 const END: &str = "\"}";

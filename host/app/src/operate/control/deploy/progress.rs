@@ -144,24 +144,29 @@ fn end(wanted: &DeployAsked, fleet: &FleetRows, hosts: &[HostState]) -> End {
 
 /// What a host does with the version, where `cannot` is what it said if it could not pull it.
 fn host_state(row: &WorkerRow, wanted: &DeployAsked, cannot: Option<&String>) -> HostState {
-    let state = |state: &str, why: Option<&String>| HostState {
-        host: row.worker.to_string(),
-        state: state.to_owned(),
-        why: why.cloned(),
-        is_active: false,
-    };
     let mut versions = row.versions.iter();
     let Some(version) = versions.find(|it| it.digest == wanted.version) else {
-        return state("not pulled", cannot);
+        return HostState::inactive(row, "not pulled", cannot);
     };
     let is_active = version.state == RolloutState::Active.code();
     // A host that has just started has not said yet which manifest it follows.
     if is_active && row.artifact.as_ref() != Some(&wanted.reference.to_string()) {
-        return state("active with other settings", cannot);
+        return HostState::inactive(row, "active with other settings", cannot);
     }
     HostState {
         is_active,
-        ..state(&version.state, version.reason.as_ref())
+        ..HostState::inactive(row, &version.state, version.reason.as_ref())
+    }
+}
+
+impl HostState {
+    fn inactive(row: &WorkerRow, state: &str, why: Option<&String>) -> Self {
+        Self {
+            host: row.worker.to_string(),
+            state: state.to_owned(),
+            why: why.cloned(),
+            is_active: false,
+        }
     }
 }
 
