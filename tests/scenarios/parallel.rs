@@ -49,7 +49,8 @@ async fn a_swap_of_a_plugin_with_parallel_keys_repeats_nothing_and_a_kill_loses_
     // The first host may have been done already: then the next one is still starting, and a signal
     // would end it.
     eventually("the next host is up", || !next.log().is_empty()).await;
-    assert!(next.terminate().await.success());
+    let ended = next.terminate().await;
+    assert!(ended.success(), "{ended}");
     let outputs = [output, setting.output_of("b")];
     let outputs = outputs.each_ref().map(std::path::PathBuf::as_path);
     let whole = Output::read(&outputs);

@@ -21,10 +21,11 @@ pub(crate) async fn execute(args: RunArgs) -> anyhow::Result<()> {
     if args.check {
         return Box::pin(check(&args)).await;
     }
+    // First: a host that has logged something and is asked to stop then stops as planned.
+    let mut signals = Signals::listen_as_service()?;
     let mut config = Config::load(&args.config)?;
     log_advice(&config);
     config.host.cache = shardmill_serve::own_cache(&config, &args.config);
-    let mut signals = Signals::listen_as_service()?;
     config.aws = crate::aws::merge(&config.aws, &args.aws)?;
     let clients = crate::aws::connect(&config.aws).await?;
     let mut probing = JoinSet::new();
