@@ -298,6 +298,22 @@ impl Delivery<'_> {
         format!("{count} record(s) failed, the first at {at}: {message}")
     }
 
+    /// Says where the batch is, so that somebody can look at its records, or skip the one that it
+    /// was cut down to.
+    fn reason_of_batch(&self, error: &ProcessorError) -> String {
+        match self.records {
+            [] => error.to_string(),
+            _ if error.is_hosts() => error.to_string(),
+            [record] => format!("record {}: {error}", record.position),
+            [first, .., last] => format!(
+                "{} records, {} to {}: {error}",
+                self.records.len(),
+                first.position,
+                last.position
+            ),
+        }
+    }
+
     /// Only that the call failed is known.
     fn wholly_failed(&self, error: &ProcessorError) -> Verdict {
         let count = self.records.len();
@@ -325,7 +341,7 @@ impl Delivery<'_> {
             } else {
                 in_a_row(&rulings, counts_as.is_some())
             },
-            reason: message,
+            reason: self.reason_of_batch(error),
             retry_after: None,
             of: match counts_as {
                 Some(_) => Blame::Batch,
