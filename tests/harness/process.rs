@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 /// How long a condition may take before a test gives up. Far more than any takes: machines are
 /// shared.
@@ -202,6 +202,38 @@ impl Host {
         filters_of(&self.child.id().to_string())
     }
 
+    /// From now on it gets at most `more` bytes of address space. Returns the limit so far.
+    ///
+    /// # Panics
+    ///
+    /// If the system does not do that.
+    pub fn limit_address_space(&self, more: u64) -> Rlimit {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(status).expect("the process lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+        let kib = line.and_then(|line| {
+            line.trim()
+                .trim_end_matches(" kB")
+                .trim()
+                .parse::<u64>()
+                .ok()
+        });
+        self.set_address_space(Rlimit {
+            current: kib.map(|kib| (kib << 10) + more),
+            maximum: None,
+        })
+    }
+
+    /// Returns the limit so far.
+    ///
+    /// # Panics
+    ///
+    /// If the system does not do that.
+    pub fn set_address_space(&self, limit: Rlimit) -> Rlimit {
+        let pid = Some(Pid::from_child(&self.child));
+        prlimit(pid, Resource::As, limit).expect("its limit can be set")
+    }
+
     /// The same of each process that it started and that is still there.
     pub fn system_call_filters_of_children(&self) -> Vec<u32> {
         let parent = format!("PPid:\t{}", self.child.id());
@@ -274,7 +306,8 @@ impl Host {
             .zip(body.rfind('}'))
             .map(|(from, to)| &body[from..=to])
             .unwrap_or_default();
-        serde_json::from_str(object).expect("JSON")
+        serde_json::from_str(object)
+            .unwrap_or_else(|error| panic!("{error} in {body:?}; its log:\n{}", self.log()))
     }
 
     /// Waits until its status page is so; needs `admin` in its configuration.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use harness::flights::{self, Output};
-use harness::guests::guest;
+use harness::guests::{guest, versioned};
 use harness::process::eventually;
 use harness::setting::Setting;
 
@@ -51,5 +51,50 @@ async fn shards_whose_instances_do_not_fit_at_once_take_turns_and_every_record_i
     let output = Output::read(&[&setting.output_of("a")]);
     assert_eq!(output.carriers, flights::expected());
     assert_eq!((output.repeats, output.disorder), (0, 0));
+    setting.stop().await;
+}
+
+/// Address space that is less than an instance reserves, for its memory and what guards it.
+const TOO_LITTLE: u64 = 2 << 30;
+
+/// The system refuses what an instance needs, as under `LimitAS=` or with too few memory maps.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_the_system_has_no_room_for_is_not_to_blame_and_takes_over_once_there_is() {
+    let setting = Setting::new(1).await;
+    setting.drop_plugin("versioned", &versioned(0));
+    let host = setting.host_with(
+        "a",
+        "[host]\nadmin = \"127.0.0.1:0\"\n[retry]\ncap = \"500ms\"",
+    );
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed("versioned", &last).await;
+    let limit = host.limit_address_space(TOO_LITTLE);
+    setting.drop_plugin("versioned", &versioned(1));
+    eventually("the system refuses an instance", || {
+        host.log().contains("Cannot allocate memory")
+    })
+    .await;
+    // Long enough for a verdict: a version that does not start gets three tries.
+    let later = setting.put(&flights::input()).await;
+    setting.until_checkpointed("versioned", &later).await;
+    let log = host.log();
+    assert!(log.contains("the host could not run the plugin"), "{log}");
+    assert!(!log.contains("quarantined"), "{log}");
+    host.set_address_space(limit);
+    let flights = flights::expected().values().sum::<u64>();
+    let mut times = 2;
+    while Output::read(&[&setting.output_of("a")]).versions.len() < 2 {
+        assert!(
+            times < 20,
+            "the new version never takes over: {}",
+            host.log()
+        );
+        let last = setting.put(&flights::input()).await;
+        setting.until_checkpointed("versioned", &last).await;
+        times += 1;
+    }
+    let output = Output::read(&[&setting.output_of("a")]);
+    assert_eq!((output.lines, output.repeats), (times * flights, 0));
+    assert!(host.terminate().await.success());
     setting.stop().await;
 }

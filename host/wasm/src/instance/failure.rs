@@ -1,5 +1,6 @@
 //! From what the engine says to what the pipeline acts on.
 
+use rustix::io::Errno;
 use shardmill_core::plugin::{Lack, ProcessorError};
 use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
@@ -57,6 +58,14 @@ pub(crate) fn explain(
         return denial;
     }
     let message = causes(error);
+    if is_refused_by_system(error) {
+        return ProcessorError::Host {
+            message: format!(
+                "{message}; it may need more address space (LimitAS=, ulimit -v), memory maps \
+                    (vm.max_map_count) or open files"
+            ),
+        };
+    }
     if let Some(limit) = wording::limit_exceeded(&message) {
         return exceeded(limit, state, entry);
     }
@@ -72,6 +81,24 @@ pub(crate) fn explain(
     ProcessorError::Trapped {
         message: state.log.redactor().shown(&message, TRAP_BYTES_MAX),
     }
+}
+
+/// Whether the operating system refused what the engine needs for an instance. No plugin and no
+/// record is to blame for that, whichever met it.
+fn is_refused_by_system(error: &wasmtime::Error) -> bool {
+    const SCARCE: [Errno; 6] = [
+        Errno::NOMEM,
+        Errno::AGAIN,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::FBIG,
+        Errno::NOSPC,
+    ];
+    error.chain().any(|cause| {
+        let refused = cause.downcast_ref::<Errno>().copied();
+        let refused = refused.or_else(|| Errno::from_io_error(cause.downcast_ref()?));
+        refused.is_some_and(|refused| SCARCE.contains(&refused))
+    })
 }
 
 /// If the engine stopped the call, the limit that the call exceeded.
