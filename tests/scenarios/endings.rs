@@ -323,3 +323,42 @@ async fn a_limit_of_file_sizes_is_an_error_as_a_full_disk_and_kills_nothing() {
     }
     assert_eq!(host.try_wait().unwrap(), None);
 }
+
+/// As on a full disk: what a command wrote is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_whose_output_cannot_be_written_fails_and_one_whose_reader_is_gone_ends() {
+    let setting = Setting::new(1).await;
+    setting.drop_plugin("flights", &guest("flights"));
+    let last = setting.put(&flights::input()).await;
+    let host = setting.host_with("a", "");
+    setting.until_checkpointed("flights", &last).await;
+    for args in [
+        &["leases", "flights", "--local", "--json"][..],
+        &["completions", "bash"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = Command::new(binary());
+        command.args(args).current_dir(setting.path());
+        command.stdout(full.unwrap()).stderr(Stdio::piped());
+        let ended = command.spawn().unwrap().wait_with_output();
+        let ended = ended.await.unwrap();
+        let said = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("cannot write to standard output"), "{said}");
+    }
+    for args in [
+        &["leases", "flights", "--local", "--watch", "1s"][..],
+        &["top", "flights", "--local", "--interval", "1s"],
+    ] {
+        let mut watching = piped(args, &setting);
+        let mut read = BufReader::new(watching.stdout.take().unwrap());
+        let mut line = String::new();
+        read.read_line(&mut line).await.unwrap();
+        drop(read);
+        let ended = watching.wait_with_output().await.unwrap();
+        assert_eq!(ended.status.code(), Some(141), "{args:?}");
+        assert_eq!(text(&ended.stderr), "");
+    }
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}

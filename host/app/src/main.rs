@@ -80,6 +80,7 @@ fn start(cli: &Cli) -> Result<Runtime, ExitCode> {
 /// Runs the command, and reports its error.
 fn run(runtime: Runtime, command: Command) -> ExitCode {
     let result = runtime.block_on(commands::execute(command));
+    let result = result.and_then(|()| output::all_written());
     // A guest that never returns holds a blocking thread until its deadline; do not wait for it.
     runtime.shutdown_background();
     if let Err(error) = &result

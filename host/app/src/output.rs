@@ -6,7 +6,8 @@ mod page;
 mod spinner;
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use shardmill_core::text::printable;
 
@@ -29,6 +30,44 @@ pub(crate) struct Interrupted(pub(crate) String);
 #[error("the reader of standard output is gone")]
 pub(crate) struct PipeClosed;
 
+/// The first error of writing to standard output. Commands print in many places; what could not be
+/// written is looked at once, at their end.
+static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
+
+/// An error if not all that was printed could be written. A reader that closed it has what it
+/// wanted, as `head` has.
+pub(crate) fn all_written() -> anyhow::Result<()> {
+    match UNWRITTEN.get() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            anyhow::bail!("cannot write to standard output: {error}")
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// An error if nobody reads any more: for what would go on printing.
+pub(crate) fn unless_reader_is_gone() -> anyhow::Result<()> {
+    match UNWRITTEN.get() {
+        Some(_) => {
+            all_written()?;
+            Err(PipeClosed.into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn write(bytes: &[&[u8]]) {
+    let mut out = io::stdout().lock();
+    let mut written = Ok(());
+    for bytes in bytes {
+        written = written.and_then(|()| out.write_all(bytes));
+    }
+    if let Err(error) = written.and_then(|()| out.flush()) {
+        // Only the first matters.
+        let _ = UNWRITTEN.set(error);
+    }
+}
+
 /// The error for a stream that does not exist, clearer than the service's own.
 pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
     anyhow::anyhow!(
@@ -38,17 +77,13 @@ pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
 }
 
 /// Prints a line to standard output; all text of commands goes through here. Much of it comes from
-/// rows, files and names that others wrote, so control characters are escaped. A closed pipe is
-/// ignored.
+/// rows, files and names that others wrote, so control characters are escaped. An error shows at the
+/// command's end, see [`all_written`].
 pub(crate) fn print(text: &str) {
     if captured::keep(text.as_bytes(), b"\n") {
         return;
     }
-    let mut out = std::io::stdout().lock();
-    let _ = out
-        .write_all(printable(text).as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush());
+    write(&[printable(text).as_bytes(), b"\n"]);
 }
 
 /// An error with its causes, each once: some errors name their cause in their own text.
@@ -69,9 +104,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) {
     if captured::keep(bytes, b"") {
         return;
     }
-    let mut out = std::io::stdout().lock();
-    let shown = for_reader(bytes, out.is_terminal());
-    let _ = out.write_all(&shown).and_then(|()| out.flush());
+    write(&[&for_reader(bytes, io::stdout().is_terminal())]);
 }
 
 /// The columns of the terminal; `None` if standard output is not a terminal.

@@ -13,7 +13,7 @@ use self::workers::worker_table;
 use super::view::{View, is_stopped_within};
 use super::wanted::paused;
 use crate::cli::LeasesArgs;
-use crate::output::{Interrupted, print, print_json, terminal_width};
+use crate::output::{Interrupted, print, print_json, terminal_width, unless_reader_is_gone};
 
 pub(crate) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
@@ -24,6 +24,7 @@ pub(crate) async fn execute(args: &LeasesArgs) -> anyhow::Result<()> {
     }
     loop {
         show(&mut view, args).await?;
+        unless_reader_is_gone()?;
         match args.watch {
             Some(interval) if !is_stopped_within(interval, &signals).await => {}
             _ => return Ok(()),

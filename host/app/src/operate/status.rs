@@ -13,7 +13,9 @@ use self::summary::Look;
 pub(crate) use self::summary::{Counts, HostStatus, ShardStatus, Summary};
 use super::view::{View, is_stopped_within};
 use crate::cli::{StatusArgs, TopArgs};
-use crate::output::{Interrupted, clear_screen, print, print_json, terminal_size};
+use crate::output::{
+    Interrupted, clear_screen, print, print_json, terminal_size, unless_reader_is_gone,
+};
 
 /// Lines that `top` leaves free at the end, for the prompt.
 const LINES_FREE: usize = 1;
@@ -46,6 +48,7 @@ pub(crate) async fn top(args: &TopArgs) -> anyhow::Result<()> {
     let mut problem = None;
     loop {
         show(&last, problem.as_deref());
+        unless_reader_is_gone()?;
         if is_stopped_within(args.interval, &signals).await {
             return Ok(());
         }
