@@ -124,7 +124,7 @@ def commands(fleet):
     yield "resume, one", ["resume", app, shard], "the shard is not paused any more", 1
     yield "seek, one", ["seek", app, shard, "--to", "-2s"], "the shard was sent to another place", 1
     yield "release, one", ["release", app, shard], "handing the lease over", 1
-    yield "reload", ["reload", app], "the configuration was read again", 2
+    yield "reload", ["reload", app], "a reload was asked for", 2
     yield "drain", ["drain", app, "b"], "draining this host", 1
     yield "drain --undo", ["drain", app, "b", "--undo"], "this host takes leases again", 1
 

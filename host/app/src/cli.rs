@@ -3,6 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use shardmill_core::text;
 use shardmill_serve::telemetry;
 
 mod artifact;
@@ -311,8 +312,8 @@ pub(crate) fn parse() -> Cli {
     if let Some(argument) = std::env::args_os().find(|argument| steers(&argument.to_string_lossy()))
     {
         let message = format!(
-            "the argument {:?} has a line break or another control character, which could forge \
-                lines in messages: rename the file\n",
+            "the argument {:?} has a line break, or another character that could forge lines in \
+                messages or steer a terminal: rename the file, or leave it out\n",
             argument.to_string_lossy()
         );
         command().error(ErrorKind::InvalidValue, message).exit();
@@ -341,7 +342,7 @@ fn explained(error: clap::Error) -> clap::Error {
 /// Whether messages that show it would have more lines than they were written with, or steer a
 /// terminal. Names of files come from anybody.
 fn steers(argument: &str) -> bool {
-    argument.chars().any(|c| c.is_control() && c != '\t')
+    argument.contains(|c| c != '\t' && text::steers(c))
 }
 
 /// How logs look.

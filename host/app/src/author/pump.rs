@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -94,6 +95,7 @@ pub(crate) async fn pump(
         path,
         progress: Progress::start(),
         total: PutReport::default(),
+        under_way: UnderWay::default(),
     };
     putting.put_all(&mut lines, stop).await?;
     drop(lines);
@@ -121,6 +123,14 @@ struct Putting<'a> {
     path: &'a Path,
     progress: Progress,
     total: PutReport,
+    under_way: UnderWay,
+}
+
+/// What is put already of the lines that are being put. They may be left before all of them are.
+#[derive(Default)]
+struct UnderWay {
+    records: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Putting<'_> {
@@ -151,12 +161,15 @@ impl Putting<'_> {
             .map(|line| (line.entry, line.room))
             .unzip();
         let (records, bytes) = (self.total.records, self.total.bytes);
-        let progress = &self.progress;
+        let (progress, under_way) = (&self.progress, &self.under_way);
         let put = self.writer.put_all(entries, |more, more_bytes| {
             progress.at(records + more, bytes + more_bytes);
+            under_way.records.store(more, Ordering::Relaxed);
+            under_way.bytes.store(more_bytes, Ordering::Relaxed);
         });
         match put.await {
             Ok(report) => {
+                self.under_way = UnderWay::default();
                 add(&mut self.total, report);
                 Ok(())
             }
@@ -167,7 +180,9 @@ impl Putting<'_> {
         }
     }
 
-    fn finish(self, was_stopped: bool) -> PumpSummary {
+    fn finish(mut self, was_stopped: bool) -> PumpSummary {
+        self.total.records += self.under_way.records.into_inner();
+        self.total.bytes += self.under_way.bytes.into_inner();
         self.progress.finish(self.total, was_stopped)
     }
 }

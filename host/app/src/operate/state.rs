@@ -9,6 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use comfy_table::Table;
 use serde::Serialize;
 use shardmill_aws::LeaseTable;
+use shardmill_core::explain::shard_named;
 use shardmill_core::lease::Lease;
 use shardmill_core::ports::{LeaseStore, SavedState, StoreError};
 use shardmill_core::stream::LeaseKey;
@@ -56,7 +57,12 @@ async fn show(args: &StateArgs, application: &str) -> anyhow::Result<()> {
 
 /// Prints the state of one shard as it was saved.
 async fn print_state(table: &LeaseTable, application: &str, shard: &str) -> anyhow::Result<()> {
-    let Some(saved) = table.state(&LeaseKey::new(shard)?).await? else {
+    // A key of a table for many streams is no name of a shard.
+    let key = match shard_named(shard) {
+        Ok(shard) => LeaseKey::of_shard(&shard),
+        Err(_) => LeaseKey::new(shard)?,
+    };
+    let Some(saved) = table.state(&key).await? else {
         bail!("{application} has no state of shard {shard}; `shardmill leases` lists its shards");
     };
     print_bytes(&saved.bytes);

@@ -59,7 +59,8 @@ impl Supervisor {
             }
             Wish::Reload => {
                 let outcome = self.take_over();
-                tracing::info!(asked, ?outcome, "the configuration was read again");
+                let (Ok(outcome_shown) | Err(outcome_shown)) = &outcome;
+                tracing::info!(asked, outcome = outcome_shown, "a reload was asked for");
                 outcome
             }
             Wish::EndShadow {

@@ -59,6 +59,9 @@ pub(crate) async fn resume(args: &ResumeArgs) -> anyhow::Result<()> {
     wanted.execute(&args.application, args.all_streams).await
 }
 
+/// Hosts look every second, if they are not busy.
+const SHORTEST_MS: u64 = 5_000;
+
 /// When it ends. An end in the past is a mistake in the date or the time zone, and would resume
 /// what is paused.
 fn until(
@@ -69,6 +72,9 @@ fn until(
     let until_ms = until.map(|time| millis(time.duration_since(UNIX_EPOCH).unwrap_or_default()));
     let end = lasting.map(|lasting| now_ms.saturating_add(millis(lasting)));
     let end = end.or(until_ms);
+    if end.is_some_and(|end| end > now_ms && end - now_ms < SHORTEST_MS) {
+        bail!("a pause of less than 5s may be over before all hosts have seen it");
+    }
     if end.is_some_and(|end| end <= now_ms) {
         bail!(
             "the pause would be over already: it is {} now; times without a zone are UTC",

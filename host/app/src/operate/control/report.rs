@@ -47,11 +47,11 @@ impl Report {
         if change.output.json {
             return print_json(self);
         }
-        print(self.as_text().trim_end());
+        print(self.as_text(change.apply).trim_end());
         Ok(())
     }
 
-    fn as_text(&self) -> String {
+    fn as_text(&self, is_to_apply: bool) -> String {
         let mut text = self.steps_as_text();
         let refused = self.refused_as_text();
         if !refused.is_empty() {
@@ -63,6 +63,7 @@ impl Report {
         text + &match (&self.waited, self.applied) {
             (Some(waited), _) => format!("\n{waited}\n"),
             (None, true) => "\nwanted; the hosts do it within seconds\n".to_owned(),
+            (None, false) if is_to_apply => "\nnothing was changed\n".to_owned(),
             (None, false) => "\nnothing was changed: --apply does it\n".to_owned(),
         }
     }

@@ -63,7 +63,11 @@ impl Remainder {
             }
             Item::Letter(_) => summary.left_out += 1,
             Item::Damaged { problem, line } => {
-                tracing::warn!(problem, code = "letters-kept", "kept as it is");
+                tracing::warn!(
+                    problem,
+                    code = "letters-kept",
+                    "a line cannot be replayed, keeping it unchanged"
+                );
                 summary.damaged += 1;
                 self.keep_line(&line)?;
             }
