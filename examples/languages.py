@@ -192,8 +192,9 @@ def in_words(row):
     return (
         f"For example, a {row['language'].title} plugin is a file of {row['size'] / 1e6:.0f} MB. The host compiled it in "
         f"{row['cold-ms'] / 1e3:.0f} s, and loads it from `host.cache` in {row['compile-ms'] / 1e3:.1f} s. Each shard has "
-        f"an instance, which starts in {row['start'] / 1e3:.1f} ms and took {row['memory-bytes'] / (1 << 20):,.0f} MiB at "
-        f"the end of the test. A record takes {row['nanos'] / 1e3:.1f} µs of a core."
+        f"an instance, which starts in {row['start'] / 1e3:.1f} ms. Plan for the memory limit that its manifest sets, "
+        f"128 MiB in a new project; without one it took {row['memory-bytes'] / (1 << 20):,.0f} MiB at the end of the test (see Memory below). "
+        f"A record takes {row['nanos'] / 1e3:.1f} µs of a core."
     )
 
 
@@ -217,8 +218,8 @@ builds and tests it with the commands of its README, checks it, and lets the hos
   build, with what the language's own cache already has.
 - **Start of an instance** is instantiation and `init`. **CPU a record** is the core time of a call of `process` with a
   batch of {some['records-per-batch']:.0f} records of {some['bytes-per-record']:,.0f} bytes, divided by the records: reading each and emitting it again, which is all that
-  these processors do. Medians of {some['rounds']} rounds by `shardmill bench`; in no language was the slowest round more than
-  {spread:.1f} times the fastest.
+  these processors do. Medians of {some['rounds']} rounds by `shardmill bench`; in each language, the slowest round took at most
+  {spread:.1f} times as long as the fastest.
 - Delivery alone, to a component that does nothing, takes {empty:,.0f} ns of that; native code behind the same interface,
   {native:,.1f} ns.
 - **Memory** is that of an instance after all rounds, in which it emitted at least {RECORDS * some['rounds']:,} records of {some['bytes-per-record']:,.0f} bytes, with
@@ -230,7 +231,7 @@ builds and tests it with the commands of its README, checks it, and lets the hos
 This is the price of the language, not of your code: measure that with `shardmill bench NAME.wasm`.
 
 On {cores} cores of {processor()}, under a load of {max(row['load'] for row in rows):.1f}. Above {cores}, the figures in seconds and milliseconds are longer than on
-an idle machine, most of all compiling, which runs at low priority; CPU a record is not. With {tools()}.
+an idle machine, most of all compiling, which runs at low priority. The load does not change the CPU a record. With {tools()}.
 """
 
 

@@ -405,7 +405,7 @@ impl Worker {
         tracing::error!(
             lease = %key,
             error,
-            code = "pipeline-failed", "the pipeline failed, which is a mistake in shardmill"
+            code = "pipeline-failed", "the pipeline failed, which is a bug in shardmill"
         );
         self.holdings
             .leave_to_others(key.clone(), "its pipeline failed");

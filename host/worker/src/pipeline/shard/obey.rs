@@ -327,7 +327,7 @@ impl ShardPipeline {
             if !self.store_letters(sink, &given_up, Some(&skip)).await? {
                 tracing::info!(
                     shard = %self.context.shard(),
-                    "the records are not to be skipped any more"
+                    "the skip was cancelled"
                 );
                 self.saving.report_unstored(records);
                 self.go_again(at, records, records.to_vec());
