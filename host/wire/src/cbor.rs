@@ -300,7 +300,9 @@ impl<'a> Reader<'a> for Cbor<'a> {
     fn skip(&mut self) -> Read<()> {
         let head = self.head()?;
         match head.major {
-            UNSIGNED | NEGATIVE | SIMPLE if head.argument.is_some() => Ok(()),
+            UNSIGNED | NEGATIVE if head.argument.is_some() => Ok(()),
+            // False, true, null, undefined, and fractions: the others mean nothing (RFC 8949, 3.3).
+            SIMPLE if matches!(head.info, 20..=23 | 25..=27) => Ok(()),
             BYTES => self.string(head).map(|_| ()),
             TEXT => {
                 let text = self.string(head)?;

@@ -465,3 +465,19 @@ fn an_error_in_cbor_has_its_short_name_and_its_message() {
     assert_eq!(read_message(&error.cbor()), Ok(told));
     assert!(read_message(b"<html>").is_err());
 }
+
+/// Found by damaging replies: a value that has no meaning, in a member that nobody reads.
+#[test]
+fn a_value_that_means_nothing_is_refused_also_where_nobody_reads_it() {
+    let reply = |value: u8| {
+        let mut body = b"\xa2\x67Records\x80\x65Extra".to_vec();
+        body.push(value);
+        read_reply(&Bytes::from(body))
+    };
+    for value in [0xf4, 0xf5, 0xf6, 0xf7] {
+        assert!(reply(value).is_ok(), "{value:#x}");
+    }
+    for value in [0xe0, 0xec, 0xf3] {
+        assert!(reply(value).is_err(), "{value:#x}");
+    }
+}
