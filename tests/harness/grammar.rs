@@ -341,7 +341,8 @@ impl Grammar {
             "(type $nothing (func)) (global $g (mut i32) (i32.const 0)) (global $turns (mut i32) \
                 (i32.const {}))
              (data $bytes \"hostile\") (elem $functions func $f0 $f1 $f2)
-             (table $table {table} funcref) (func $f0 {locals} {f0}) (func $f1 {f1}) (func $f2 {f2}) {extra}",
+             (table $table {table} funcref) (func $f0 {locals} {f0}) (func $f1 {f1})
+             (func $f2 {f2}) {extra}",
             self.number()
         )
     }

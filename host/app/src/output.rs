@@ -77,8 +77,8 @@ pub(crate) fn no_stream(stream: &str) -> anyhow::Error {
 }
 
 /// Prints a line to standard output; all text of commands goes through here. Much of it comes from
-/// rows, files and names that others wrote, so control characters are escaped. An error shows at the
-/// command's end, see [`all_written`].
+/// rows, files and names that others wrote, so control characters are escaped. An error shows at
+/// the command's end, see [`all_written`].
 pub(crate) fn print(text: &str) {
     if captured::keep(text.as_bytes(), b"\n") {
         return;

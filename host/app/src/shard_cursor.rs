@@ -57,7 +57,12 @@ impl ShardCursor {
                 if self.failures < FAILURES_MAX =>
             {
                 self.failures += 1;
-                tracing::warn!(%shard, %error, code = "cursor-failed", "cannot read the shard, trying again");
+                tracing::warn!(
+                    %shard,
+                    %error,
+                    code = "cursor-failed",
+                    "cannot read the shard, trying again"
+                );
                 let wait = Backoff::standard().delay(self.failures, fastrand::f64());
                 pause(wait, stop).await;
                 Ok(None)

@@ -466,18 +466,20 @@ fn an_error_in_cbor_has_its_short_name_and_its_message() {
     assert!(read_message(b"<html>").is_err());
 }
 
-/// Found by damaging replies: a value that has no meaning, in a member that nobody reads.
+/// Whether a reply is read in which a member that nobody knows has this value.
+fn is_read_with(value: u8) -> bool {
+    let mut body = b"\xa2\x67Records\x80\x65Extra".to_vec();
+    body.push(value);
+    read_reply(&Bytes::from(body)).is_ok()
+}
+
+/// Found by damaging replies.
 #[test]
 fn a_value_that_means_nothing_is_refused_also_where_nobody_reads_it() {
-    let reply = |value: u8| {
-        let mut body = b"\xa2\x67Records\x80\x65Extra".to_vec();
-        body.push(value);
-        read_reply(&Bytes::from(body))
-    };
     for value in [0xf4, 0xf5, 0xf6, 0xf7] {
-        assert!(reply(value).is_ok(), "{value:#x}");
+        assert!(is_read_with(value), "{value:#x}");
     }
     for value in [0xe0, 0xec, 0xf3] {
-        assert!(reply(value).is_err(), "{value:#x}");
+        assert!(!is_read_with(value), "{value:#x}");
     }
 }

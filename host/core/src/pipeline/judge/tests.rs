@@ -506,14 +506,20 @@ fn why_a_record_is_given_up_has_a_word_for_metrics_and_one_for_people() {
     assert_eq!(told, expected);
 }
 
+/// Why a batch of so many records is shown to have failed, if the call trapped.
+fn reason_of(count: u64) -> String {
+    let verdict = judge(
+        &records(count),
+        &|_| Tried::default(),
+        Err(&trapped()),
+        &FailurePolicy::default(),
+        NOW_MS,
+    );
+    verdict.failure.unwrap().reason
+}
+
 #[test]
 fn a_failed_call_names_its_records_so_that_somebody_can_look_at_them_or_skip_one() {
-    let reason = |count| {
-        let policy = FailurePolicy::default();
-        let tried = |_: &Position| Tried::default();
-        let verdict = judge(&records(count), &tried, Err(&trapped()), &policy, NOW_MS);
-        verdict.failure.unwrap().reason
-    };
-    assert_eq!(reason(1), format!("record 0: {}", trapped()));
-    assert_eq!(reason(3), format!("3 records, 0 to 2: {}", trapped()));
+    assert_eq!(reason_of(1), format!("record 0: {}", trapped()));
+    assert_eq!(reason_of(3), format!("3 records, 0 to 2: {}", trapped()));
 }
