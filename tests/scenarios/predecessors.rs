@@ -19,6 +19,7 @@ use shardmill_aws::KinesisReader;
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::ports::StreamReader;
 use shardmill_core::stream::{StreamName, Utc};
+use tokio::task::JoinSet;
 
 const SHARDS: u32 = 2;
 /// Records in each shard, and how many of them the library had done.
@@ -345,6 +346,17 @@ const LIBRARIES: [&str; 7] = [
     "kcl-multi-stream",
 ];
 
+/// All libraries at the same time: the commands watch each table for some seconds.
+async fn for_each_library<F>(one: impl Fn(&'static str) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut libraries: JoinSet<()> = LIBRARIES.into_iter().map(one).collect();
+    while let Some(ended) = libraries.join_next().await {
+        ended.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_names_each_library_and_the_command_that_comes_next_and_never_advises_to_delete() {
     for library in LIBRARIES {
@@ -408,52 +420,54 @@ async fn doctor_takes_the_default_name_of_lifions_table_though_it_ends_like_a_ta
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_librarys_place_is_imported_to_the_record_and_its_table_is_left_as_it_was() {
-    for library in LIBRARIES {
-        let scene = Scene::new().await;
-        let table = fill(&scene, library).await;
-        let before = scene.rows(&table).await;
-        // kinsumer's tables leave its application's own name free.
-        let to = if library == "kinsumer" {
-            "old"
-        } else {
-            "conduct"
-        };
-        let import = ["import", "old", "--stream", STREAM, "--to", to];
+    for_each_library(is_imported_to_the_record).await;
+}
 
-        let (code, report, told) = scene.run(&import).await;
-        assert_eq!(code, Some(0), "{library}: {told}");
-        assert_eq!(
-            (&report["library"], &report["applied"]),
-            (&library.into(), &false.into())
-        );
-        assert!(
-            scene.setting.leases(to).await.is_empty(),
-            "a dry run writes nothing"
-        );
+async fn is_imported_to_the_record(library: &'static str) {
+    let scene = Scene::new().await;
+    let table = fill(&scene, library).await;
+    let before = scene.rows(&table).await;
+    // kinsumer's tables leave its application's own name free.
+    let to = if library == "kinsumer" {
+        "old"
+    } else {
+        "conduct"
+    };
+    let import = ["import", "old", "--stream", STREAM, "--to", to];
 
-        let apply = [&import[..], &["--apply"]].concat();
-        let (code, report, told) = scene.run(&apply).await;
-        assert_eq!(
-            (code, &report["written"]),
-            (Some(0), &2.into()),
-            "{library}: {told}"
-        );
-        let expected: BTreeMap<String, Checkpoint> = scene
-            .stops()
-            .into_iter()
-            .map(|(shard, sequence)| (shard.to_owned(), Checkpoint::parse(sequence, 0).unwrap()))
-            .collect();
-        assert_eq!(scene.checkpoints(to).await, expected, "{library}");
+    let (code, report, told) = scene.run(&import).await;
+    assert_eq!(code, Some(0), "{library}: {told}");
+    assert_eq!(
+        (&report["library"], &report["applied"]),
+        (&library.into(), &false.into())
+    );
+    assert!(
+        scene.setting.leases(to).await.is_empty(),
+        "a dry run writes nothing"
+    );
 
-        let (code, report, told) = scene.run(&apply).await;
-        assert_eq!(
-            (code, &report["written"]),
-            (Some(0), &0.into()),
-            "{library}: {told}"
-        );
-        assert_eq!(scene.rows(&table).await, before, "{library}");
-        scene.setting.stop().await;
-    }
+    let apply = [&import[..], &["--apply"]].concat();
+    let (code, report, told) = scene.run(&apply).await;
+    assert_eq!(
+        (code, &report["written"]),
+        (Some(0), &2.into()),
+        "{library}: {told}"
+    );
+    let expected: BTreeMap<String, Checkpoint> = scene
+        .stops()
+        .into_iter()
+        .map(|(shard, sequence)| (shard.to_owned(), Checkpoint::parse(sequence, 0).unwrap()))
+        .collect();
+    assert_eq!(scene.checkpoints(to).await, expected, "{library}");
+
+    let (code, report, told) = scene.run(&apply).await;
+    assert_eq!(
+        (code, &report["written"]),
+        (Some(0), &0.into()),
+        "{library}: {told}"
+    );
+    assert_eq!(scene.rows(&table).await, before, "{library}");
+    scene.setting.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -549,38 +563,40 @@ async fn an_import_refuses_while_the_old_fleet_writes_and_watches_until_it_stops
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_exported_is_imported_again_as_it_was() {
-    for library in LIBRARIES {
-        let scene = Scene::new().await;
-        fill(&scene, "vmware-go-kcl").await;
-        let import = [
-            "import", "old", "--stream", STREAM, "--to", "conduct", "--apply",
-        ];
-        assert_eq!(scene.run(&import).await.0, Some(0));
-        let before = scene.checkpoints("conduct").await;
+    for_each_library(is_exported_and_imported_again).await;
+}
 
-        let export = [
-            "export", "conduct", "--as", library, "--to", "back", "--stream", STREAM, "--group",
-            "billing",
-        ];
-        let (code, report, told) = scene.run(&export).await;
-        assert_eq!(
-            (code, &report["applied"]),
-            (Some(0), &false.into()),
-            "{library}: {told}"
-        );
-        let apply = [&export[..], &["--apply"]].concat();
-        let (code, report, told) = scene.run(&apply).await;
-        assert_eq!(code, Some(0), "{library}: {told}");
-        assert!(report["written"].as_u64() > Some(0), "{library}: {report}");
+async fn is_exported_and_imported_again(library: &'static str) {
+    let scene = Scene::new().await;
+    fill(&scene, "vmware-go-kcl").await;
+    let import = [
+        "import", "old", "--stream", STREAM, "--to", "conduct", "--apply",
+    ];
+    assert_eq!(scene.run(&import).await.0, Some(0));
+    let before = scene.checkpoints("conduct").await;
 
-        let again = [
-            "import", "back", "--stream", STREAM, "--to", "again", "--apply",
-        ];
-        let (code, _, told) = scene.run(&again).await;
-        assert_eq!(code, Some(0), "{library}: {told}");
-        assert_eq!(scene.checkpoints("again").await, before, "{library}");
-        scene.setting.stop().await;
-    }
+    let export = [
+        "export", "conduct", "--as", library, "--to", "back", "--stream", STREAM, "--group",
+        "billing",
+    ];
+    let (code, report, told) = scene.run(&export).await;
+    assert_eq!(
+        (code, &report["applied"]),
+        (Some(0), &false.into()),
+        "{library}: {told}"
+    );
+    let apply = [&export[..], &["--apply"]].concat();
+    let (code, report, told) = scene.run(&apply).await;
+    assert_eq!(code, Some(0), "{library}: {told}");
+    assert!(report["written"].as_u64() > Some(0), "{library}: {report}");
+
+    let again = [
+        "import", "back", "--stream", STREAM, "--to", "again", "--apply",
+    ];
+    let (code, _, told) = scene.run(&again).await;
+    assert_eq!(code, Some(0), "{library}: {told}");
+    assert_eq!(scene.checkpoints("again").await, before, "{library}");
+    scene.setting.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
