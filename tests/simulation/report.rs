@@ -26,6 +26,14 @@ pub struct SeedReport {
     pub violations: Vec<String>,
 }
 
+impl SeedReport {
+    /// Whether the invariant with this name, such as `S9`, was broken.
+    pub fn breaks(&self, invariant: &str) -> bool {
+        let begins = format!("{invariant} at ");
+        self.violations.iter().any(|what| what.starts_with(&begins))
+    }
+}
+
 /// Many runs.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {

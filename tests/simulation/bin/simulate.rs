@@ -46,6 +46,9 @@ struct Arguments {
     /// Runs every bug until it is found.
     #[arg(long)]
     bugs: bool,
+    /// Ends with the first seed that breaks this invariant, such as `S9`.
+    #[arg(long, value_name = "INVARIANT")]
+    until: Option<String>,
     /// Writes requests, history and the hosts' log of a single seed to a file.
     #[arg(long)]
     trace: Option<PathBuf>,
@@ -81,6 +84,10 @@ impl Arguments {
             dimensions: dimensions.and(needed).without(&self.without),
         }
     }
+
+    fn ends_with(&self, report: &SeedReport) -> bool {
+        self.until.as_ref().is_some_and(|id| report.breaks(id))
+    }
 }
 
 fn parse_seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
@@ -107,11 +114,12 @@ fn main() -> io::Result<ExitCode> {
         arguments.threads,
         &job,
         |seed, result| {
+            let is_over = result.as_ref().is_ok_and(|seed| arguments.ends_with(seed));
             problem = report(&mut out, &arguments, &mut summary, seed, result);
-            if problem.is_ok() {
-                ControlFlow::Continue(())
-            } else {
+            if problem.is_err() || is_over {
                 ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         },
     );
