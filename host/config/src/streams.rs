@@ -7,7 +7,9 @@ use std::time::UNIX_EPOCH;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de};
-use shardmill_core::plugin::{Part, PluginName, check_ending, of_stream, split_part, tables_of};
+use shardmill_core::plugin::{
+    Part, PluginName, check_ending, is_of_table_name, of_stream, split_part, tables_of,
+};
 use shardmill_core::stream::{InitialPosition, StreamRef};
 use shardmill_worker::Retrieval;
 
@@ -265,8 +267,7 @@ pub(super) fn check_own_application(key: &'static str, application: &str) -> Res
 }
 
 fn check_application(key: &'static str, application: &str) -> Result<(), Problem> {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    if (3..=APPLICATION_MAX).contains(&application.len()) && application.chars().all(is_allowed) {
+    if (3..=APPLICATION_MAX).contains(&application.len()) && is_of_table_name(application) {
         return Ok(());
     }
     let rule = format!(

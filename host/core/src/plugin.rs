@@ -26,6 +26,6 @@ pub use permissions::{
 pub use processor_error::{InstanceFate, Lack, ProcessorError};
 pub use state_fill::StateFill;
 pub use tables::{
-    Part, TakenName, check_ending, coordinator_table, lease_table, of_standalone_host, of_stream,
-    split_part, state_table, tables_of,
+    Part, TakenName, check_ending, coordinator_table, is_of_table_name, lease_table,
+    of_standalone_host, of_stream, split_part, state_table, tables_of,
 };

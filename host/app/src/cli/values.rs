@@ -6,11 +6,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use shardmill_config::floor;
 use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::control::{NAME_CHARS_MAX, WHY_CHARS_MAX};
-use shardmill_core::plugin::{Part, check_ending, split_part};
+use shardmill_core::plugin::{Part, check_ending, is_of_table_name, split_part};
 use shardmill_core::stream::{SequenceNumber, check_region};
 use shardmill_core::text::steers;
 
 use crate::author::feed::KEY_CHARS_MAX;
+
+/// Characters of the longest name of a table (DynamoDB's naming rules).
+const TABLE_NAME_MAX: usize = 255;
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     shardmill_config::parse_duration(text)
@@ -50,6 +53,12 @@ pub(super) fn application(text: &str) -> Result<String, String> {
             "write APPLICATION, APPLICATION@HOST or APPLICATION:STREAM, with a name on each side"
                 .to_owned(),
         );
+    }
+    if base.len() > TABLE_NAME_MAX || !is_of_table_name(base) {
+        return Err(format!(
+            "an application has the name of its lease table: at most {TABLE_NAME_MAX} letters, \
+                digits, '_', '.' or '-'"
+        ));
     }
     if !text.contains('.') {
         check_ending(text).map_err(|taken| taken.to_string())?;
@@ -223,6 +232,31 @@ pub(super) fn arn(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_application_has_a_name_that_a_table_can_have_also_before_its_part() {
+        let longest = "x".repeat(TABLE_NAME_MAX);
+        for good in [
+            "orders",
+            "orders@pod 1",
+            "orders:012345678901.flights",
+            &longest,
+        ] {
+            assert_eq!(application(good).as_deref(), Ok(good));
+        }
+        let too_long = format!("{longest}x");
+        for bad in [
+            "a b",
+            "orders/1",
+            "é",
+            "a b@pod-1",
+            "a\nb:flights",
+            &too_long,
+        ] {
+            let told = application(bad).unwrap_err();
+            assert!(told.contains("letters, digits"), "{bad}: {told}");
+        }
+    }
 
     #[test]
     fn a_count_is_told_how_it_is_written_and_within_which_bounds() {

@@ -58,6 +58,13 @@ pub fn split_part(application: &str) -> (&str, Part<'_>) {
     }
 }
 
+/// Whether all characters may be in the name of a table: letters of ASCII, digits, `_`, `.` and `-`
+/// (DynamoDB's naming rules).
+pub fn is_of_table_name(text: &str) -> bool {
+    text.bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+}
+
 /// The table of the application's leases.
 pub fn lease_table(application: &str) -> &str {
     split_part(application).0
