@@ -59,9 +59,10 @@ pub(crate) fn explain(
     }
     let message = causes(error);
     if is_refused_by_system(error) {
+        let refused = state.log.redactor().shown(&message, TRAP_BYTES_MAX);
         return ProcessorError::Host {
             message: format!(
-                "{message}; it may need more address space (LimitAS=, ulimit -v), memory maps \
+                "{refused}; it may need more address space (LimitAS=, ulimit -v), memory maps \
                     (vm.max_map_count) or open files"
             ),
         };
