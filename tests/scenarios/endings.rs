@@ -1,6 +1,7 @@
 //! How commands end: with which code, with which words, and after having done what.
 
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use harness::flights;
 use harness::gate::Gate;
@@ -292,6 +293,31 @@ async fn test_does_not_wait_for_a_plugin_that_may_keep_no_state_or_refuses_its_c
         assert!(told.contains(expected), "{expected}: {told}");
         // That is what it says when it waited.
         assert!(!told.contains("nothing was settled for"), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_and_bench_end_when_they_are_interrupted_though_the_plugin_never_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("evil.wasm"), guest("evil")).unwrap();
+    let endless = "stream = \"s\"\n[plugin.evil.config]\nmisbehave = \"loop\"\n\
+        [limits]\nprocess-deadline = \"1h\"\n";
+    std::fs::write(folder.path().join("c.toml"), endless).unwrap();
+    std::fs::write(folder.path().join("lines"), "{}\n").unwrap();
+    for command in ["test", "bench"] {
+        let args = [
+            command,
+            "evil.wasm",
+            "--input",
+            "lines",
+            "--config",
+            "c.toml",
+        ];
+        let host = Host::start(command, &args, folder.path());
+        eventually("looping", || host.cpu_ticks() > 100).await;
+        host.signal(Signal::INT);
+        let ended = tokio::time::timeout(Duration::from_mins(2), host.ended()).await;
+        assert_eq!(ended.unwrap().code(), Some(130), "{command}");
     }
 }
 

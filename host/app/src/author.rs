@@ -12,6 +12,7 @@ mod dev;
 #[cfg(feature = "local")]
 pub(crate) mod dry_run;
 pub(crate) mod feed;
+mod interrupted;
 mod load;
 mod new;
 mod pump;

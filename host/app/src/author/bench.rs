@@ -32,6 +32,7 @@ use self::measure::{Bench, BenchError};
 use self::report::BenchReport;
 use crate::author::arguments::{config_or_default, plugin_name};
 use crate::author::feed::{FeedLine, KeySource};
+use crate::author::interrupted::unless_interrupted;
 use crate::cli::BenchArgs;
 use crate::output::{Interrupted, print, print_json};
 
@@ -65,7 +66,8 @@ pub(crate) async fn execute(args: &BenchArgs) -> anyhow::Result<()> {
         rounds: args.rounds,
         context: Arc::new(context(args, &config, &name, &settings)?),
     };
-    let measured = match bench.run(&plugin, &empty, signals.stop()).await {
+    let running = Box::pin(bench.run(&plugin, &empty, signals.stop()));
+    let measured = match unless_interrupted(running, signals.stop()).await? {
         Err(BenchError::Interrupted) => return Err(Interrupted(String::new()).into()),
         measured => measured?,
     };

@@ -17,6 +17,7 @@ use crate::author::dry_run::{
     lines_by_shard, rank_sequence_numbers, read_entries,
 };
 use crate::author::feed::KeySource;
+use crate::author::interrupted::unless_interrupted;
 use crate::cli::TestArgs;
 use crate::output::{print_bytes, print_json};
 
@@ -30,7 +31,8 @@ pub(crate) async fn execute(args: TestArgs) -> anyhow::Result<()> {
     let input = read_input(&args).await?;
     let records = input.count() as u64;
     let dry_run = dry_run(&args, config);
-    let mut outcome = Box::pin(dry_run.run(input, signals.stop())).await?;
+    let running = Box::pin(dry_run.run(input, signals.stop()));
+    let mut outcome = unless_interrupted(running, signals.stop()).await??;
     if args.deterministic {
         outcome
             .kept
