@@ -146,7 +146,28 @@ async fn two_streams_into_one_plugin_have_leases_of_their_own_and_lose_nothing()
     // each.
     let lines: u64 = output.carriers.values().sum::<u64>() + output.repeats;
     assert_eq!(lines, 2 * flights::expected().values().sum::<u64>());
+    commands_name_the_other_stream_where_the_first_has_no_tables(&setting).await;
     setting.stop().await;
+}
+
+async fn commands_name_the_other_stream_where_the_first_has_no_tables(setting: &Setting) {
+    for table in ["flights", "flights-coordinator"] {
+        let delete = setting.clients.dynamodb.delete_table().table_name(table);
+        delete.send().await.unwrap();
+    }
+    for command in [
+        &["leases", "flights"][..],
+        &["status", "flights"],
+        &["explain", "flights", "0", "--watch-for", "0s"],
+        &["state", "flights"],
+        &["pause", "flights", "--why", "a try"],
+    ] {
+        let command = [command, &["--local"]].concat();
+        let told = harness::process::shardmill(&command, setting.path()).await;
+        let told = [told.stdout, told.stderr].concat();
+        let told = String::from_utf8_lossy(&told).into_owned();
+        assert!(told.contains("flights.departures"), "{command:?}: {told}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 //! name one of these parts.
 
 use anyhow::bail;
-use shardmill_aws::{AwsClients, CoordinatorTable};
+use shardmill_aws::{AwsClients, CoordinatorTable, applications_of_streams};
 use shardmill_core::fleet::FleetRows;
 use shardmill_core::plugin::{Part, of_standalone_host, of_stream, split_part};
 use shardmill_core::ports::Coordinator;
@@ -42,4 +42,25 @@ pub(super) async fn refuse_unknown_host(
         "application {base} has no standalone host {host}; `shardmill plugins {base}` lists those \
             that it has"
     );
+}
+
+/// Why nothing is known under a name of which there is no lease table.
+pub(super) async fn no_lease_table(application: &str, clients: &AwsClients) -> String {
+    let others = applications_of_streams(&clients.dynamodb, application).await;
+    if others.is_empty() {
+        return format!(
+            "there is no lease table {application}: no host has served this application here; \
+                `shardmill plugins` lists those that have been served"
+        );
+    }
+    only_streams(application, &others)
+}
+
+/// The same, where its plugin reads only other streams than its first.
+pub(super) fn only_streams(application: &str, others: &[String]) -> String {
+    format!(
+        "there is no lease table {application}, but its streams have their own leases; name one of \
+            these: {}",
+        others.join(", ")
+    )
 }

@@ -42,15 +42,17 @@ pub(crate) async fn execute(args: &PluginsArgs) -> anyhow::Result<()> {
 /// The application, and those of its further streams.
 async fn with_its_streams(application: &str, clients: &AwsClients) -> anyhow::Result<Vec<String>> {
     let table = CoordinatorTable::new(clients.dynamodb.clone(), application);
-    if !table.exists().await? {
+    let mut all = applications_of_streams(&clients.dynamodb, application).await;
+    if table.exists().await? {
+        all.insert(0, application.to_owned());
+    }
+    if all.is_empty() {
         bail!(
             "there is no table {}: no shardmill host has served application {application}; \
                 without a name, this command lists the served applications",
             table.name()
         );
     }
-    let mut all = vec![application.to_owned()];
-    all.extend(applications_of_streams(&clients.dynamodb, application).await);
     Ok(all)
 }
 

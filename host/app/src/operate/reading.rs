@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use shardmill_aws::{AwsClients, KinesisReader, applications_of_streams};
+use shardmill_aws::{KinesisReader, applications_of_streams};
 use shardmill_config::Config;
 use shardmill_core::fleet::{
     FleetRows, Incarnation, LeaderStep, Leadership, StreamIdentity, StreamRow, StreamVerdict,
@@ -25,7 +25,7 @@ use shardmill_worker::{LeaseOptions, WorkerError};
 use self::shards::{Beginning, Shards};
 use self::tables::Existing;
 pub(super) use self::tables::{Look, Tables};
-use super::parts::refuse_several_parts;
+use super::parts::{only_streams, refuse_several_parts};
 use crate::cli::ReadingArgs;
 
 /// The longest watch by default: a row says how long its host's leases last, and anybody may have
@@ -80,7 +80,8 @@ impl Reading {
         let last = reading.watch(&tables, config, args.watch.watch_for).await?;
         let named = args.stream.as_deref().map(StreamRef::parse).transpose()?;
         let stream = reading.stream_of(application, config, named, &last);
-        reading.note_other_streams(application, &clients).await;
+        let others = applications_of_streams(&clients.dynamodb, application).await;
+        reading.note_other_streams(&others);
         reading.note_tables(application, &tables, &last);
         let existing = last.existing;
         (reading.listing, reading.fleet) = (last.listing, last.fleet);
@@ -92,6 +93,9 @@ impl Reading {
                 reading
                     .read_stream(application, stream.name().clone(), &reader)
                     .await?;
+            }
+            None if !existing.leases && !existing.coordinator && !others.is_empty() => {
+                bail!(only_streams(application, &others))
             }
             None => reading.do_without_stream(application, &tables, existing)?,
         }
@@ -192,8 +196,7 @@ impl Reading {
             .or_else(|| written_down.map(|row| row.name.clone().into()))
     }
 
-    async fn note_other_streams(&mut self, application: &str, clients: &AwsClients) {
-        let others = applications_of_streams(&clients.dynamodb, application).await;
+    fn note_other_streams(&mut self, others: &[String]) {
         if !others.is_empty() {
             self.notes.push(format!(
                 "further streams have their own leases; name one of these to see them: {}",

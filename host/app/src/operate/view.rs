@@ -9,7 +9,7 @@ use shardmill_core::lease::LeaseObserver;
 use shardmill_core::ports::{Clock, Coordinator, LeaseListing, LeaseStore, StoreError};
 use shardmill_serve::{BootClock, Signals};
 
-use super::parts::refuse_several_parts;
+use super::parts::{no_lease_table, refuse_several_parts};
 use crate::cli::ConnectionArgs;
 
 /// See the module's description.
@@ -74,18 +74,7 @@ impl View {
         if !matches!(error, StoreError::Refused { .. }) || self.leases.exists().await? {
             return Err(error.into());
         }
-        let application = &self.application;
-        let others = self.other_applications().await;
-        if others.is_empty() {
-            bail!(
-                "there is no lease table {application}: no host has served this application here; \
-                    `shardmill plugins` lists those that have been served"
-            );
-        }
-        bail!(
-            "there is no lease table {application}, but its streams have their own leases: {}",
-            others.join(", ")
-        )
+        bail!(no_lease_table(&self.application, &self.clients).await)
     }
 
     /// A KCL's own table of several streams is shown as it is.

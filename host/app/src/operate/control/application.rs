@@ -15,7 +15,7 @@ use shardmill_serve::BootClock;
 use tokio::task::JoinSet;
 
 use crate::cli::ChangeArgs;
-use crate::operate::parts::{refuse_several_parts, refuse_unknown_host};
+use crate::operate::parts::{no_lease_table, refuse_several_parts, refuse_unknown_host};
 use crate::output::millis;
 
 /// How often a change is tried that others make at the same time.
@@ -55,10 +55,7 @@ impl Application {
         let leases = LeaseTable::new(clients.dynamodb.clone(), name);
         let coordinator = CoordinatorTable::new(clients.dynamodb.clone(), name);
         if !leases.exists().await? {
-            bail!(
-                "there is no lease table {name}: no host has served this application here; \
-                    `shardmill plugins` lists those that have been served"
-            );
+            bail!(no_lease_table(name, clients).await);
         }
         if !coordinator.exists().await? {
             bail!(

@@ -4,6 +4,7 @@ use anyhow::bail;
 use shardmill_aws::LeaseTable;
 
 use crate::cli::ConnectionArgs;
+use crate::operate::parts::no_lease_table;
 
 /// The lease table of an application that hosts have served.
 pub(super) async fn open(
@@ -13,10 +14,7 @@ pub(super) async fn open(
     let clients = crate::aws::connect_to(connection).await?;
     let table = LeaseTable::new(clients.dynamodb.clone(), application);
     if !table.exists().await? {
-        bail!(
-            "there is no lease table {application}: no host has served this application here; \
-                `shardmill plugins` lists those that have been served"
-        );
+        bail!(no_lease_table(application, &clients).await);
     }
     Ok(table)
 }
