@@ -107,6 +107,30 @@ async fn a_stray_file_makes_a_host_unready_until_it_is_removed_and_leaves_nothin
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_empty_folder_makes_a_host_unready_if_a_section_says_that_a_plugin_is_meant() {
+    let setting = Setting::new(1).await;
+    // Each host of a setting has sections, also for plugins that are not there.
+    let host = setting.host_with("a", PAGES);
+    let reply = until_ready_says(&host, "503").await;
+    host.until_status("the folder is read", |status| {
+        status["is-folder-read"] == true && status["without-file"][0] == "flights"
+    })
+    .await;
+    let address = host.admin_address().await;
+    let metrics = page(&address, "/metrics").await;
+    assert!(
+        metrics.contains("shardmill_ready{plugin=\"flights\"} 0"),
+        "{reply}\n{metrics}"
+    );
+    let reply = until_ready_says(&host, "503").await;
+    assert!(reply.contains("there is no flights.wasm"), "{reply}");
+    setting.drop_plugin("flights", &guest("flights"));
+    until_ready_says(&host, "200").await;
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_settings_of_a_removed_manifest_stay_in_use_which_is_shown_until_it_is_back() {
     const MANIFEST: &str = "[config]\ndestination = \"out\"\n";
     let setting = Setting::new(1).await;

@@ -117,6 +117,7 @@ impl Host {
         let emf = Emf::start(config.emf.as_ref());
         make_folder(&config)?;
         let status = HostStatus::new(config.worker_id.as_str());
+        status.configured_are(config.plugins_with_sections());
         let (pulls, tasks) = Pulls::new(&config, &clients, status.sources())?;
         let surroundings = Surroundings {
             clients: &clients,

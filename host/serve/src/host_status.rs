@@ -1,6 +1,6 @@
 //! What a whole host is doing: one entry a plugin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +21,7 @@ pub struct HostStatus {
     // Written by the supervisor, read by the status page and by `--until-idle`; never held across
     // an await.
     plugins: Arc<Mutex<BTreeMap<String, PluginEntry>>>,
+    configured: Arc<Mutex<Configured>>,
     is_folder_read: Arc<AtomicBool>,
     folder_written_by: Arc<Mutex<Option<String>>>,
     folder_unreadable: Arc<Mutex<Option<Unreadable>>>,
@@ -39,6 +40,14 @@ struct PluginEntry {
     refused_settings: Option<String>,
     not_served: Option<String>,
     pinned: Option<String>,
+}
+
+/// Plugins with a section in the configuration.
+#[derive(Default)]
+struct Configured {
+    all: BTreeSet<String>,
+    /// Those whose file was in the folder since this host began, or since they have a section.
+    found: BTreeSet<String>,
 }
 
 /// The plugins folder cannot be read.
@@ -75,6 +84,9 @@ pub struct HostSnapshot {
     pub wire: Option<String>,
     /// Where versions are pulled from, by plugin name.
     pub sources: BTreeMap<String, SourceSnapshot>,
+    /// Plugins with a section in the configuration whose file has not been in the folder since this
+    /// host began.
+    pub without_file: BTreeSet<String>,
     /// By plugin name; `PLUGIN.STREAM` for the streams that a plugin has besides its first.
     pub plugins: BTreeMap<String, PluginSnapshot>,
 }
@@ -111,6 +123,7 @@ impl HostStatus {
         let worker_id = worker_id.into();
         Self {
             plugins: Arc::default(),
+            configured: Arc::default(),
             is_folder_read: Arc::default(),
             folder_written_by: Arc::default(),
             folder_unreadable: Arc::default(),
@@ -149,11 +162,26 @@ impl HostStatus {
             folder_unreadable: self.unreadable().clone(),
             wire: self.wire.as_ref().map(Wire::to_string),
             sources: self.sources.snapshot(),
+            without_file: self.configured().without_file(),
             plugins: plugins
                 .iter()
                 .map(|(name, entry)| (name.clone(), entry.snapshot()))
                 .collect(),
         }
+    }
+
+    /// The plugins that have a section now.
+    pub(crate) fn configured_are(&self, names: impl IntoIterator<Item = PluginName>) {
+        let plugins = self.lock();
+        let mut configured = self.configured();
+        let all: BTreeSet<_> = names.into_iter().map(|name| name.to_string()).collect();
+        let is_here = |name: &str| plugins.keys().any(|label| is_label_of(label, name));
+        configured.found = all
+            .iter()
+            .filter(|name| configured.found.contains(*name) || is_here(name))
+            .cloned()
+            .collect();
+        configured.all = all;
     }
 
     /// A plugin has begun to serve a stream. Drops the entry that was shown while the plugin had no
@@ -175,6 +203,7 @@ impl HostStatus {
             ..PluginEntry::default()
         };
         plugins.insert(stream.label.to_string(), entry);
+        self.configured().found(plugin.as_str());
     }
 
     /// A worker begins to serve the stream labelled `label`, the first one or another.
@@ -268,7 +297,15 @@ impl HostStatus {
         }
         if !is_known {
             change(plugins.entry(plugin.to_owned()).or_default());
+            self.configured().found(plugin);
         }
+    }
+
+    /// Taken after `plugins` where both are.
+    fn configured(&self) -> MutexGuard<'_, Configured> {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn written_by(&self) -> MutexGuard<'_, Option<String>> {
@@ -288,6 +325,18 @@ impl HostStatus {
 
 fn seconds_since<S: serde::Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(at.elapsed().as_secs_f64())
+}
+
+impl Configured {
+    fn found(&mut self, plugin: &str) {
+        if self.all.contains(plugin) {
+            self.found.insert(plugin.to_owned());
+        }
+    }
+
+    fn without_file(&self) -> BTreeSet<String> {
+        self.all.difference(&self.found).cloned().collect()
+    }
 }
 
 impl PluginEntry {

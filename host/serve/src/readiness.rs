@@ -21,7 +21,8 @@ const LONG: Duration = Duration::from_secs(15);
 ///
 /// Ready is a host that has read its folder and still can, and whose every plugin is served by a
 /// worker that writes its heartbeat, sees its leases, can take them, and makes progress on a shard
-/// if it holds any. A refused version beside a running one is not a reason, nor is one shard that
+/// if it holds any. A host without any plugin is ready unless its configuration has sections of
+/// plugins whose files never came. A refused version beside a running one is not a reason, nor is one shard that
 /// is stuck while others progress.
 pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
@@ -46,6 +47,8 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
             reasons.push(not_pulled(name, source));
         }
     }
+    let meant = meant_and_not_there(host).filter(|name| is_asked_for(name));
+    reasons.extend(meant.map(no_file));
     for (label, plugin) in &host.plugins {
         if is_asked_for(label)
             && let Some(why) = not_served(plugin)
@@ -58,9 +61,31 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
 
 fn unknown(host: &HostSnapshot, named: &BTreeSet<&str>) -> impl Iterator<Item = String> {
     let labels = host.plugins.keys().chain(host.sources.keys());
+    let labels = labels.chain(meant_and_not_there(host));
     let is_known = move |name: &str| labels.clone().any(|label| is_label_of(label, name));
     let unknown = named.iter().filter(move |name| !is_known(name));
     unknown.map(|name| format!("there is no plugin {name}"))
+}
+
+/// Plugins with a section in the configuration, if the host has no plugin at all: a folder that is
+/// empty, or not the one that is meant. Beside others a section without a file is a setting that is
+/// not used: hosts with other plugins may share their configuration. Before the folder was read,
+/// nothing is known of files.
+fn meant_and_not_there(host: &HostSnapshot) -> impl Iterator<Item = &String> + Clone {
+    let has_none = host.is_folder_read && host.plugins.is_empty() && host.sources.is_empty();
+    let names = if has_none {
+        Some(&host.without_file)
+    } else {
+        None
+    };
+    names.into_iter().flatten()
+}
+
+fn no_file(name: &String) -> String {
+    format!(
+        "{name}: [plugin.{name}] is set, but there is no {name}.wasm in the plugins folder, nor any \
+            other plugin: put it there, or remove the section"
+    )
 }
 
 fn not_pulled(name: &str, source: &SourceSnapshot) -> String {
@@ -88,6 +113,9 @@ pub(crate) fn as_metrics(host: &HostSnapshot) -> String {
             "{READY}{{plugin=\"{label}\"}} {}",
             u8::from(not_served(plugin).is_none())
         );
+    }
+    for name in meant_and_not_there(host) {
+        let _ = writeln!(text, "{READY}{{plugin=\"{}\"}} 0", as_label_value(name));
     }
     text
 }
@@ -254,6 +282,7 @@ mod tests {
             folder_unreadable: None,
             wire: None,
             sources: BTreeMap::new(),
+            without_file: BTreeSet::new(),
             plugins,
         }
     }
@@ -480,6 +509,35 @@ mod tests {
         let page = as_metrics(&host(&[(r"it\'s", served()), ("a\"b\n", served())]));
         assert!(page.contains("{plugin=\"it\\\\'s\"}"), "{page}");
         assert!(page.contains("{plugin=\"a\\\"b\\n\"}"), "{page}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_without_any_plugin_is_not_ready_if_a_section_says_that_one_is_meant() {
+        let mut bare = host(&[]);
+        assert_eq!(
+            missing(&bare, &BTreeSet::new()),
+            [""; 0],
+            "nothing is meant"
+        );
+        bare.without_file.insert("returns".to_owned());
+        let of = |host: &HostSnapshot, named: &[&str]| {
+            missing(host, &named.iter().copied().collect()).join("; ")
+        };
+        assert!(of(&bare, &[]).starts_with("returns: [plugin.returns] is set, but there is no"));
+        assert_eq!(of(&bare, &["returns"]), of(&bare, &[]));
+        assert_eq!(of(&bare, &["orders"]), "there is no plugin orders");
+        assert!(as_metrics(&bare).contains("{plugin=\"returns\"} 0"));
+        bare.is_folder_read = false;
+        assert_eq!(of(&bare, &[]), "the plugins folder has not been read yet");
+        assert!(
+            !as_metrics(&bare).contains("returns"),
+            "nothing is known of it"
+        );
+
+        let mut other = host(&[("orders", served())]);
+        other.without_file.insert("returns".to_owned());
+        assert_eq!(of(&other, &[]), "", "hosts may share a configuration");
+        assert_eq!(of(&other, &["returns"]), "there is no plugin returns");
     }
 
     #[tokio::test(start_paused = true)]

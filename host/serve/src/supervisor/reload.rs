@@ -84,6 +84,8 @@ impl Supervisor {
                 tracing::info!(?keys, "settings that have changed");
                 self.parts.config = *config;
                 self.pulls.follow(&self.parts.config);
+                let configured = self.parts.config.plugins_with_sections();
+                self.status.configured_are(configured);
                 let with_keys = |followed: String| format!("{}; {followed}", shown(&keys));
                 self.follow_settings().map(with_keys).map_err(with_keys)
             }
