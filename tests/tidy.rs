@@ -211,6 +211,28 @@ fn is_of_tests(path: &Path) -> bool {
     own.split('/').any(|folder| folder == "tests") || own.ends_with("tests.rs")
 }
 
+/// Functions that are called with a tuple by a library: wasmtime passes arguments so.
+const CALLED_WITH_TUPLES: &str = "host/wasm/src/imports/request_line.rs";
+
+#[test]
+fn no_filter_stands_for_an_if_and_no_parameter_is_a_tuple() {
+    let product = files_with("rs").into_iter().filter(|path| {
+        let own = own_path(path);
+        own.starts_with("host/") && !is_of_tests(path) && own != CALLED_WITH_TUPLES
+    });
+    let found: Vec<_> = product
+        .flat_map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let own = own_path(&path);
+            let habits = source::habits(&text).into_iter();
+            habits
+                .map(move |habit| format!("{own}: {habit}"))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 #[test]
 fn functions_are_bounded_by_the_lint() {
     let clippy = fs::read_to_string(root().join(".clippy.toml")).unwrap();

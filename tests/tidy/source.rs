@@ -53,6 +53,61 @@ pub(super) fn parse(text: &str) -> Source {
     source
 }
 
+/// Habits that hide what a function does: a filter in the place of an `if`, and several values in
+/// one parameter. Comments, strings and tests are left out.
+pub(super) fn habits(text: &str) -> Vec<String> {
+    let words = without_tests(&words(text), &mut Vec::new());
+    let has_filter = words
+        .windows(5)
+        .any(|next| next == ["filter", "(", "|", "_", "|"]);
+    let filter = has_filter.then(|| "`.filter(|_| ..)`: write an `if`".to_owned());
+    let functions = words.iter().enumerate().filter(|(_, word)| *word == "fn");
+    let with_tuples = functions.filter(|(at, _)| has_tuple_parameter(&words[*at..]));
+    let named = with_tuples.filter_map(|(at, _)| words.get(at + 1));
+    filter
+        .into_iter()
+        .chain(named.map(|name| format!("`{name}` takes a tuple apart: give it two parameters")))
+        .collect()
+}
+
+/// Of a function, from its `fn`: whether a parameter is a list of names in parentheses.
+fn has_tuple_parameter(function: &[String]) -> bool {
+    let mut depth = 0_usize;
+    let mut before = "";
+    for (at, word) in function.iter().enumerate() {
+        match word.as_str() {
+            "{" | ";" if depth == 0 => return false,
+            "(" => {
+                let is_first = depth == 1 && ["(", ","].contains(&before);
+                if is_first && is_pattern(&function[at..]) {
+                    return true;
+                }
+                depth += 1;
+            }
+            ")" if depth == 1 => return false,
+            ")" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        before = word;
+    }
+    false
+}
+
+/// Whether the parenthesis that begins here has a type behind it, so that it is no type itself.
+fn is_pattern(words: &[String]) -> bool {
+    let mut depth = 0_usize;
+    let end = words.iter().position(|word| {
+        match word.as_str() {
+            "(" => depth += 1,
+            ")" => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    end.and_then(|end| words.get(end + 1))
+        .is_some_and(|next| next == ":")
+}
+
 /// Names, `::`, and other signs one by one. Comments, strings, characters and lifetimes are left
 /// out.
 fn words(text: &str) -> Vec<String> {

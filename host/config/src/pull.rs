@@ -169,7 +169,8 @@ fn source(entry: &str, pull: &PullConfig) -> Result<SourceConfig, String> {
             format!("{error}; or write the plugin's name before it, as in \"alerts={reference}\"")
         })?,
     };
-    if let Some(host) = reference.host().filter(|_| reference.is_plain_http())
+    if reference.is_plain_http()
+        && let Some(host) = reference.host()
         && !is_loopback(host)
         && !pull.insecure.contains(host)
     {

@@ -11,6 +11,19 @@
 //!    ├─ Versions  which version of the plugin the shard is to run
 //!    └─ Trouble   what is in the shard's way, as the status and the row show it
 //! ```
+//!
+//! Its course (`ShardPipeline::run`):
+//!
+//! | a pipeline is | event | then it is |
+//! |---|---|---|
+//! | starting | its instance runs | serving |
+//! | serving | the failure policy halts the shard | halted |
+//! | halted | a directive or another version ends the halt | serving |
+//! | serving | the shard was read to its end, and everything is settled and written | ended, with `SHARD_END` in the row |
+//! | any of these | its host or plugin goes, or another host claims the lease | draining |
+//! | draining | the deliveries under way ended and their checkpoint is written | over, and the lease released |
+//! | any of these | no progress for too long | giving up: over, with the reason in the row |
+//! | any of these | the lease is lost | over: nothing more is written or emitted |
 
 mod buffer;
 mod call;
@@ -38,7 +51,7 @@ mod traces;
 mod trouble;
 mod versions;
 
-pub(crate) use context::ShardContext;
+pub(crate) use context::{ShardContext, ShardReports};
 pub(crate) use log_allowance::LogAllowance;
 pub(crate) use ports::PipelinePorts;
 pub(crate) use shard::{PipelineEnd, ShardPipeline};

@@ -356,7 +356,11 @@ impl StatusBoard {
     pub(crate) fn tip_at(&self, shard: &ShardId) -> Option<Moment> {
         let known = self.lock();
         let status = known.shards.get(shard.as_str())?;
-        status.tip_at.filter(|_| status.is_at_tip)
+        if status.is_at_tip {
+            status.tip_at
+        } else {
+            None
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkerStatus> {

@@ -238,7 +238,9 @@ impl Surroundings {
     fn options(&self, definition: &Definition) -> Vec<(&'static str, String)> {
         let has = |name: &str| definition.set_here.iter().any(|own| own == name);
         let mut options = Vec::new();
-        if let Some(config) = self.config.as_ref().filter(|_| has("config")) {
+        if has("config")
+            && let Some(config) = &self.config
+        {
             options.push(("config", config.display().to_string()));
         }
         for (name, value) in &self.flags {

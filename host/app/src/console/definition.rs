@@ -197,17 +197,24 @@ impl Argument {
             _ if choices.is_empty() => Kind::Text,
             _ => Kind::Choice,
         };
-        let choices = choices.iter().filter(|_| kind == Kind::Choice);
+        let choices = match kind {
+            Kind::Choice => choices.as_slice(),
+            Kind::Flag | Kind::Text => &[],
+        };
         let values = argument.get_value_names().and_then(|names| names.first());
-        let defaults = argument.get_default_values().first();
+        let default = match kind {
+            Kind::Flag => None,
+            Kind::Text | Kind::Choice => argument.get_default_values().first(),
+        };
         Self {
             is_positional: argument.is_positional(),
             value_name: values.map(ToString::to_string),
             help: text(argument.get_help()),
-            default: defaults
-                .filter(|_| kind != Kind::Flag)
-                .map(|value| value.to_string_lossy().into_owned()),
-            choices: choices.map(|value| value.get_name().to_owned()).collect(),
+            default: default.map(|value| value.to_string_lossy().into_owned()),
+            choices: choices
+                .iter()
+                .map(|value| value.get_name().to_owned())
+                .collect(),
             is_required: argument.is_required_set(),
             repeats: matches!(argument.get_action(), ArgAction::Append),
             right: offer.right_with(&name),

@@ -186,11 +186,13 @@ fn left_for_now(decided: &Preview, leaders_plan: &Plan) -> Vec<ShardLine> {
         left.extend(first_only.filter(|(_, reason)| *reason == Reason::GoneAfterNextListing));
     }
     left.extend(&last.held_back);
-    left.into_iter().map(ShardLine::held_back).collect()
+    left.into_iter()
+        .map(|(key, reason)| ShardLine::held_back(key, reason))
+        .collect()
 }
 
 impl ShardLine {
-    fn held_back((key, reason): &(LeaseKey, Reason)) -> Self {
+    fn held_back(key: &LeaseKey, reason: &Reason) -> Self {
         Self {
             shard: key.shard_id().to_string(),
             kind: reason.code(),
@@ -199,7 +201,8 @@ impl ShardLine {
     }
 
     /// `None` for a shard that gets a row.
-    fn without_row((shard, start): &MissingRow<'_>) -> Option<Self> {
+    fn without_row(missing: &MissingRow<'_>) -> Option<Self> {
+        let (shard, start) = missing;
         let why = start.as_ref().err()?;
         Some(Self {
             shard: shard.id.to_string(),

@@ -75,7 +75,10 @@ pub fn found_out(
             why: entry.reason.clone(),
         });
     }
-    let here = here.filter(|_| deploy.proven.is_none())?;
+    if deploy.proven.is_some() {
+        return None;
+    }
+    let here = here?;
     let as_text = deploy.reference.as_text();
     let trial = came
         .tries_settings

@@ -90,8 +90,10 @@ fn by_id(shards: &[Shard]) -> BTreeMap<&ShardId, &Shard> {
 /// The row of a shard as it was, held by nobody.
 fn restored(shard: &BackedUpShard, states: StatesKept) -> RestoredRow {
     let lease = &shard.lease;
-    let state = shard.state.clone();
-    let state = state.filter(|_| states != StatesKept::None);
+    let state = match states {
+        StatesKept::None => None,
+        StatesKept::All | StatesKept::Fitting => shard.state.clone(),
+    };
     RestoredRow {
         lease: Lease {
             state_fill: state.as_ref().and(lease.state_fill),

@@ -48,11 +48,16 @@ pub fn start_anew(
 ) -> Result<ResetStart, ResetRefusal> {
     let recorded = recorded.ok_or(ResetRefusal::NeverBegan)?;
     let other = configured.filter(|position| recorded.kept_instead_of(*position).is_some());
-    let replaces = other.filter(|_| is_whole).map(|position| ApplicationStart {
-        position,
-        looked_at_ms: now_ms,
-        found_leases: recorded.found_leases,
-    });
+    let (replaces, unused) = if is_whole {
+        let anew = |position| ApplicationStart {
+            position,
+            looked_at_ms: now_ms,
+            found_leases: recorded.found_leases,
+        };
+        (other.map(anew), None)
+    } else {
+        (None, other)
+    };
     let to = place_of(replaces.as_ref().unwrap_or(recorded));
     match to {
         Place::Time(begins_ms) if begins_ms > now_ms => {
@@ -61,7 +66,7 @@ pub fn start_anew(
         _ => Ok(ResetStart {
             to,
             replaces,
-            unused: other.filter(|_| !is_whole),
+            unused,
         }),
     }
 }

@@ -42,8 +42,10 @@ impl InFolder {
     /// The version that was pulled last, if it still is there.
     pub(super) fn pulled(&self) -> Option<PluginDigest> {
         let component = self.component.as_ref()?;
-        let is_it = component.hex() == self.record.component;
-        PluginDigest::from_hex(component.hex()).filter(|_| is_it)
+        if component.hex() != self.record.component {
+            return None;
+        }
+        PluginDigest::from_hex(component.hex())
     }
 
     /// Where that came from.
@@ -55,6 +57,15 @@ impl InFolder {
     /// Whether that came from this reference.
     pub(super) fn is_of(&self, reference: &ArtifactRef) -> bool {
         self.pulled().is_some() && self.record.reference == reference.as_text()
+    }
+
+    /// The source's mark of what is here, if it came from that reference.
+    pub(super) fn mark_of(&self, reference: &ArtifactRef) -> Option<&str> {
+        if self.is_of(reference) {
+            self.record.mark.as_deref()
+        } else {
+            None
+        }
     }
 }
 

@@ -303,7 +303,9 @@ impl PullTask {
             return Ok(Looked::Kept(IN_TURN));
         }
         self.show(&wanted);
-        if let Some(version) = here.pulled().filter(|_| is_settled(&wanted, &here)) {
+        if let Some(version) = here.pulled()
+            && is_settled(&wanted, &here)
+        {
             return Ok(Looked::Same(version));
         }
         let looked = self.pull_wanted(&wanted, here).await;
@@ -357,9 +359,12 @@ impl PullTask {
 
     /// Whether another host is to try the settings of this version first.
     fn waits_for_turn(&self, wanted: &Wanted) -> bool {
+        if self.orders.unproven().is_none() {
+            return false;
+        }
         let text = wanted.reference.as_text();
         let known = self.turn.as_ref().filter(|(waits, _)| *waits == text);
-        let Some((_, since)) = known.filter(|_| self.orders.unproven().is_some()) else {
+        let Some((_, since)) = known else {
             return false;
         };
         let has_waited = BootClock.now().since(*since) >= self.orders.patience();
@@ -406,8 +411,7 @@ impl PullTask {
 
     async fn pull_wanted(&mut self, wanted: &Wanted, here: InFolder) -> Result<Looked, LookError> {
         let reference = &wanted.reference;
-        let known = here.record.mark.as_deref();
-        let known = known.filter(|_| here.is_of(reference));
+        let known = here.mark_of(reference);
         let files = self.files.clone();
         let fresh = blocking(move || files.fresh()).await?;
         let mut file = tokio::fs::File::from_std(fresh.reopen()?);

@@ -1,4 +1,13 @@
 //! What a pipeline may assume of its lease, published by the keeper.
+//!
+//! | the lease is | event | then it is |
+//! |---|---|---|
+//! | held | a write to its row is applied | held, with a later deadline |
+//! | held | a write has no answer | in doubt |
+//! | in doubt | the row shows whether the write was applied, or it is sent again and answered | held |
+//! | held or in doubt | the row has another owner or is gone, or the deadline passed | lost |
+//!
+//! A lost lease stays lost, and its keeper ends. New records go out only while the lease is held.
 
 use std::sync::Arc;
 
@@ -15,7 +24,7 @@ use crate::heart::HeartWatch;
 pub(crate) enum LeaseState {
     /// This host holds it, by the row's own writes or the host's heart.
     Held(Hold),
-    /// A write has no answer yet: no new records go out before it is settled (S11).
+    /// A write has no answer yet: no new records go out before it is settled.
     InDoubt(Hold),
     /// Gone.
     Lost(LossReason),

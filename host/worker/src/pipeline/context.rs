@@ -18,14 +18,19 @@ use crate::options::WorkerOptions;
 use crate::signs::{Signs, Stage};
 use crate::status::{ShardStatus, StatusBoard};
 
+/// Where a pipeline shows what it does.
+pub(crate) struct ShardReports {
+    pub(crate) status: StatusBoard,
+    pub(crate) signs: Signs,
+    pub(crate) meter: Meter,
+}
+
 /// See the module's description.
 pub(crate) struct ShardContext {
     shard: ShardId,
     options: Arc<WorkerOptions>,
     ports: PipelinePorts,
-    status: StatusBoard,
-    signs: Signs,
-    meter: Meter,
+    reports: ShardReports,
     keeper: KeeperHandle,
     /// Made once: each batch counts by it.
     plugin_label: SharedString,
@@ -36,18 +41,15 @@ impl ShardContext {
         shard: ShardId,
         options: Arc<WorkerOptions>,
         ports: PipelinePorts,
-        status: StatusBoard,
-        (signs, meter): (Signs, Meter),
+        reports: ShardReports,
         keeper: KeeperHandle,
     ) -> Self {
         Self {
             plugin_label: metrics::label(&options.plugin),
-            meter,
             shard,
             options,
             ports,
-            status,
-            signs,
+            reports,
             keeper,
         }
     }
@@ -74,17 +76,17 @@ impl ShardContext {
     }
 
     pub(super) fn signs(&self) -> &Signs {
-        &self.signs
+        &self.reports.signs
     }
 
     /// Where it is noted what happens to the shard.
     pub(super) fn meter(&self) -> &Meter {
-        &self.meter
+        &self.reports.meter
     }
 
     /// The pipeline does something else now.
     pub(super) fn enter(&self, stage: Stage) {
-        self.signs.enter(stage);
+        self.reports.signs.enter(stage);
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -119,26 +121,26 @@ impl ShardContext {
     }
 
     pub(super) fn update_status(&self, change: impl FnOnce(&mut ShardStatus)) {
-        self.status.update_shard(&self.shard, change);
+        self.reports.status.update_shard(&self.shard, change);
     }
 
     pub(super) fn board(&self) -> &StatusBoard {
-        &self.status
+        &self.reports.status
     }
 
     /// Whether the last reply reached the tip of the shard and had no records.
     pub(super) fn is_at_tip(&self) -> bool {
-        self.status.is_at_tip(&self.shard)
+        self.reports.status.is_at_tip(&self.shard)
     }
 
     /// When the last reply came, if that reached the tip of the shard and had no records.
     pub(super) fn tip_at(&self) -> Option<Moment> {
-        self.status.tip_at(&self.shard)
+        self.reports.status.tip_at(&self.shard)
     }
 
     /// The last record fetched, and how far the tip was ahead of the last reply, in milliseconds.
     pub(super) fn last_reply(&self) -> (Option<Position>, Option<u64>) {
-        self.status.last_reply(&self.shard)
+        self.reports.status.last_reply(&self.shard)
     }
 
     /// The label of the plugin's metrics.

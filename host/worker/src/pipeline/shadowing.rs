@@ -221,7 +221,7 @@ impl Shadowing {
     ) -> Option<Feed> {
         let wanted = self.settings.shadow.wanted_on(&context.shard)?;
         let (steps, given) = mpsc::channel(WAITING_MAX);
-        let next = next.filter(|_| !beginning.is_fresh);
+        let next = if beginning.is_fresh { None } else { next };
         let context = shadow_context(context, next, wanted.may_send_http);
         let generation = wanted.generation;
         let run = ShadowRun::new(self.settings.clone(), wanted, context, beginning.state);

@@ -140,7 +140,7 @@ impl Traces {
             span: tracer.new_span(),
             is_sampled: true,
         };
-        self.remember(strand, (first, last), receive, context);
+        self.remember(strand, first, last, receive, context);
         Some(Box::new(TracedCall {
             context,
             parent: receive,
@@ -210,7 +210,8 @@ impl Traces {
     fn remember(
         &mut self,
         strand: usize,
-        (first, last): (&Position, &Position),
+        first: &Position,
+        last: &Position,
         receive: Option<SpanId>,
         call: TraceContext,
     ) {

@@ -24,7 +24,7 @@ use crate::holding::{
     Gate, Holding, HoldingEnd, Keeper, KeeperHandle, KeeperPorts, Shown, Taken, Troubles,
 };
 use crate::metrics;
-use crate::pipeline::{LogAllowance, PipelinePorts, ShardContext, ShardPipeline};
+use crate::pipeline::{LogAllowance, PipelinePorts, ShardContext, ShardPipeline, ShardReports};
 use crate::signs::Signs;
 use crate::status::ShardStatus;
 
@@ -170,9 +170,13 @@ impl Holdings {
         origin: &Origin,
     ) -> ShardContext {
         let options = Arc::clone(&self.run.options);
-        let (ports, status) = (self.pipeline_ports(origin), self.run.status.clone());
-        let meter = self.run.meters.of_shard(&shard);
-        ShardContext::new(shard, options, ports, status, (signs, meter), keeper)
+        let ports = self.pipeline_ports(origin);
+        let reports = ShardReports {
+            status: self.run.status.clone(),
+            signs,
+            meter: self.run.meters.of_shard(&shard),
+        };
+        ShardContext::new(shard, options, ports, reports, keeper)
     }
 
     fn keeper_ports(

@@ -181,7 +181,7 @@ async fn withdraw_refused(
             application.leases.direct(&row, &next).await?,
             Directing::Applied(_)
         );
-        if let Some(key) = edit.staged().filter(|_| is_withdrawn) {
+        if is_withdrawn && let Some(key) = edit.staged() {
             application.leases.unstage_state(key).await?;
         }
     }

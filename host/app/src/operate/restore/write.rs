@@ -80,8 +80,10 @@ impl Writer<'_> {
             won(coordinator.write_start(&self.plan.start).await?)?;
         }
         let control = &fleet.control;
-        let pause = self.backup.pause.as_ref();
-        let pause = pause.filter(|_| control.pause.is_none());
+        let pause = match control.pause {
+            Some(_) => None,
+            None => self.backup.pause.as_ref(),
+        };
         let deploy = deploy_of(self.backup, self.plan, control);
         if pause.is_some() || deploy.is_some() {
             let next = control.changed(|next| {
@@ -165,9 +167,11 @@ pub(super) fn deploy_of<'a>(
     plan: &RestorePlan,
     control: &Control,
 ) -> Option<&'a DeployAsked> {
-    let deploy = backup.deploy.as_ref();
     let has_one = control.deploy.is_some() || control.unread_deploy.is_some();
-    deploy.filter(|_| plan.relation == StreamRelation::Same && !has_one)
+    if plan.relation != StreamRelation::Same || has_one {
+        return None;
+    }
+    backup.deploy.as_ref()
 }
 
 async fn write_row(

@@ -127,7 +127,9 @@ fn state(shard: &ShardStatus) -> String {
     if shard.owner.is_none() {
         parts.push("not held".to_owned());
     }
-    if let Some(percent) = shard.state_percent.filter(|_| shard.is_nearly_full) {
+    if shard.is_nearly_full
+        && let Some(percent) = shard.state_percent
+    {
         parts.push(format!("state at {percent}% of its limit"));
     }
     parts.extend(shard.wanted.iter().cloned());

@@ -136,9 +136,9 @@ fn end(wanted: &DeployAsked, fleet: &FleetRows, hosts: &[HostState]) -> End {
     };
     let mut refusals = hosts.iter().map(unheeded);
     let first = refusals.next().flatten();
-    match first.filter(|_| refusals.all(|why| why.is_some())) {
-        Some(why) => End::Refused(why),
-        None => End::NotYet,
+    match first {
+        Some(why) if refusals.all(|why| why.is_some()) => End::Refused(why),
+        _ => End::NotYet,
     }
 }
 

@@ -101,7 +101,11 @@ impl Progress {
     /// whole.
     pub(super) fn save(&self) -> anyhow::Result<()> {
         let kept = Kept {
-            shards: self.shards.iter().map(keep).collect(),
+            shards: self
+                .shards
+                .iter()
+                .map(|(shard, reached)| (shard.to_string(), kept(reached)))
+                .collect(),
             ..self.kept.clone()
         };
         let new = with_ending(&self.path, ".new");
@@ -179,8 +183,8 @@ fn reached(kept: &Kept) -> anyhow::Result<BTreeMap<ShardId, Reached>> {
     Ok(shards)
 }
 
-fn keep((shard, reached): (&ShardId, &Reached)) -> (String, KeptShard) {
-    let kept = match reached {
+fn kept(reached: &Reached) -> KeptShard {
+    match reached {
         Reached::Position(position) => KeptShard {
             sequence: Some(position.sequence.to_string()),
             sub_sequence: position.sub_sequence,
@@ -189,8 +193,7 @@ fn keep((shard, reached): (&ShardId, &Reached)) -> (String, KeptShard) {
             sequence: None,
             sub_sequence: 0,
         },
-    };
-    (shard.to_string(), kept)
+    }
 }
 
 fn with_ending(path: &Path, ending: &str) -> PathBuf {

@@ -37,7 +37,10 @@ impl ShardPipeline {
     /// The state that a command left for the shard; `None` if it is gone, or none is to be taken
     /// over.
     async fn staged(&mut self, edit: &StateEdit) -> Result<Option<SavedState>, Stopped> {
-        let Some(key) = edit.staged().filter(|_| self.context.options().keeps_state) else {
+        if !self.context.options().keeps_state {
+            return Ok(None);
+        }
+        let Some(key) = edit.staged() else {
             return Ok(None);
         };
         let mut failures = 0;
