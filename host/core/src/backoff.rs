@@ -51,9 +51,23 @@ impl Backoff {
     }
 }
 
+/// Whether a failure is worth a line in the log: the first in a row, and then ever fewer, at each
+/// doubling. `failures` counts those in a row, 1 for the first.
+pub fn is_worth_a_line(failures: impl Into<u64>) -> bool {
+    failures.into().is_power_of_two()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_is_logged_ever_more_rarely() {
+        let logged = |of: std::ops::RangeInclusive<u64>| of.filter(|n| is_worth_a_line(*n)).count();
+        assert!(!is_worth_a_line(0_u32) && is_worth_a_line(1_u32));
+        assert_eq!(logged(1..=4), 3);
+        assert_eq!(logged(1..=1_000), 10);
+    }
 
     #[test]
     fn waits_double_to_the_cap_and_are_never_linear() {

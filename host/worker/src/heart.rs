@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::metrics::SharedString;
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::fleet::WorkerRow;
 use shardmill_core::lease::{Generation, Heartbeat, Hold};
 use shardmill_core::plugin::PluginName;
@@ -177,7 +178,7 @@ impl Heart {
     }
 
     fn failed(&self, error: &StoreError, failures: u32) {
-        if failures.is_power_of_two() {
+        if is_worth_a_line(failures) {
             tracing::warn!(
                 worker = %self.row.worker,
                 %error,

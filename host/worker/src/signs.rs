@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::metrics::{Gauge, SharedString};
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::ShardId;
@@ -198,8 +199,7 @@ impl Signs {
         let earlier = condition.troubles.remove(&why);
         let earlier = earlier.and_then(|trouble| trouble.note);
         // Powers of two, as in the log: the row must not be written at every attempt.
-        let is_noted =
-            attempts == NOTED_FROM || attempts > NOTED_FROM && attempts.is_power_of_two();
+        let is_noted = attempts == NOTED_FROM || attempts > NOTED_FROM && is_worth_a_line(attempts);
         let note = if is_noted {
             Some(format!("attempt {attempts} failed: {reason}"))
         } else if attempts > NOTED_FROM {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
 use shardmill_core::backoff::Backoff;
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::ports::ReadError;
 use shardmill_core::stream::{SequenceNumber, ShardId, StreamName};
 
@@ -163,7 +164,7 @@ impl StreamWriter {
                 });
             }
             // Half as often each time: the reason is shown, and a log is not flooded.
-            if fruitless.is_power_of_two() {
+            if is_worth_a_line(fruitless) {
                 tracing::warn!(
                     reason = %cause,
                     attempt = fruitless,

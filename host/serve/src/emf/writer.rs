@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use shardmill_config::EmfConfig;
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::ports::Clock;
 use shardmill_worker::{Gathered, Meters};
 
@@ -145,7 +146,7 @@ impl Work {
     /// Says it the first time, and then more and more rarely.
     fn report(&mut self, error: &io::Error, lines: usize) {
         self.failures += 1;
-        if self.failures.is_power_of_two() {
+        if is_worth_a_line(self.failures) {
             tracing::warn!(
                 %error,
                 lines,

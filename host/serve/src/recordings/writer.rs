@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use shardmill_config::Config;
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::plugin::{PluginDigest, PluginName, plugin_of_label};
 use shardmill_core::ports::{Clock, Recorder};
 use shardmill_core::recording::{Recording, Retention};
@@ -156,7 +157,7 @@ impl Work {
     /// Says it the first time, and then more and more rarely.
     fn report(&mut self, error: &io::Error) {
         self.failures += 1;
-        if self.failures.is_power_of_two() {
+        if is_worth_a_line(self.failures) {
             let folder = self.folder.path().display();
             tracing::warn!(
                 %folder,

@@ -1,5 +1,6 @@
 //! Shows that a row cannot be written, to people and to the worker, which decides what follows.
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::lease::WriteTrouble;
 use shardmill_core::ports::StoreError;
 use shardmill_core::stream::ShardId;
@@ -47,7 +48,7 @@ impl Troubles {
         if trouble.is_shown() {
             self.signs.failed(Why::Row, attempts, reason);
         }
-        if attempts.is_power_of_two() {
+        if is_worth_a_line(attempts) {
             tracing::warn!(
                 shard = %self.shard,
                 attempts,

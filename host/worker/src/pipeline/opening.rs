@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::vec;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::kpl::{Damage, Expansion, expand, may_be_aggregate};
 use shardmill_core::seeded_bug::SeededBug;
 use shardmill_core::stream::{Position, Record};
@@ -206,7 +207,7 @@ impl Opener {
             .increment(1);
         self.damaged += 1;
         // Powers of two: a producer that goes wrong does so with every record.
-        if self.damaged.is_power_of_two() {
+        if is_worth_a_line(self.damaged) {
             let (shard, damaged) = (self.context.shard(), self.damaged);
             tracing::warn!(
                 %shard,

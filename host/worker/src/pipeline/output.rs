@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::ports::{DeadLetter, Origin, PortFuture, SinkError};
 use shardmill_core::stream::{Emitted, Position};
 use shardmill_core::trace::BatchTrace;
@@ -183,7 +184,7 @@ impl Output {
             )));
         }
         let failures = failures.count;
-        if failures.is_power_of_two() {
+        if is_worth_a_line(failures) {
             tracing::warn!(
                 shard = %self.context.shard(),
                 %error,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::plugin::PluginDigest;
 use shardmill_core::time::Moment;
 use tokio::sync::watch;
@@ -117,7 +118,7 @@ impl Trouble {
         }
         self.stuck = Some(format!("attempt {attempts} failed: {reason}"));
         // Powers of two, as in the log: the row must not be written at every attempt.
-        attempts == NOTED_FROM || attempts.is_power_of_two()
+        attempts == NOTED_FROM || is_worth_a_line(attempts)
     }
 
     /// Shows that a call of the plugin, or something around it, failed in the version `digest`.
@@ -130,7 +131,7 @@ impl Trouble {
     ) {
         self.is_blocked = true;
         // Powers of two: a batch that fails for days must not fill the log.
-        if attempts.is_power_of_two() {
+        if is_worth_a_line(attempts) {
             let shard = self.context.shard();
             tracing::warn!(
                 %shard,

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::fleet::{StreamRow, WorkerRow};
 use shardmill_core::pipeline::{is_told_to_all, read_again_after};
 use shardmill_core::ports::{Raced, ReadError, StoreError};
@@ -208,7 +209,7 @@ impl Duties {
         let wait = read_again_after(error, trouble.failures, backoff, fastrand::f64());
         trouble.list_again_at = Some(self.run.now() + wait);
         let failures = trouble.failures;
-        if failures.is_power_of_two() {
+        if is_worth_a_line(failures) {
             tracing::warn!(
                 %error,
                 failures,

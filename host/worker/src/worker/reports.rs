@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::ports::StoreError;
 use tokio::sync::watch;
 
@@ -102,7 +103,7 @@ impl Reports {
     }
 
     fn report_failure(&self, error: &PassError, failures: u32) {
-        if failures.is_power_of_two() {
+        if is_worth_a_line(failures) {
             let application = &self.run.options.application;
             tracing::warn!(
                 application,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::control::{Deed, Directives};
 use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::lease::{ConflictVerdict, Lease, LeaseToken, WorkerId, judge_conflict};
@@ -205,7 +206,7 @@ impl Worker {
     fn show_failed_take(&self, seen: &Lease, error: &StoreError) {
         self.run.counter(metrics::TAKE_FAILURES).increment(1);
         let failures = self.writes.failed_takes();
-        if failures.is_power_of_two() {
+        if is_worth_a_line(failures) {
             tracing::warn!(
                 lease = %seen.key,
                 %error,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::pipeline::{
     ReadPace, is_lasting, is_told_to_all, is_trouble, read_again_after,
@@ -199,7 +200,7 @@ impl ShardReader {
     fn show_failure(&self, error: &ReadError, failures: u32, failing_for: Duration) {
         let shard = self.context.shard();
         if is_trouble(error, failing_for) {
-            if failures.is_power_of_two() {
+            if is_worth_a_line(failures) {
                 tracing::warn!(
                     %shard,
                     %error,

@@ -9,6 +9,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::pipeline::{Renewals, SubscriptionEnd};
 use shardmill_core::ports::{REPLY_BYTES_MAX, ShardEvent, SubscribeError, Subscription};
 use shardmill_core::stream::ConsumerArn;
@@ -244,7 +245,7 @@ impl ShardReader {
 
     fn log_end(&self, end: SubscriptionEnd, error: &SubscribeError, fruitless: u32) {
         let (shard, code) = (self.context.shard(), end.code());
-        if is_ordinary(end, fruitless) || !fruitless.max(1).is_power_of_two() {
+        if is_ordinary(end, fruitless) || !is_worth_a_line(fruitless.max(1)) {
             tracing::debug!(%shard, %error, fruitless, end = code, "subscription ended");
         } else {
             tracing::warn!(

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use shardmill_core::backoff::is_worth_a_line;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{HeldBack, TickTime, Ticked};
 use shardmill_core::seeded_bug::SeededBug;
@@ -103,7 +104,7 @@ impl ShardPipeline {
         let reason = format!("a tick failed: {error}");
         let digest = self.deliveries.digest().clone();
         // Powers of two: one that fails for days must not fill the log.
-        if failures.is_power_of_two() {
+        if is_worth_a_line(failures) {
             let shard = self.context.shard();
             tracing::warn!(
                 %shard,
