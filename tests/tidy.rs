@@ -9,6 +9,8 @@ mod attacks;
 mod deploy;
 #[path = "tidy/features.rs"]
 mod features;
+#[path = "tidy/findings.rs"]
+mod findings;
 #[path = "tidy/kcl_metrics.rs"]
 mod kcl_metrics;
 #[path = "tidy/log_codes.rs"]

@@ -252,6 +252,10 @@ async fn asked(setting: &Setting) -> Vec<(String, String)> {
         "explain flights 0 --watch-for 0s --json",
         "plan --config a.toml",
         "plan --config a.toml --json",
+        "status flights",
+        "status flights --json",
+        "plugins flights",
+        "plugins flights --json",
     ] {
         let args: Vec<&str> = question.split(' ').chain(["--local"]).collect();
         let output = shardmill(&args, setting.path()).await;

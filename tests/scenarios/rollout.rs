@@ -12,6 +12,8 @@ use harness::setting::Setting;
 use sha2::{Digest, Sha256};
 use shardmill_core::rollout::PROBATION_STRIKES;
 
+use crate::doors::page;
+
 const CONFIG: &str = "[batch]\nrecords = 100\n[reads]\ncalls-per-second = 50.0\nrecords-per-call \
     = 200\n\
                       idle-every = \"20ms\"\n[host]\nadmin = \"127.0.0.1:0\"\n[failure]\nattempts \
@@ -195,6 +197,32 @@ async fn a_host_with_nothing_but_a_quarantined_version_takes_no_shard_until_it_i
             .await
             .iter()
             .all(|lease| lease.owner.is_none())
+    );
+    assert!(
+        !host.log().contains("cannot be looked at"),
+        "it is not the leases' fault: {}",
+        host.log()
+    );
+    let address = host.admin_address().await;
+    let metrics = page(&address, "/metrics").await;
+    assert!(
+        metrics.contains("shardmill_leases_held{plugin=\"versioned\"} 0"),
+        "{metrics}"
+    );
+    let ready = page(&address, "/ready").await;
+    assert!(
+        ready.starts_with("HTTP/1.1 503") && ready.contains("quarantined"),
+        "{ready}"
+    );
+    let told = shardmill(
+        &["explain", "versioned", "0", "--local", "--watch-for", "0s"],
+        setting.path(),
+    )
+    .await;
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(
+        told.contains("not run") && told.contains(&digest_of(&bad)[..12]),
+        "{told}"
     );
     let refused = shardmill(
         &["plugins", "versioned", "--local", "--release", "00000000"],

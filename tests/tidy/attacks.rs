@@ -7,7 +7,7 @@ use super::{root, rows_of};
 
 /// What is wrong with the tests of a row: files, and after each the tests, or the entries of the
 /// corpus, that are in it.
-fn wrong_in(tests: &str) -> Vec<String> {
+pub(super) fn wrong_in(tests: &str) -> Vec<String> {
     let (mut file, mut code) = ("", String::new());
     let (mut wrong, mut named) = (Vec::new(), 0);
     for name in tests.split('`').skip(1).step_by(2) {

@@ -75,6 +75,12 @@ async fn what_a_guest_logs_is_cut_counted_made_safe_and_free_of_secrets() {
             lines.iter().any(|line| line.contains("dropped=")),
             "{how}: drops are told"
         );
+        assert!(
+            !lines
+                .iter()
+                .any(|line| line.contains("source= ") || line.contains("source=\"\"")),
+            "{how}: a field without a value"
+        );
         let is_named = |line: &&String| line.contains(" shardmill::guest: [plugin-under-test] ");
         let said = lines.iter().filter(|line| line.contains("line "));
         assert!(
