@@ -298,16 +298,20 @@ impl Host {
     }
 
     /// Its status page; needs `admin` in its configuration.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
     pub async fn status(&self) -> serde_json::Value {
         let body = self.page("/status").await;
-        // The body may come in chunks: the object is what lies between the outermost braces.
-        let object = body
-            .find('{')
-            .zip(body.rfind('}'))
-            .map(|(from, to)| &body[from..=to])
-            .unwrap_or_default();
-        serde_json::from_str(object)
+        object_in(&body)
             .unwrap_or_else(|error| panic!("{error} in {body:?}; its log:\n{}", self.log()))
+    }
+
+    /// The same, or `None` if the page was closed without an answer: a host that gets no processor
+    /// for seconds lets whoever waits for a page go.
+    pub async fn status_if_answered(&self) -> Option<serde_json::Value> {
+        object_in(&self.page("/status").await).ok()
     }
 
     /// Waits until its status page is so; needs `admin` in its configuration.
@@ -381,6 +385,16 @@ impl Drop for Host {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The body may come in chunks: the object is what lies between the outermost braces.
+fn object_in(body: &str) -> serde_json::Result<serde_json::Value> {
+    let object = body
+        .find('{')
+        .zip(body.rfind('}'))
+        .map(|(from, to)| &body[from..=to])
+        .unwrap_or_default();
+    serde_json::from_str(object)
 }
 
 /// Filters of system calls around a process, by its number or `self`; 0 where the system does not

@@ -55,12 +55,14 @@ struct Kinds {
 
 impl Kinds {
     fn add(&mut self, seed: u64, text: &str) {
-        // Where it trapped differs in each, and so do names that a component made up, what else
-        // happened, and addresses, in hexadecimal digits behind an x.
+        // Where it trapped differs in each, and so do names that a component made up, which may
+        // be damaged, what else happened, and addresses, in hexadecimal digits behind an x.
         let what = text.split(", in ").next().unwrap_or_default();
         let what = what.split(" (").next().unwrap_or_default();
-        let of_component = |word: &&str| word.starts_with("0x") || word.starts_with('"');
-        let words = what.split(' ').filter(|word| !of_component(word));
+        let outside_backticks: String = what.split('`').step_by(2).collect();
+        let words = outside_backticks
+            .split(' ')
+            .filter(|word| !is_of_component(word));
         let mut kind = words.collect::<Vec<_>>().join(" ");
         kind = kind.replace(&format!("seed-{seed}"), "NAME");
         kind.retain(|c| !c.is_ascii_digit());
@@ -85,6 +87,11 @@ impl Kinds {
     }
 }
 
+/// Whether a word of a message is an address, or a name in quotes or of an interface.
+fn is_of_component(word: &str) -> bool {
+    word.starts_with("0x") || word.starts_with('"') || word.contains('/')
+}
+
 /// What came of a component: refused, failed, or did its work. `None` while it is not known.
 fn known(status: &Value, name: &str) -> Option<String> {
     let plugin = &status["plugins"][name];
@@ -104,14 +111,15 @@ async fn until_known(host: &Host, seeds: &[u64], kinds: &mut Kinds) {
     let started = Instant::now();
     let mut left = seeds.to_vec();
     while !left.is_empty() && started.elapsed() < PATIENCE {
-        let status = host.status().await;
-        left.retain(|seed| match known(&status, &format!("seed-{seed}")) {
-            Some(text) => {
-                kinds.add(*seed, &text);
-                false
-            }
-            None => true,
-        });
+        if let Some(status) = host.status_if_answered().await {
+            left.retain(|seed| match known(&status, &format!("seed-{seed}")) {
+                Some(text) => {
+                    kinds.add(*seed, &text);
+                    false
+                }
+                None => true,
+            });
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     kinds.silent += u64::try_from(left.len()).unwrap();
