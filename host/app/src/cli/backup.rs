@@ -62,8 +62,8 @@ pub(crate) struct RestoreArgs {
     /// On another stream: read every shard from this time on, as in 2026-01-01T10:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = values::time_ms)]
     pub(crate) from_time: Option<u64>,
-    /// On another stream: start so much before each shard's place. As long as a producer may have
-    /// tried to put a record.
+    /// On another stream: start this long before each shard's place; use the longest time that a
+    /// producer may retry a put.
     #[arg(long, value_name = "DURATION", value_parser = values::duration,
           default_value = MARGIN_SHOWN, conflicts_with = "from_time")]
     pub(crate) margin: Duration,

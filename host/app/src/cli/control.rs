@@ -246,7 +246,7 @@ pub(crate) struct ShadowArgs {
     /// Run the version in place of the plugin's.
     #[arg(long, conflicts_with = "drop")]
     pub(crate) promote: bool,
-    /// Run the version no more.
+    /// Stop running the version.
     #[arg(long)]
     pub(crate) drop: bool,
     /// The version, if hosts have several: the first 8 digits of its digest, or more.

@@ -60,7 +60,7 @@ pub(crate) enum Unread {
     /// At the oldest record: nothing is skipped.
     #[default]
     TrimHorizon,
-    /// At what arrives after the first host's first look.
+    /// At records that arrive after the first host starts.
     Latest,
 }
 

@@ -18,8 +18,8 @@ use super::{ConnectionArgs, OutputArgs, values};
     shardmill load --stream load-test --records-per-second 5000 --application load-test --apply"
 )]
 pub(crate) struct LoadArgs {
-    /// The stream, by name; by ARN too if it exists. Records of a load test are of use to nobody:
-    /// take a stream that only the test's hosts read.
+    /// The stream, by name; by ARN too if it exists. Load-test records are junk: use a stream that
+    /// only the test's hosts read.
     #[arg(long, value_name = "STREAM")]
     pub(crate) stream: String,
     /// Make the stream with so many shards, and delete it at the end. One that exists is refused.

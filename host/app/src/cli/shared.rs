@@ -62,9 +62,9 @@ pub(crate) struct WatchArgs {
     /// How long to watch before judging who is alive; 0s reads once and considers no worker
     /// dead.
     ///
-    /// A host is dead if it writes nothing for longer than its lease duration. Default: for doctor,
-    /// explain and plan, 1.2 times the lease duration (12s unless that was changed, and at most 1m
-    /// for explain and plan); for leases and plugins, 0s.
+    /// A host is dead if it writes nothing for longer than its lease duration. By default, commands
+    /// that judge who is alive watch for 1.2 times the lease duration (12s unless that was changed)
+    /// if somebody may be; `leases`, `status` and `plugins`, which show what is there, read once.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) watch_for: Option<Duration>,
 }

@@ -210,7 +210,7 @@ impl Opened {
         anyhow::anyhow!(
             "{key}: its state does not belong to its checkpoint, after {READS_MAX} reads. If `shardmill \
                 state {name}` says so too, one of the tables was restored without the other: \
-                docs/how-to/back-up-and-restore.md, \"Mend a state that is newer than its lease\""
+                docs/how-to/back-up-and-restore.md, \"Fix a state that is newer than its lease\""
         )
     }
 }
