@@ -63,10 +63,9 @@ mod tests {
 
     #[test]
     fn what_fails_again_and_again_is_logged_ever_more_rarely() {
-        let logged = |of: std::ops::RangeInclusive<u64>| of.filter(|n| is_worth_a_line(*n)).count();
         assert!(!is_worth_a_line(0_u32) && is_worth_a_line(1_u32));
-        assert_eq!(logged(1..=4), 3);
-        assert_eq!(logged(1..=1_000), 10);
+        let logged: Vec<u64> = (1..=100).filter(|n| is_worth_a_line(*n)).collect();
+        assert_eq!(logged, [1, 2, 4, 8, 16, 32, 64]);
     }
 
     #[test]

@@ -22,8 +22,8 @@ const LONG: Duration = Duration::from_secs(15);
 /// Ready is a host that has read its folder and still can, and whose every plugin is served by a
 /// worker that writes its heartbeat, sees its leases, can take them, and makes progress on a shard
 /// if it holds any. A host without any plugin is ready unless its configuration has sections of
-/// plugins whose files never came. A refused version beside a running one is not a reason, nor is one shard that
-/// is stuck while others progress.
+/// plugins whose files never came. A refused version beside a running one is not a reason, nor is
+/// one shard that is stuck while others progress.
 pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String> {
     let mut reasons = Vec::new();
     if host.is_folder_read {
@@ -83,8 +83,8 @@ fn meant_and_not_there(host: &HostSnapshot) -> impl Iterator<Item = &String> + C
 
 fn no_file(name: &String) -> String {
     format!(
-        "{name}: [plugin.{name}] is set, but there is no {name}.wasm in the plugins folder, nor any \
-            other plugin: put it there, or remove the section"
+        "{name}: [plugin.{name}] is set, but there is no {name}.wasm in the plugins folder, nor \
+            any other plugin: put it there, or remove the section"
     )
 }
 

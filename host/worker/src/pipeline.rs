@@ -19,9 +19,9 @@
 //! | starting | its instance runs | serving |
 //! | serving | the failure policy halts the shard | halted |
 //! | halted | a directive or another version ends the halt | serving |
-//! | serving | the shard was read to its end, and everything is settled and written | ended, with `SHARD_END` in the row |
+//! | serving | all of the shard is read, settled and written | ended, with `SHARD_END` in the row |
 //! | any of these | its host or plugin goes, or another host claims the lease | draining |
-//! | draining | the deliveries under way ended and their checkpoint is written | over, and the lease released |
+//! | draining | deliveries under way end, their checkpoint is written | over, the lease released |
 //! | any of these | no progress for too long | giving up: over, with the reason in the row |
 //! | any of these | the lease is lost | over: nothing more is written or emitted |
 

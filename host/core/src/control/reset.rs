@@ -48,15 +48,16 @@ pub fn start_anew(
 ) -> Result<ResetStart, ResetRefusal> {
     let recorded = recorded.ok_or(ResetRefusal::NeverBegan)?;
     let other = configured.filter(|position| recorded.kept_instead_of(*position).is_some());
-    let (replaces, unused) = if is_whole {
-        let anew = |position| ApplicationStart {
-            position,
-            looked_at_ms: now_ms,
-            found_leases: recorded.found_leases,
-        };
-        (other.map(anew), None)
-    } else {
-        (None, other)
+    let (replaces, unused) = match other {
+        Some(position) if is_whole => {
+            let start = ApplicationStart {
+                position,
+                looked_at_ms: now_ms,
+                found_leases: recorded.found_leases,
+            };
+            (Some(start), None)
+        }
+        other => (None, other),
     };
     let to = place_of(replaces.as_ref().unwrap_or(recorded));
     match to {

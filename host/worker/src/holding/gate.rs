@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | held | a write to its row is applied | held, with a later deadline |
 //! | held | a write has no answer | in doubt |
-//! | in doubt | the row shows whether the write was applied, or it is sent again and answered | held |
+//! | in doubt | the row shows whether it was applied, or it is sent again and answered | held |
 //! | held or in doubt | the row has another owner or is gone, or the deadline passed | lost |
 //!
 //! A lost lease stays lost, and its keeper ends. New records go out only while the lease is held.
