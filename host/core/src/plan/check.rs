@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step};
+use super::{FleetView, ObservedLease, Plan, PlanLimits, Reason, Step, cleanup};
 use crate::lease::{Availability, Lease};
 use crate::seeded_bug::SeededBug;
 use crate::stream::{LeaseKey, ShardId};
@@ -24,6 +24,9 @@ pub(super) fn assert_sound(plan: &Plan, view: &FleetView<'_>, limits: &PlanLimit
 /// - A row has at most one step: steps are sent at once, and in no order.
 /// - Only a host that has a complete list of the shards creates and removes rows; a row that is
 ///   created was missing.
+/// - A row is removed as it was seen, and only if Kinesis does not know its shard any more, or if
+///   nothing needs it: it has been finished for a while, no parent has a row, and each child has
+///   left its initial position. Until then, the row of a parent or a child rests on it.
 /// - Only a lease with a pipeline of this process is handed over; such a lease is not taken, claimed
 ///   or released.
 /// - What is taken is not finished, and is free, expired, this worker's by name, or, to even out
@@ -38,7 +41,11 @@ pub(super) fn broken_rule(
 ) -> Option<String> {
     let scene = Scene::of(view);
     twice(plan)
-        .or_else(|| plan.steps.iter().find_map(|step| scene.broken_by(step)))
+        .or_else(|| {
+            plan.steps
+                .iter()
+                .find_map(|step| scene.broken_by(step, limits))
+        })
         .or_else(|| before_its_parent(plan))
         .or_else(|| scene.above_the_most(plan, limits))
 }
@@ -58,12 +65,10 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn broken_by(&self, step: &Step) -> Option<String> {
+    fn broken_by(&self, step: &Step, limits: &PlanLimits) -> Option<String> {
         let broken = match step {
             Step::Create { lease, .. } => self.by_create(lease),
-            Step::Delete { .. } => {
-                (self.view.shards.is_none()).then_some("without a list of the shards")
-            }
+            Step::Delete { seen, .. } => self.by_delete(seen, limits),
             Step::Take { seen, reason } => self.by_take(seen, reason),
             Step::Claim { seen, .. } => self.by_claim(seen),
             Step::Release { seen, .. } => self.by_release(seen),
@@ -83,6 +88,41 @@ impl<'a> Scene<'a> {
             return Some("without a list of the shards");
         }
         self.row(&lease.key).map(|_| "though it has a row")
+    }
+
+    fn by_delete(&self, seen: &Lease, limits: &PlanLimits) -> Option<&'static str> {
+        let Some(list) = &self.view.shards else {
+            return Some("without a list of the shards");
+        };
+        let Some(row) = self.row(&seen.key).filter(|row| row.lease == *seen) else {
+            return Some("by a row that was not seen");
+        };
+        let shard = seen.key.shard_id();
+        if list.gone.confirmed.contains(&shard) {
+            let is_listed = list.shards.iter().any(|listed| listed.id == shard);
+            return is_listed.then_some("though Kinesis lists its shard");
+        }
+        if !seen.is_finished() {
+            Some("though its shard is not read to the end")
+        } else if row.finished_for < limits.finished_rows_stay {
+            Some("though it was finished a short while ago")
+        } else if seen.parents.iter().any(|id| self.row_of(id).is_some()) {
+            Some("though a parent still has a row")
+        } else if seen.children.is_empty() || !seen.children.iter().all(|id| self.has_started(id)) {
+            Some("though a child may still start by it")
+        } else {
+            None
+        }
+    }
+
+    fn row_of(&self, shard: &ShardId) -> Option<&'a ObservedLease> {
+        let mut rows = self.view.leases.iter();
+        rows.find(|row| row.lease.key.shard_id() == *shard)
+    }
+
+    fn has_started(&self, child: &ShardId) -> bool {
+        let row = self.row_of(child);
+        row.is_some_and(|row| cleanup::has_started(&row.lease))
     }
 
     fn by_take(&self, seen: &Lease, reason: &Reason) -> Option<&'static str> {

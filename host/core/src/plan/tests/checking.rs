@@ -75,6 +75,96 @@ fn create(n: u32) -> Step {
     }
 }
 
+/// What is wrong with the removal of shard 0's row, by a leader that sees these rows and knows of
+/// shard 0 what `gone` says. Kinesis lists 1, and 0 as long as it `lists` it.
+fn wrong_with_removal(leases: &[ObservedLease], gone: &[u32], lists: bool) -> Option<String> {
+    let listed = [shard(0, &[]), shard(1, &[0])];
+    let gone = GoneShards {
+        confirmed: gone.iter().map(|n| id(*n)).collect(),
+        ..GoneShards::default()
+    };
+    let view = FleetView {
+        me: &worker("me"),
+        leases,
+        workers: &[registered("me")],
+        shards: Some(ShardList {
+            shards: if lists { &listed } else { &listed[1..] },
+            gone: &gone,
+            before_start: None,
+        }),
+        is_bootstrapped: true,
+    };
+    let step = Step::Delete {
+        seen: Box::new(leases[0].lease.clone()),
+        reason: Reason::ChildrenStarted,
+    };
+    let plan = Plan {
+        steps: vec![step],
+        held_back: Vec::new(),
+    };
+    broken_rule(&plan, &view, &LIMITS)
+}
+
+/// Shard 0, read to its end a while ago, and its child 1, which is being read.
+fn parent_and_child() -> [ObservedLease; 2] {
+    let mut parent = lease(&shard(0, &[]), Checkpoint::ShardEnd);
+    parent.lease.children = vec![id(1)];
+    parent.finished_for = LIMITS.finished_rows_stay;
+    let child = lease(&shard(1, &[0]), Checkpoint::ShardEnd);
+    [parent, child]
+}
+
+#[test]
+fn a_row_is_removed_only_when_nothing_rests_on_it() {
+    let [parent, child] = parent_and_child();
+    let wrong = |leases: &[ObservedLease]| wrong_with_removal(leases, &[], true);
+    let because = |why: &str| Some(format!("would delete shardId-000000000000 though {why}"));
+    assert_eq!(wrong(&[parent.clone(), child.clone()]), None);
+
+    let mut recent = parent.clone();
+    recent.finished_for = Duration::ZERO;
+    assert_eq!(
+        wrong(&[recent, child.clone()]),
+        because("it was finished a short while ago")
+    );
+    let mut waits = child.clone();
+    waits.lease.checkpoint = Checkpoint::TrimHorizon;
+    for child in [waits, free(7)] {
+        assert_eq!(
+            wrong(&[parent.clone(), child]),
+            because("a child may still start by it")
+        );
+    }
+    let mut childless = parent.clone();
+    childless.lease.children.clear();
+    assert_eq!(
+        wrong(&[childless, child.clone()]),
+        because("a child may still start by it")
+    );
+    let mut grandchild = parent.clone();
+    grandchild.lease.parents = vec![id(8)];
+    assert_eq!(
+        wrong(&[grandchild, child.clone(), free(8)]),
+        because("a parent still has a row")
+    );
+    let mut unread = parent;
+    unread.lease.checkpoint = Checkpoint::TrimHorizon;
+    assert_eq!(
+        wrong(&[unread, child]),
+        because("its shard is not read to the end")
+    );
+}
+
+#[test]
+fn the_row_of_a_shard_that_is_gone_is_removed_unless_kinesis_lists_the_shard() {
+    let unread = [free(0)];
+    assert_eq!(wrong_with_removal(&unread, &[0], false), None);
+    assert_eq!(
+        wrong_with_removal(&unread, &[0], true).as_deref(),
+        Some("would delete shardId-000000000000 though Kinesis lists its shard")
+    );
+}
+
 #[test]
 fn sound_steps_break_no_rule() {
     assert_eq!(wrong_with(Vec::new()), None);
