@@ -20,8 +20,15 @@ pub(crate) struct DevArgs {
     #[arg(long, default_value = PLUGINS)]
     pub(crate) plugins: PathBuf,
     /// Where the embedded stack keeps streams, leases and checkpoints; other commands find it with
-    /// --local=DATA.
-    #[arg(long, value_name = "DATA", default_value = "data")]
+    /// --local=DATA, as this one does.
+    #[arg(
+        long,
+        visible_alias = "local",
+        value_name = "DATA",
+        num_args = 0..=1,
+        default_value = "data",
+        default_missing_value = "data"
+    )]
     pub(crate) data: PathBuf,
     /// The stream; created if it is missing.
     #[arg(long, default_value = "dev")]
@@ -61,4 +68,35 @@ pub(crate) struct DevArgs {
         value_parser = values::address
     )]
     pub(crate) admin: SocketAddr,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use crate::cli::{AuthorCommand, Cli, Command};
+
+    fn data_of(args: &[&str]) -> std::path::PathBuf {
+        let line = ["shardmill", "dev"].iter().chain(args);
+        match Cli::parse_from(line).command {
+            Command::Author(AuthorCommand::Dev(args)) => args.data,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_data_directory_is_named_as_in_every_other_command_too() {
+        for args in [
+            &["--data", "there"][..],
+            &["--data=there"],
+            &["--local=there"],
+        ] {
+            assert_eq!(data_of(args), Path::new("there"), "{args:?}");
+        }
+        for args in [&[][..], &["--local"]] {
+            assert_eq!(data_of(args), Path::new("data"), "{args:?}");
+        }
+    }
 }
