@@ -25,6 +25,8 @@ mod public_docs;
 mod release;
 #[path = "tidy/source.rs"]
 mod source;
+#[path = "tidy/unrun.rs"]
+mod unrun;
 #[path = "tidy/words.rs"]
 mod words;
 
