@@ -29,8 +29,13 @@ pub struct Gate {
     servers: JoinSet<()>,
 }
 
+/// Prints the policy as it is now, if there is one.
+type Print = Box<dyn Fn() -> Option<Value> + Send + Sync>;
+
 struct Keeper {
-    policy: BTreeSet<Permission>,
+    policy: Mutex<BTreeSet<Permission>>,
+    /// Asked before something is refused.
+    print: Option<Print>,
     client: Client<HttpConnector, Body>,
     used: Mutex<BTreeSet<Permission>>,
     refused: Mutex<BTreeSet<String>>,
@@ -50,22 +55,19 @@ struct Asked {
 impl Gate {
     /// Allows what `policy` does, a document as IAM has it.
     pub fn of(policy: &Value) -> Self {
-        let mut permissions = BTreeSet::new();
-        let texts = |value: &Value| -> Vec<String> {
-            let items = value.as_array().into_iter().flatten();
-            items
-                .filter_map(|item| Some(item.as_str()?.to_owned()))
-                .collect()
-        };
-        for statement in policy["Statement"].as_array().into_iter().flatten() {
-            for action in texts(&statement["Action"]) {
-                let resources = texts(&statement["Resource"]);
-                permissions.extend(resources.into_iter().map(|one| (action.clone(), one)));
-            }
-        }
+        Self::new(permissions_in(policy), None)
+    }
+
+    /// Allows what the policy does that `print` gives; it is asked again before anything is refused.
+    pub fn printed(print: impl Fn() -> Option<Value> + Send + Sync + 'static) -> Self {
+        Self::new(BTreeSet::new(), Some(Box::new(print)))
+    }
+
+    fn new(policy: BTreeSet<Permission>, print: Option<Print>) -> Self {
         Self {
             keeper: Arc::new(Keeper {
-                policy: permissions,
+                policy: Mutex::new(policy),
+                print,
                 client: Client::builder(TokioExecutor::new()).build_http(),
                 used: Mutex::default(),
                 refused: Mutex::default(),
@@ -94,50 +96,74 @@ impl Gate {
 
     /// What the policy allows and nobody has used.
     pub fn unused(&self) -> BTreeSet<Permission> {
-        let used = self
-            .keeper
-            .used
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.keeper.policy.difference(&used).cloned().collect()
+        let used = locked(&self.keeper.used);
+        locked(&self.keeper.policy)
+            .difference(&used)
+            .cloned()
+            .collect()
     }
 
     /// What was asked for and is not allowed.
     pub fn refused(&self) -> BTreeSet<String> {
-        let refused = self
-            .keeper
-            .refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        refused.clone()
+        locked(&self.keeper.refused).clone()
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The permissions of a document as IAM has it.
+fn permissions_in(policy: &Value) -> BTreeSet<Permission> {
+    let mut permissions = BTreeSet::new();
+    for statement in policy["Statement"].as_array().into_iter().flatten() {
+        for action in texts(&statement["Action"]) {
+            let resources = texts(&statement["Resource"]);
+            permissions.extend(resources.into_iter().map(|one| (action.clone(), one)));
+        }
+    }
+    permissions
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let items = value.as_array().into_iter().flatten();
+    items
+        .filter_map(|item| Some(item.as_str()?.to_owned()))
+        .collect()
 }
 
 impl Keeper {
     /// Whether all of it is allowed; notes what is used, or what is refused.
     fn allows(&self, asked: &[Asked]) -> bool {
-        let allowing: Vec<Vec<&Permission>> = asked
-            .iter()
-            .map(|one| {
-                self.policy
-                    .iter()
-                    .filter(|permission| one.is_covered(permission))
-                    .collect()
-            })
-            .collect();
-        let refused = asked
-            .iter()
-            .zip(&allowing)
-            .find(|(_, allowing)| allowing.is_empty());
-        if let Some((Asked { action, resource }, _)) = refused {
-            let line = format!("{action} on {}", resource.as_deref().unwrap_or("?"));
-            let mut all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            all.insert(line);
-            return false;
+        let Some(missing) = self.first_missing(asked) else {
+            return true;
+        };
+        if let Some(now) = self.print.as_ref().and_then(|print| print()) {
+            *locked(&self.policy) = permissions_in(&now);
+            if self.first_missing(asked).is_none() {
+                return true;
+            }
         }
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.extend(allowing.into_iter().flatten().cloned());
-        true
+        locked(&self.refused).insert(missing);
+        false
+    }
+
+    /// The first that the policy does not allow. If it allows all, what it allows them by is used.
+    fn first_missing(&self, asked: &[Asked]) -> Option<String> {
+        let (policy, mut used) = (locked(&self.policy), BTreeSet::new());
+        for one in asked {
+            let allowing = policy
+                .iter()
+                .filter(|permission| one.is_covered(permission));
+            let allowing: Vec<&Permission> = allowing.collect();
+            if allowing.is_empty() {
+                let resource = one.resource.as_deref().unwrap_or("?");
+                return Some(format!("{} on {resource}", one.action));
+            }
+            used.extend(allowing.into_iter().cloned());
+        }
+        locked(&self.used).extend(used);
+        None
     }
 }
 

@@ -23,6 +23,7 @@ pub mod instance;
 pub mod kcl_peer;
 pub mod native;
 pub mod otlp;
+mod policed;
 pub mod process;
 pub mod provisioned;
 pub mod registry;

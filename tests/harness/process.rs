@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
+use crate::policed::{Policed, policed};
+
 /// How long a condition may take before a test gives up. Far more than any takes: machines are
 /// shared.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -19,6 +21,8 @@ const STATE_VARIABLE: &str = "XDG_STATE_HOME";
 pub struct Host {
     child: Child,
     log: PathBuf,
+    /// Of a host that has only the permissions that it needs.
+    policed: Option<Policed>,
 }
 
 /// The root of the repository.
@@ -112,7 +116,8 @@ impl Host {
     /// # Panics
     ///
     /// If it cannot be started.
-    pub fn run(name: &str, mut command: Command, folder: &Path) -> Self {
+    pub fn run(name: &str, command: Command, folder: &Path) -> Self {
+        let (mut command, policed) = policed(name, command, folder);
         let log = folder.join(format!("{name}.log"));
         let stderr = std::fs::OpenOptions::new()
             .create(true)
@@ -125,7 +130,9 @@ impl Host {
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr);
-        Self::spawn(name, command, folder)
+        let mut host = Self::spawn(name, command, folder);
+        host.policed = policed;
+        host
     }
 
     /// The same with streams that lead elsewhere; what it logs can be asked for if they lead to
@@ -143,6 +150,7 @@ impl Host {
         Self {
             child: command.spawn().expect("the program starts"),
             log,
+            policed: None,
         }
     }
 

@@ -13,6 +13,8 @@ use harness::setting::Setting;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::endings::{interrupt, piped};
+
 const REPOSITORY: &str = "team/versioned";
 const LEASES: &str = "duration = \"3s\"\nscan-every = \"200ms\"";
 /// On a busy machine the time that a record takes says nothing of its version.
@@ -99,14 +101,16 @@ impl Fleet {
         Host::start(log, &["run", "--config", &file, "--local"], self.path())
     }
 
-    /// Hosts that run the version with the tag 1, which is `bytes`.
+    /// Hosts that run the version with the tag 1, which is `bytes`, and know each other: whose turn
+    /// it is they decide by the rows of all.
     async fn started<const N: usize>(&self, bytes: &[u8], ids: [&str; N]) -> [Host; N] {
         let file = self.component("first", bytes);
         self.push(&file, REPOSITORY, "1", &[]).await;
         let hosts = ids.map(|id| self.host(id, id));
         for host in &hosts {
-            until(host, "the first version", |status| {
-                first_version(status) == digest_of(bytes)
+            until(host, "the first version, and all hosts", |status| {
+                let all = &status["plugins"]["versioned"]["workers"];
+                first_version(status) == digest_of(bytes) && *all == N
             })
             .await;
         }
@@ -191,6 +195,37 @@ async fn a_host_that_starts_while_a_version_is_on_trial_starts_with_what_was_goo
             let status = host.status().await;
             let is_active = first_state(&status) == "active";
             assert!(!is_active || first_version(&status) == digest_of(&first));
+            assert!(host.terminate().await.success());
+        }
+        fleet.is_over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(fleet.records(), steps);
+    fleet.setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deploy_goes_on_without_the_command_that_was_interrupted_while_it_waited() {
+    let fleet = Fleet::new("probation = \"3s\"").await;
+    let (first, second) = (conduct(0, "good"), conduct(1, "good"));
+    let [a, b] = fleet.started(&first, ["a", "b"]).await;
+    let steps = async {
+        let file = fleet.component("second", &second);
+        let pinned = fleet.push(&file, REPOSITORY, "2", &[]).await;
+        let wanted = ["--application", "versioned", "--local"];
+        let apply = ["--why", "faster", "--apply", "--wait", "10m"];
+        let args = [&["deploy", pinned.as_str()], &wanted[..], &apply].concat();
+        let waiting = piped(&args, &fleet.setting);
+        eventually("a host tries it", || trials(&[&a, &b]) > 0).await;
+        interrupt(&waiting);
+        let ended = waiting.wait_with_output().await.unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(130), "{said}");
+        assert!(said.contains("it stays wanted"), "{said}");
+        for host in [a, b] {
+            until(&host, "the second version is active", |status| {
+                first_version(status) == digest_of(&second) && first_state(status) == "active"
+            })
+            .await;
             assert!(host.terminate().await.success());
         }
         fleet.is_over.store(true, Ordering::Relaxed);
@@ -327,7 +362,8 @@ async fn a_manifest_that_does_harm_is_taken_up_by_one_host_and_goes_back_by_itse
         };
         let (most, (is_done, text)) = tokio::join!(watching, deploying);
         assert!(!is_done && text.contains("with its manifest"), "{text}");
-        assert_eq!(most, 1, "hosts with the manifest at a time");
+        let logs = [a.log(), b.log()];
+        assert_eq!(most, 1, "hosts with the manifest at a time: {logs:#?}");
         for (id, host) in [("a", &a), ("b", &b)] {
             eventually("the manifest is gone", || !manifest(id).exists()).await;
             until(host, "its settings are as before", |status| {

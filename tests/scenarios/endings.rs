@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// A command whose standard input and output are this test's.
-fn piped(args: &[&str], setting: &Setting) -> Child {
+pub(crate) fn piped(args: &[&str], setting: &Setting) -> Child {
     Command::new(binary())
         .args(args)
         .current_dir(setting.path())
@@ -29,7 +29,7 @@ fn piped(args: &[&str], setting: &Setting) -> Child {
         .unwrap()
 }
 
-fn interrupt(child: &Child) {
+pub(crate) fn interrupt(child: &Child) {
     let id = i32::try_from(child.id().unwrap()).unwrap();
     kill_process(Pid::from_raw(id).unwrap(), Signal::INT).unwrap();
 }

@@ -46,6 +46,19 @@ fn limited(setting: &Setting) -> Host {
     Host::run("a", command, setting.path())
 }
 
+/// Where a host's own sentence ends and the words of its parser, its linker or the component begin.
+/// The parser alone has hundreds of sentences for damaged bytes, and the host does the same after
+/// each: they are one kind of answer.
+const ENDS_OF_OWN_WORDS: [&str; 7] = [
+    "failed to compile:",
+    "failed to parse WebAssembly module:",
+    "it is not a valid component:",
+    "its imports or exports do not match the contract:",
+    "it imports interfaces that plugins do not get:",
+    "the plugin emitted to",
+    "the plugin trapped: invalid utf-",
+];
+
 /// What hosts said of components, without what is different in each, and the first seed of it.
 #[derive(Default)]
 struct Kinds {
@@ -58,7 +71,7 @@ impl Kinds {
         // Where it trapped differs in each, and so do names that a component made up, which may
         // be damaged, what else happened, and addresses, in hexadecimal digits behind an x.
         let what = text.split(", in ").next().unwrap_or_default();
-        let what = what.split(" (").next().unwrap_or_default();
+        let what = own_words(what.split(" (").next().unwrap_or_default());
         let outside_backticks: String = what.split('`').step_by(2).collect();
         let words = outside_backticks
             .split(' ')
@@ -85,6 +98,12 @@ impl Kinds {
             self.silent
         );
     }
+}
+
+fn own_words(text: &str) -> &str {
+    let ends = ENDS_OF_OWN_WORDS.iter();
+    let end = ends.filter_map(|words| text.find(words).map(|at| at + words.len()));
+    &text[..end.max().unwrap_or(text.len())]
 }
 
 /// Whether a word of a message is an address, or a name in quotes or of an interface.
