@@ -2,7 +2,8 @@
 //! refuses the rest as AWS would, and keeps which permission was used on what.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -52,13 +53,40 @@ struct Asked {
     resource: Option<String>,
 }
 
+/// What the policy does not allow.
+struct Refused {
+    action: String,
+    resource: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.action, self.resource)
+    }
+}
+
+impl IntoResponse for Refused {
+    /// As AWS words it.
+    fn into_response(self) -> Response {
+        let Self { action, resource } = self;
+        let message = format!(
+            "User: arn:aws:iam::{LOCAL_ACCOUNT}:user/test is not authorized to perform: {action} on \
+                resource: {resource} because no identity-based policy allows the {action} action"
+        );
+        let body = serde_json::json!({ "__type": "AccessDeniedException", "message": message });
+        let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.1")];
+        (StatusCode::BAD_REQUEST, json, body.to_string()).into_response()
+    }
+}
+
 impl Gate {
     /// Allows what `policy` does, a document as IAM has it.
     pub fn of(policy: &Value) -> Self {
         Self::new(permissions_in(policy), None)
     }
 
-    /// Allows what the policy does that `print` gives; it is asked again before anything is refused.
+    /// Allows what the policy does that `print` gives, or has given: it is asked again before anything
+    /// is refused. While it gives none, everything is allowed.
     pub fn printed(print: impl Fn() -> Option<Value> + Send + Sync + 'static) -> Self {
         Self::new(BTreeSet::new(), Some(Box::new(print)))
     }
@@ -109,7 +137,7 @@ impl Gate {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -133,23 +161,24 @@ fn texts(value: &Value) -> Vec<String> {
 }
 
 impl Keeper {
-    /// Whether all of it is allowed; notes what is used, or what is refused.
-    fn allows(&self, asked: &[Asked]) -> bool {
+    /// Notes what is used, or what is refused.
+    fn allows(&self, asked: &[Asked]) -> Result<(), Refused> {
         let Some(missing) = self.first_missing(asked) else {
-            return true;
+            return Ok(());
         };
-        if let Some(now) = self.print.as_ref().and_then(|print| print()) {
-            *locked(&self.policy) = permissions_in(&now);
-            if self.first_missing(asked).is_none() {
-                return true;
+        if let Some(print) = &self.print {
+            let now = print().map(|policy| permissions_in(&policy));
+            locked(&self.policy).extend(now.into_iter().flatten());
+            if locked(&self.policy).is_empty() || self.first_missing(asked).is_none() {
+                return Ok(());
             }
         }
-        locked(&self.refused).insert(missing);
-        false
+        locked(&self.refused).insert(missing.to_string());
+        Err(missing)
     }
 
     /// The first that the policy does not allow. If it allows all, what it allows them by is used.
-    fn first_missing(&self, asked: &[Asked]) -> Option<String> {
+    fn first_missing(&self, asked: &[Asked]) -> Option<Refused> {
         let (policy, mut used) = (locked(&self.policy), BTreeSet::new());
         for one in asked {
             let allowing = policy
@@ -158,7 +187,10 @@ impl Keeper {
             let allowing: Vec<&Permission> = allowing.collect();
             if allowing.is_empty() {
                 let resource = one.resource.as_deref().unwrap_or("?");
-                return Some(format!("{} on {resource}", one.action));
+                return Some(Refused {
+                    action: one.action.clone(),
+                    resource: resource.to_owned(),
+                });
             }
             used.extend(allowing.into_iter().cloned());
         }
@@ -240,11 +272,8 @@ async fn pass(State(front): State<Arc<Front>>, request: Request) -> Response {
         .and_then(|target| target.to_str().ok());
     let target = target.unwrap_or_default().to_owned();
     let read: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    if !front.keeper.allows(&Asked::of(&target, &read)) {
-        let body =
-            r#"{"__type":"AccessDeniedException","message":"no identity-based policy allows it"}"#;
-        let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.1")];
-        return (StatusCode::BAD_REQUEST, json, body).into_response();
+    if let Err(refused) = front.keeper.allows(&Asked::of(&target, &read)) {
+        return refused.into_response();
     }
     let uri: Result<Uri, _> = format!("{}{}", front.behind, parts.uri.path()).parse();
     let Ok(uri) = uri else {

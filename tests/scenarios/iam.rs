@@ -199,3 +199,70 @@ async fn a_policy_without_a_permission_stops_what_needs_it() {
     assert!(gate.refused().contains(&refused), "{:?}", gate.refused());
     setting.stop().await;
 }
+
+/// Hosts whose policy lacks an action, and what they read.
+struct Lacking {
+    setting: Setting,
+    gate: Gate,
+    host: Host,
+}
+
+impl Lacking {
+    async fn of(action: &str) -> Self {
+        let setting = Setting::new(1).await;
+        let copies = StreamName::new("copies").unwrap();
+        let admin = StreamAdmin::new(setting.clients.kinesis.clone());
+        admin.ensure_stream(&copies, 1).await.unwrap();
+        setting.drop_plugin("totals", &guest("totals"));
+        let general = format!("stream = {STREAM:?}\n{SETTINGS}");
+        std::fs::write(setting.path().join("iam.toml"), &general).unwrap();
+        let mut policy = policy(setting.path(), "iam.toml").await;
+        for statement in policy["Statement"].as_array_mut().unwrap() {
+            let actions = statement["Action"].as_array_mut().unwrap();
+            actions.retain(|allowed| allowed != action);
+        }
+        let mut gate = Gate::of(&policy);
+        let kinesis = gate.before(setting.stack().kinesis_endpoint()).await;
+        let dynamodb = setting.stack().dynamodb_endpoint();
+        let place = format!(
+            "[aws]\nregion = {LOCAL_REGION:?}\nkinesis-endpoint = {kinesis:?}\ndynamodb-endpoint = \
+                {dynamodb:?}\nwire = \"json\"\n"
+        );
+        let text = format!("{general}{place}");
+        std::fs::write(setting.path().join("host.toml"), text).unwrap();
+        let host = start("a", "host.toml", setting.path());
+        Self {
+            setting,
+            gate,
+            host,
+        }
+    }
+
+    /// All records pass, and the log names the action.
+    async fn passes_and_names(self, action: &str) {
+        let last = self.setting.put(&flights::input()).await;
+        self.setting.until_checkpointed("totals", &last).await;
+        let log_path = self.host.log_path().to_owned();
+        assert!(self.host.terminate().await.success());
+        let log = std::fs::read_to_string(log_path).unwrap();
+        let named = log.lines().find(|line| line.contains(action));
+        assert!(named.is_some(), "{action} is not in\n{log}");
+        let refused = self.gate.refused();
+        let is_only_one = refused.iter().all(|line| line.starts_with(action));
+        assert!(is_only_one && !refused.is_empty(), "{refused:?}");
+        self.setting.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permission_of_fan_out_that_is_missing_is_named_and_every_record_is_read_without_it() {
+    let lacking = |action| async move {
+        Lacking::of(action).await.passes_and_names(action).await;
+    };
+    tokio::join!(
+        lacking("kinesis:DescribeStreamConsumer"),
+        lacking("kinesis:RegisterStreamConsumer"),
+        lacking("kinesis:SubscribeToShard"),
+        lacking("kinesis:DeregisterStreamConsumer"),
+    );
+}
