@@ -11,17 +11,20 @@ import sys
 VARIABLES = {"$__rate_interval": "5m", "$plugin": ".*"}
 
 
-def main(dashboard):
-    panels = json.loads(pathlib.Path(dashboard).read_text())["panels"]
-    rules = []
-    for panel in panels:
+def queries(dashboard):
+    """Yields each query with its panel and its letter there."""
+    for panel in json.loads(pathlib.Path(dashboard).read_text())["panels"]:
         for target in panel.get("targets", []):
             query = target["expr"]
             for variable, value in VARIABLES.items():
                 query = query.replace(variable, value)
             if "$" in query:
                 sys.exit(f"{panel['title']}: a variable that nobody fills in: {query}")
-            rules.append({"record": f"panel_{panel['id']}_{target['refId']}", "expr": query})
+            yield panel, target["refId"], query
+
+
+def main(dashboard):
+    rules = [{"record": f"panel_{panel['id']}_{letter}", "expr": query} for panel, letter, query in queries(dashboard)]
     if not rules:
         sys.exit(f"{dashboard} has no query")
     # JSON is YAML.

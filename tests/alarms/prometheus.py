@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -52,7 +54,7 @@ class Prometheus:
     def __init__(self, folder, root):
         self.folder = folder / "prometheus-data"
         self.folder.mkdir(parents=True)
-        self.targets, self.lock = set(), threading.Lock()
+        self.targets, self.lock, self.started = set(), threading.Lock(), time.time()
         (self.folder / "rules.yaml").write_text(in_seconds((Path(root) / RULES).read_text()))
         (self.folder / "prometheus.yml").write_text(CONFIG)
         self.write_targets()
@@ -86,6 +88,12 @@ class Prometheus:
         """Labels of each alarm that fires now."""
         alerts = json.loads(self.get("/api/v1/alerts"))["data"]["alerts"]
         return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
+
+    def series(self, query):
+        """How many series a query has had since the start."""
+        times = {"start": self.started, "end": time.time(), "step": "2s"}
+        reply = self.get("/api/v1/query_range?" + urllib.parse.urlencode({"query": query, **times}))
+        return len(json.loads(reply)["data"]["result"])
 
     def stop(self):
         self.process.kill()
