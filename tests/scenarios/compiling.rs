@@ -73,6 +73,18 @@ fn bytes_of_functions(cache: &Path) -> u64 {
         .sum()
 }
 
+/// All that is below a folder.
+fn listed(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut all = Vec::new();
+    for entry in entries {
+        let (path, found) = (entry.path(), entry.metadata());
+        all.push(format!("{}: {found:?}", path.display()));
+        all.extend(listed(&entry.path()));
+    }
+    all
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_walled_compiler_of_a_changed_plugin_finds_most_functions_of_the_version_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -82,7 +94,7 @@ async fn the_walled_compiler_of_a_changed_plugin_finds_most_functions_of_the_ver
     let plugin = runtime_of_host.load(name(), first.clone().into()).await;
     drop(plugin.unwrap());
     let kept = bytes_of_functions(&cache);
-    assert!(kept > 0, "nothing is kept of each function");
+    assert!(kept > 0, "of each function: {:#?}", listed(&cache));
     // The engine writes down what it used a moment later.
     eventually("the code of whole plugins is gone", || {
         let _ = std::fs::remove_dir_all(&code);

@@ -1,7 +1,7 @@
 //! Deploys to a whole fleet that do not go well: bad ones in a row, hosts that start meanwhile,
 //! references that nobody heeds, two at a time.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -80,6 +80,34 @@ impl Fleet {
         let args = ["deploy", version, "--application", "versioned", "--local"];
         let apply = ["--why", "faster", "--apply"];
         self.run(&[&args[..], &apply, more].concat()).await
+    }
+
+    fn manifest(&self, id: &str) -> PathBuf {
+        self.path().join(format!("pulled-{id}/versioned.toml"))
+    }
+
+    /// Deploys, and gives the most hosts that had a manifest at a time, with what the command said.
+    async fn watched_deploy<const N: usize>(
+        &self,
+        version: &str,
+        ids: [&str; N],
+    ) -> (usize, (bool, String)) {
+        let is_over = AtomicBool::new(false);
+        let watching = async {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let with = ids.iter().filter(|id| self.manifest(id).exists());
+                most = most.max(with.count());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            most
+        };
+        let deploying = async {
+            let ended = self.deploy(version, &["--wait", "4m"]).await;
+            is_over.store(true, Ordering::Relaxed);
+            ended
+        };
+        tokio::join!(watching, deploying)
     }
 
     async fn shown(&self) -> Value {
@@ -235,6 +263,38 @@ async fn a_deploy_goes_on_without_the_command_that_was_interrupted_while_it_wait
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn while_one_host_restarts_with_settings_that_do_harm_no_other_takes_them_up() {
+    let fleet = Fleet::new("probation = \"4s\"").await;
+    let first = conduct(0, "good");
+    let hosts = fleet.started(&first, ["a", "b", "c"]).await;
+    let steps = async {
+        let file = fleet.component("first", &first);
+        // Valid, and too little for an instance: the plugin restarts, and is served nowhere.
+        let manifest = "[limits]\nmemory = \"1MiB\"\n";
+        std::fs::write(fleet.path().join("m.toml"), manifest).unwrap();
+        let with = ["--manifest", "m.toml"];
+        let bad = fleet.push(&file, REPOSITORY, "bad", &with).await;
+        let (most, (is_done, text)) = fleet.watched_deploy(&bad, ["a", "b", "c"]).await;
+        assert!(!is_done, "{text}");
+        let logs = hosts.each_ref().map(Host::log);
+        assert_eq!(most, 1, "hosts with the manifest at a time: {logs:#?}");
+        for (id, host) in ["a", "b", "c"].into_iter().zip(&hosts) {
+            eventually("the manifest is gone", || !fleet.manifest(id).exists()).await;
+            until(host, "it is served as before", |status| {
+                status["plugins"]["versioned"]["not-served"].is_null()
+            })
+            .await;
+        }
+        for host in hosts {
+            assert!(host.terminate().await.success());
+        }
+        fleet.is_over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(fleet.records(), steps);
+    fleet.setting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_deploys_in_a_row_lead_back_to_the_last_good_one_and_are_never_tried_again() {
     let fleet = Fleet::new("probation = \"2s\"\nquarantine-for = \"1m\"").await;
     let (first, good) = (conduct(0, "good"), conduct(1, "good"));
@@ -338,29 +398,14 @@ async fn a_manifest_that_does_harm_is_taken_up_by_one_host_and_goes_back_by_itse
     let fleet = Fleet::new("probation = \"4s\"").await;
     let first = conduct(0, "good");
     let [a, b] = fleet.started(&first, ["a", "b"]).await;
-    let manifest = |id: &str| fleet.path().join(format!("pulled-{id}/versioned.toml"));
+    let manifest = |id: &str| fleet.manifest(id);
     let steps = async {
         let file = fleet.component("first", &first);
         let write = |text: &str| std::fs::write(fleet.path().join("m.toml"), text).unwrap();
         write("[batch]\nrecords = 10\n[restart]\nnosuch = 1\n");
         let with = ["--manifest", "m.toml"];
         let bad = fleet.push(&file, REPOSITORY, "bad", &with).await;
-        let is_over = AtomicBool::new(false);
-        let watching = async {
-            let mut most = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                let with = ["a", "b"].iter().filter(|id| manifest(id).exists());
-                most = most.max(with.count());
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            most
-        };
-        let deploying = async {
-            let ended = fleet.deploy(&bad, &["--wait", "4m"]).await;
-            is_over.store(true, Ordering::Relaxed);
-            ended
-        };
-        let (most, (is_done, text)) = tokio::join!(watching, deploying);
+        let (most, (is_done, text)) = fleet.watched_deploy(&bad, ["a", "b"]).await;
         assert!(!is_done && text.contains("with its manifest"), "{text}");
         let logs = [a.log(), b.log()];
         assert_eq!(most, 1, "hosts with the manifest at a time: {logs:#?}");

@@ -2,6 +2,7 @@
 //! takes them as it takes any other file. One task for each source; all of them end with the host.
 
 mod drop_in;
+mod in_turns;
 mod noted;
 mod orders;
 mod record;

@@ -49,22 +49,20 @@ pub fn may_start(me: &WorkerId, digest: &PluginDigest, rows: &[&WorkerRow], shar
     first.clone().any(|row| row.worker == *me) || first.all(|row| runs_as_active(row, digest))
 }
 
-/// Whether `me` is the one host that takes up `artifact` before all others, for its settings: the
-/// one that follows it already, or else the first one in the order of turns. Settings are tried by a
-/// whole host, so this is never more than one.
-pub fn goes_first(
-    me: &WorkerId,
+/// The one host that is to take up `artifact` before all others, for its settings: the one that
+/// follows it already, or else the first one in the order of turns. Settings are tried by a whole
+/// host, so this is never more than one.
+pub(super) fn first_of<'a>(
     artifact: &str,
     digest: &PluginDigest,
-    rows: &[WorkerRow],
-) -> bool {
+    rows: &'a [WorkerRow],
+) -> Option<&'a WorkerRow> {
     let staying = rows.iter().filter(|row| !row.is_draining);
-    let is_later = |row: &&WorkerRow| row.artifact.as_deref() != Some(artifact);
-    let first = staying.min_by_key(|row| {
+    staying.min_by_key(|row| {
+        let is_later = row.artifact.as_deref() != Some(artifact);
         let order = turn(&row.worker, digest);
-        (is_later(row), order, row.worker.clone())
-    });
-    first.is_some_and(|row| row.worker == *me)
+        (is_later, order, row.worker.clone())
+    })
 }
 
 /// The versions that the fleet found bad: quarantined, and run by no host as active, unless a host
@@ -151,14 +149,8 @@ mod tests {
             .map(|n| host(&format!("host-{n}"), 1, "active"))
             .collect();
         let first = |hosts: &[WorkerRow]| {
-            let is_first = |row: &&WorkerRow| goes_first(&row.worker, "it", &digest(1), hosts);
-            let first: Vec<WorkerId> = hosts
-                .iter()
-                .filter(is_first)
-                .map(|row| row.worker.clone())
-                .collect();
-            assert_eq!(first.len(), 1);
-            first[0].clone()
+            let first = first_of("it", &digest(1), hosts).unwrap();
+            first.worker.clone()
         };
         let chosen = first(&hosts);
         let other = hosts.iter_mut().find(|row| row.worker != chosen).unwrap();

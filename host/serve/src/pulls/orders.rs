@@ -8,10 +8,10 @@ use shardmill_config::{Config, Manifest, PluginConfig};
 use shardmill_core::artifact::{Came, FoundOut, InEffect, Orders, found_out};
 use shardmill_core::control::{Control, DeployAsked, Finding};
 use shardmill_core::fleet::{FleetRows, WorkerRow};
-use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::{Clock, Coordinator, Raced, StoreError};
-use shardmill_core::rollout::{Quarantined, goes_first, versions_found_bad};
+use shardmill_core::rollout::{Quarantined, Turn, versions_found_bad};
+use shardmill_core::time::Moment;
 
 use crate::clock::BootClock;
 
@@ -95,14 +95,13 @@ impl OrderBook {
         read.unwrap_or_default()
     }
 
-    /// Whether this host takes up the settings of the version that is deployed before all others.
-    pub(super) fn goes_first(&self, me: &WorkerId) -> bool {
+    /// Looks whose turn it is to take up the settings of the version that is deployed.
+    pub(super) fn look_at_turn(&self, turn: &mut Turn, now: Moment) {
         let read = self.read.as_ref();
-        let Some((read, deploy)) = read.and_then(|read| Some((read, read.deploy.as_ref()?))) else {
-            return false;
-        };
-        let artifact = deploy.reference.to_string();
-        goes_first(me, &artifact, &deploy.version, &read.workers)
+        if let Some((read, deploy)) = read.and_then(|read| Some((read, read.deploy.as_ref()?))) {
+            let artifact = deploy.reference.to_string();
+            turn.look(&artifact, &deploy.version, &read.workers, now);
+        }
     }
 
     /// Somebody deployed a version, as the row of this version says.

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::drop_in::{InFolder, PluginDrop};
+use super::in_turns::InTurns;
 use super::orders::OrderBook;
 use super::ring::DeployRing;
 use super::view::{PullBoard, SourceView, Start};
@@ -69,9 +70,7 @@ pub(super) struct PullTask {
     waits_since: Option<Moment>,
     /// What this host had to start without knowing whether somebody has proven it.
     untried: Option<String>,
-    /// A version with other settings that waits for another host to have tried them, and since
-    /// when.
-    turn: Option<(String, Moment)>,
+    turns: InTurns,
     /// A version whose settings this host took up before all others, and since when.
     tries_settings: Option<(String, Moment)>,
 }
@@ -129,7 +128,7 @@ impl PullTask {
             pull: Pull::new(policy, BootClock.now()),
             waits_since: None,
             untried: None,
-            turn: None,
+            turns: InTurns::default(),
             tries_settings: None,
             shared,
             source,
@@ -298,6 +297,7 @@ impl PullTask {
                 return Ok(Looked::Kept(BESIDE));
             }
         };
+        self.turns.look(&wanted, &self.orders);
         if self.waits_for_turn(&wanted) {
             self.start_is(Start::Free);
             return Ok(Looked::Kept(IN_TURN));
@@ -359,17 +359,8 @@ impl PullTask {
 
     /// Whether another host is to try the settings of this version first.
     fn waits_for_turn(&self, wanted: &Wanted) -> bool {
-        if self.orders.unproven().is_none() {
-            return false;
-        }
-        let text = wanted.reference.as_text();
-        let known = self.turn.as_ref().filter(|(waits, _)| *waits == text);
-        let Some((_, since)) = known else {
-            return false;
-        };
-        let has_waited = BootClock.now().since(*since) >= self.orders.patience();
         let me = self.shared.config.borrow().worker_id.clone();
-        !has_waited && !self.orders.goes_first(&me)
+        self.turns.waits(wanted, &self.orders, &me)
     }
 
     /// What is here stays, and may start.
@@ -439,18 +430,14 @@ impl PullTask {
         let (files, reference) = (self.files.clone(), wanted.reference.clone());
         let component = pulled.component.clone();
         let before = self.view.version.clone();
-        let in_turns = wanted.by == WantedBy::Deploy { is_in_turns: true };
-        if in_turns && self.orders.unproven().is_some() {
+        if InTurns::apply(wanted, &self.orders) {
             let (files, look) = (self.files.clone(), pulled.clone());
             if self.on_disk(move || files.changes_settings(&look)).await? {
-                let text = reference.as_text();
-                let now = BootClock.now();
-                let known = self.turn.take().filter(|(waits, _)| *waits == text);
-                self.turn = Some(known.unwrap_or((text.clone(), now)));
+                self.turns.settings_change(wanted);
                 if self.waits_for_turn(wanted) {
                     return Ok(Looked::Kept(IN_TURN));
                 }
-                self.tries_settings = Some((text, now));
+                self.tries_settings = Some((reference.as_text(), BootClock.now()));
                 self.orders.keeps_tables = true;
             }
         }
