@@ -24,9 +24,10 @@ impl InTurns {
     }
 
     /// Looks at the hosts: from the first look on, when nobody knows yet whether the settings are
-    /// others.
+    /// others. If the same version is deployed once more, the turns begin anew.
     pub(super) fn look(&mut self, wanted: &Wanted, orders: &OrderBook) {
         if !Self::apply(wanted, orders) {
+            self.turn = None;
             return;
         }
         let (text, now) = (wanted.reference.as_text(), BootClock.now());
