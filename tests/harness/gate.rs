@@ -70,8 +70,8 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let Self { action, resource } = self;
         let message = format!(
-            "User: arn:aws:iam::{LOCAL_ACCOUNT}:user/test is not authorized to perform: {action} on \
-                resource: {resource} because no identity-based policy allows the {action} action"
+            "User: arn:aws:iam::{LOCAL_ACCOUNT}:user/test is not authorized to perform: {action} \
+                on resource: {resource} because no identity-based policy allows the {action} action"
         );
         let body = serde_json::json!({ "__type": "AccessDeniedException", "message": message });
         let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.1")];
@@ -85,8 +85,8 @@ impl Gate {
         Self::new(permissions_in(policy), None)
     }
 
-    /// Allows what the policy does that `print` gives, or has given: it is asked again before anything
-    /// is refused. While it gives none, everything is allowed.
+    /// Allows what the policy does that `print` gives, or has given: it is asked again before
+    /// anything is refused. While it gives none, everything is allowed.
     pub fn printed(print: impl Fn() -> Option<Value> + Send + Sync + 'static) -> Self {
         Self::new(BTreeSet::new(), Some(Box::new(print)))
     }

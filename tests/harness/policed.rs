@@ -1,9 +1,9 @@
 //! Hosts before the policy that `shardmill iam` prints for their configuration.
 //!
 //! `SHARDMILL_POLICY=FILE` puts every host of the scenarios that works on the embedded stack behind
-//! such a gate. What a host is refused is added to the file, a line each: none should be. The policy
-//! is that of the configuration and the folder, now and earlier: scenarios change both while hosts
-//! run.
+//! such a gate. What a host is refused is added to the file, a line each: none should be. The
+//! policy is that of the configuration and the folder, now and earlier: scenarios change both while
+//! hosts run.
 
 #![allow(
     clippy::print_stderr,

@@ -398,7 +398,6 @@ async fn a_manifest_that_does_harm_is_taken_up_by_one_host_and_goes_back_by_itse
     let fleet = Fleet::new("probation = \"4s\"").await;
     let first = conduct(0, "good");
     let [a, b] = fleet.started(&first, ["a", "b"]).await;
-    let manifest = |id: &str| fleet.manifest(id);
     let steps = async {
         let file = fleet.component("first", &first);
         let write = |text: &str| std::fs::write(fleet.path().join("m.toml"), text).unwrap();
@@ -410,7 +409,7 @@ async fn a_manifest_that_does_harm_is_taken_up_by_one_host_and_goes_back_by_itse
         let logs = [a.log(), b.log()];
         assert_eq!(most, 1, "hosts with the manifest at a time: {logs:#?}");
         for (id, host) in [("a", &a), ("b", &b)] {
-            eventually("the manifest is gone", || !manifest(id).exists()).await;
+            eventually("the manifest is gone", || !fleet.manifest(id).exists()).await;
             until(host, "its settings are as before", |status| {
                 status["plugins"]["versioned"]["refused-settings"].is_null()
             })
@@ -421,11 +420,11 @@ async fn a_manifest_that_does_harm_is_taken_up_by_one_host_and_goes_back_by_itse
         let good = fleet.push(&file, REPOSITORY, "good", &with).await;
         let (is_done, text) = fleet.deploy(&good, &[]).await;
         assert!(is_done && text.contains("active on all 2 hosts"), "{text}");
-        assert!(manifest("a").exists() && manifest("b").exists());
+        assert!(fleet.manifest("a").exists() && fleet.manifest("b").exists());
         let without = fleet.push(&file, REPOSITORY, "without", &[]).await;
         let (is_done, text) = fleet.deploy(&without, &[]).await;
         assert!(is_done && text.contains("active on all 2 hosts"), "{text}");
-        assert!(!manifest("a").exists() && !manifest("b").exists());
+        assert!(!fleet.manifest("a").exists() && !fleet.manifest("b").exists());
         for host in [a, b] {
             let log = host.log();
             assert!(!log.contains("stay in use until the host stops"), "{log}");

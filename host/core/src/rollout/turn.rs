@@ -1,4 +1,5 @@
-//! Whose turn it is to take up other settings before all other hosts, as one host sees it over time.
+//! Whose turn it is to take up other settings before all other hosts, as one host sees it over
+//! time.
 
 use std::time::Duration;
 

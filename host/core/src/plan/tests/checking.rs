@@ -114,44 +114,51 @@ fn parent_and_child() -> [ObservedLease; 2] {
     [parent, child]
 }
 
+/// The same of rows whose shards Kinesis lists.
+fn wrong_with_finished(leases: &[ObservedLease]) -> Option<String> {
+    wrong_with_removal(leases, &[], true)
+}
+
+fn deletes_though(why: &str) -> String {
+    format!("would delete shardId-000000000000 though {why}")
+}
+
 #[test]
 fn a_row_is_removed_only_when_nothing_rests_on_it() {
     let [parent, child] = parent_and_child();
-    let wrong = |leases: &[ObservedLease]| wrong_with_removal(leases, &[], true);
-    let because = |why: &str| Some(format!("would delete shardId-000000000000 though {why}"));
-    assert_eq!(wrong(&[parent.clone(), child.clone()]), None);
+    assert_eq!(wrong_with_finished(&[parent.clone(), child.clone()]), None);
 
     let mut recent = parent.clone();
     recent.finished_for = Duration::ZERO;
     assert_eq!(
-        wrong(&[recent, child.clone()]),
-        because("it was finished a short while ago")
+        wrong_with_finished(&[recent, child.clone()]),
+        Some(deletes_though("it was finished a short while ago"))
     );
     let mut waits = child.clone();
     waits.lease.checkpoint = Checkpoint::TrimHorizon;
     for child in [waits, free(7)] {
         assert_eq!(
-            wrong(&[parent.clone(), child]),
-            because("a child may still start by it")
+            wrong_with_finished(&[parent.clone(), child]),
+            Some(deletes_though("a child may still start by it"))
         );
     }
     let mut childless = parent.clone();
     childless.lease.children.clear();
     assert_eq!(
-        wrong(&[childless, child.clone()]),
-        because("a child may still start by it")
+        wrong_with_finished(&[childless, child.clone()]),
+        Some(deletes_though("a child may still start by it"))
     );
     let mut grandchild = parent.clone();
     grandchild.lease.parents = vec![id(8)];
     assert_eq!(
-        wrong(&[grandchild, child.clone(), free(8)]),
-        because("a parent still has a row")
+        wrong_with_finished(&[grandchild, child.clone(), free(8)]),
+        Some(deletes_though("a parent still has a row"))
     );
     let mut unread = parent;
     unread.lease.checkpoint = Checkpoint::TrimHorizon;
     assert_eq!(
-        wrong(&[unread, child]),
-        because("its shard is not read to the end")
+        wrong_with_finished(&[unread, child]),
+        Some(deletes_though("its shard is not read to the end"))
     );
 }
 
