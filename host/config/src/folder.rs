@@ -13,6 +13,7 @@ use super::gather::LeftOut;
 use super::manifest::Manifest;
 use super::rest::Rest;
 use super::settings::{PluginConfig, shared_applications};
+use super::token::read_token;
 use crate::files;
 
 /// What `run --check` reports beyond the file itself.
@@ -162,7 +163,7 @@ impl Config {
             checked.problems.extend(missing);
         }
         if let Some(token) = &self.host.admin_token {
-            checked.problems.extend(missing("host.admin-token", token));
+            checked.problems.extend(unfit("host.admin-token", token));
         }
         for (host, login) in &self.pull.logins {
             let key = format!("pull.registries.{host}");
@@ -170,7 +171,7 @@ impl Config {
         }
         for token in &self.console.tokens {
             let key = format!("console.tokens.{}", token.name);
-            checked.problems.extend(missing(&key, &token.source));
+            checked.problems.extend(unfit(&key, &token.source));
         }
     }
 }
@@ -185,6 +186,12 @@ fn check_headers(key: &str, headers: &BTreeMap<String, HeaderSource>, checked: &
         let unreadable = file.and_then(|file| unreadable(key, file));
         checked.problems.extend(unreadable);
     }
+}
+
+/// Why the token of `key` cannot be used.
+fn unfit(key: &str, source: &SecretSource) -> Option<String> {
+    let error = read_token(source).err()?;
+    Some(format!("{key}: {error}"))
 }
 
 /// What is wrong with the place where the secret of `key` is kept.
@@ -288,6 +295,25 @@ mod tests {
             told[2].contains("\"totals-state\" cannot name a plugin: it ends in \"-state\""),
             "{told:?}"
         );
+    }
+
+    #[test]
+    fn a_token_that_a_host_would_refuse_at_its_start_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "a token with spaces").unwrap();
+        let text = format!(
+            "[host]\nadmin-token = {{ file = {path:?} }}\n\
+                [console.tokens.ops]\nmay = [\"view\"]\nfile = {path:?}\n"
+        );
+        let told = checked(&text, &[("aaa.wasm", "")]).problems;
+        assert_eq!(told.len(), 2, "{told:?}");
+        for (told, key) in told.iter().zip(["host.admin-token", "console.tokens.ops"]) {
+            assert!(
+                told.contains(key) && told.contains("has 19 bytes"),
+                "{told}"
+            );
+        }
     }
 
     #[test]

@@ -59,6 +59,7 @@ mod standalone;
 mod streams;
 mod tables;
 mod tick;
+mod token;
 mod traces;
 mod units;
 mod wording;
@@ -84,4 +85,5 @@ pub use settings::{
     ScalingConfig, SourceConfig, StreamConfig, TracesConfig,
 };
 pub use sinks::check_url;
+pub use token::{TokenError, read_token};
 pub use traces::check_trace_header;

@@ -15,14 +15,14 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use shardmill_config::{HostConfig, refuse_open};
+use shardmill_config::{HostConfig, TokenError, refuse_open};
 use tokio_util::sync::CancellationToken;
 
 use self::door::Door;
 use self::last_look::LastLook;
 pub use self::server::Peer;
 use self::server::{Pace, PaceOfEach};
-pub use self::token::{Token, TokenError};
+pub use self::token::Token;
 use crate::host_status::HostStatus;
 use crate::hosts_wanted::{self, HostsWanted, hosts_wanted};
 use crate::measurements::Measurements;

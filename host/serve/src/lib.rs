@@ -26,7 +26,7 @@ mod supervisor;
 pub mod telemetry;
 mod traces;
 
-pub use admin::{Peer, Token, TokenError};
+pub use admin::{Peer, Token};
 pub use assembly::{Host, Substitutes};
 pub use clock::{BootClock, SteppedClock};
 pub use host_status::{HostSnapshot, HostStatus, PluginSnapshot};

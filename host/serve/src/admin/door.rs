@@ -10,9 +10,10 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use shardmill_config::TokenError;
 use shardmill_core::plugin::SecretSource;
 
-use super::token::{Token, TokenError};
+use super::token::Token;
 
 /// Pages that probes ask for without a token; then they reveal nothing about streams, plugins or
 /// rows.
