@@ -2,6 +2,7 @@
 //! code writes them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_kinesis::types::ShardIteratorType;
@@ -291,7 +292,7 @@ async fn a_stream_that_is_created_again_begins_anew_beside_the_others() {
         .await
         .is_none_or(|now| now == old)
     {
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
         let create = kinesis.create_stream().stream_name(STREAMS[1]);
         let _ = create.shard_count(2).send().await;
         let now = prefix_now(&setting, STREAMS[1]).await;
@@ -319,5 +320,60 @@ async fn a_host_without_the_setting_does_not_start_on_such_a_table_and_names_it(
     eventually("the host says what to set", is_told).await;
     assert_eq!(output(&setting).lines, 0);
     host.kill();
+    setting.stop().await;
+}
+
+/// The manifest of a plugin that reads these streams.
+fn reading(streams: &[&str]) -> String {
+    format!("application = \"{APPLICATION}\"\nstreams = {streams:?}\nmulti-stream-table = true\n")
+}
+
+/// Waits until no lease has an owner.
+async fn until_left(setting: &Setting, application: &str) {
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
+    loop {
+        let leases = setting.leases(application).await;
+        if leases.iter().all(|lease| lease.owner.is_none()) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{leases:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_joins_the_table_leaves_it_and_comes_back_while_the_host_runs() {
+    let setting = scene().await;
+    let ceilings = format!(
+        "[reads]\ncalls-per-second = 50.0\nbytes-per-second = \"1GiB\"\nidle-every = \"50ms\"\n\
+         [ceilings]\napplications = [{APPLICATION:?}]\nstreams = {:?}\n",
+        &STREAMS[1..]
+    );
+    let all: u64 = flights::expected().values().sum();
+    let own = |stream: &str| format!("{APPLICATION}:{stream}");
+    setting.drop_manifest("flights", &reading(&STREAMS[..1]));
+    let host = setting.host_sharing("a", LEASES, &ceilings);
+    let last = setting.put(&flights::input()).await;
+    setting.until_checkpointed(&own(STREAMS[0]), &last).await;
+
+    let joining = setting.put_into(STREAMS[1], &flights::input()).await;
+    assert_eq!(output(&setting).lines, all, "nobody reads it yet");
+    setting.drop_manifest("flights", &reading(&STREAMS[..2]));
+    setting.until_checkpointed(&own(STREAMS[1]), &joining).await;
+    assert_eq!(output(&setting).lines, 2 * all);
+
+    setting.drop_manifest("flights", &reading(&STREAMS[1..2]));
+    until_left(&setting, &own(STREAMS[0])).await;
+    let missed = setting.put(&flights::input()).await;
+    let read = setting.put_into(STREAMS[1], &flights::input()).await;
+    setting.until_checkpointed(&own(STREAMS[1]), &read).await;
+    assert_eq!(output(&setting).lines, 3 * all, "of the stream that stays");
+
+    setting.drop_manifest("flights", &reading(&STREAMS[..2]));
+    setting.until_checkpointed(&own(STREAMS[0]), &missed).await;
+    assert!(host.terminate().await.success());
+    assert_eq!(output(&setting).lines, 4 * all, "it goes on where it was");
+    let rows = rows(&setting).await;
+    assert_eq!(rows.len(), 4, "two shards of each: {:?}", rows.keys());
     setting.stop().await;
 }
