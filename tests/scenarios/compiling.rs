@@ -64,10 +64,10 @@ async fn the_host_finds_the_code_that_another_process_compiled_and_compiles_noth
     }
 }
 
-/// Bytes of all functions that are kept below this cache.
+/// Bytes of all functions that are kept beside this cache.
 fn bytes_of_functions(cache: &Path) -> u64 {
     let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries(&cache.join("functions"))
+    entries(&cache.with_file_name("cache.functions"))
         .flat_map(|folder| entries(&folder.path()))
         .map(|pack| pack.metadata().unwrap().len())
         .sum()
@@ -111,6 +111,40 @@ async fn the_walled_compiler_of_a_changed_plugin_finds_most_functions_of_the_ver
     assert_eq!(runtime_of_host.cache_hits_and_misses(), (4, 0));
 }
 
+/// The engine writes down in its cache when it removed from it what it does not know, and does so
+/// once an hour.
+fn forget_the_last_removal(cache: &Path) {
+    for entry in std::fs::read_dir(cache).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(".cleanup") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_of_functions_outlasts_the_engines_removal_of_what_it_does_not_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let first = guest("flights");
+    let of_host = runtime(CompileLimits::default(), Some(&cache));
+    drop(of_host.load(name(), first.clone().into()).await.unwrap());
+    let kept = bytes_of_functions(&cache);
+    assert!(kept > 0, "{:#?}", listed(&cache));
+    let unknown = cache.join("modules/unknown");
+    for version in 1..4 {
+        std::fs::write(&unknown, "").unwrap();
+        forget_the_last_removal(&cache);
+        let changed = marked(&first, version);
+        drop(of_host.load(name(), changed.into()).await.unwrap());
+        eventually("the engine removes what it does not know", || {
+            !unknown.exists()
+        })
+        .await;
+        let now = bytes_of_functions(&cache);
+        assert!(now >= kept, "{now} of {kept} bytes");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_keep_code_by_default_and_run_the_same_on_what_they_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +167,13 @@ async fn commands_keep_code_by_default_and_run_the_same_on_what_they_kept() {
     }
     assert!(!output[0].is_empty() && output[1] == output[0] && output[2] == output[0]);
     let around = std::fs::read_dir(cache.parent().unwrap()).unwrap();
-    assert_eq!(around.count(), 1, "something was learned from a test");
+    let mut around: Vec<_> = around.map(|entry| entry.unwrap().file_name()).collect();
+    around.sort();
+    assert_eq!(
+        around,
+        ["cache", "cache.functions"],
+        "something was learned from a test"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

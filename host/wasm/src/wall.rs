@@ -31,12 +31,12 @@ pub fn raise_for_host() -> Vec<String> {
     .collect()
 }
 
-/// Raises the wall of a process that only compiles into the directory `cache`. Returns what the
-/// wall lacks. Call it while there is only one thread.
+/// Raises the wall of a process that only compiles into these folders. Returns what the wall lacks.
+/// Call it while there is only one thread.
 #[cfg(target_os = "linux")]
-pub(crate) fn raise_for_compiler(cache: &Path) -> Vec<String> {
+pub(crate) fn raise_for_compiler(folders: &[&Path]) -> Vec<String> {
     // In this order, since the filter denies the calls that set the rules.
-    let files = lack("rules for files", files::allow_only(cache));
+    let files = lack("rules for files", files::allow_only(folders));
     let calls = lack(
         "a filter of system calls",
         system_calls::allow_what_a_compiler_needs(),
@@ -56,7 +56,7 @@ pub fn raise_for_host() -> Vec<String> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn raise_for_compiler(_cache: &Path) -> Vec<String> {
+pub(crate) fn raise_for_compiler(_folders: &[&Path]) -> Vec<String> {
     raise_for_host()
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::Mode;
@@ -40,7 +40,7 @@ pub struct CompileJob {
     pub limits: CompileLimits,
     /// Whether it raises its [wall](crate::wall).
     pub is_walled: bool,
-    /// Whether it keeps the code of each function there too, for the next version. A cache that is
+    /// Whether it keeps the code of each function beside it, for the next version. A cache that is
     /// emptied after each compilation has no use for it.
     pub keeps_functions: bool,
 }
@@ -96,8 +96,11 @@ impl CompileJob {
     pub fn run(&self, input: impl Read) -> Result<Option<String>, CompileFailure> {
         self.confine()
             .map_err(|error| CompileFailure::Host(format!("cannot set its own limits: {error}")))?;
+        let functions = self.functions();
         let lacks = if self.is_walled {
-            wall::raise_for_compiler(&self.cache_dir)
+            let functions = functions.as_ref().map(|functions| functions.folder());
+            let folders: Vec<&Path> = functions.into_iter().chain([&*self.cache_dir]).collect();
+            wall::raise_for_compiler(&folders)
         } else {
             Vec::new()
         };
@@ -111,16 +114,19 @@ impl CompileJob {
                 self.component_bytes
             )));
         }
-        self.compile(&bytes)?;
+        self.compile(&bytes, functions)?;
         Ok((!lacks.is_empty()).then(|| format!("{}{}", wall::LACKS, lacks.join("; "))))
     }
 
     /// Only a hit proves that the code is in the cache: wasmtime does not report a failed write as
     /// an error.
-    fn compile(&self, bytes: &[u8]) -> Result<(), CompileFailure> {
+    fn compile(
+        &self,
+        bytes: &[u8],
+        functions: Option<Arc<FunctionStore>>,
+    ) -> Result<(), CompileFailure> {
         let host = |error: EngineError| CompileFailure::Host(error.to_string());
         let cache = CodeCache::open(&self.cache_dir).map_err(host)?;
-        let functions = self.functions();
         let engine = engine(&cache, functions.as_ref()).map_err(host)?;
         // Each second time finds what the one before has kept.
         for tries in 1..=4 {
@@ -149,9 +155,12 @@ impl CompileJob {
         )))
     }
 
+    /// Where they cannot be kept, each version is compiled whole: that costs time and no more.
     fn functions(&self) -> Option<Arc<FunctionStore>> {
-        self.keeps_functions
-            .then(|| Arc::new(FunctionStore::new(&self.cache_dir)))
+        if !self.keeps_functions {
+            return None;
+        }
+        FunctionStore::beside(&self.cache_dir).ok().map(Arc::new)
     }
 
     fn confine(&self) -> std::io::Result<()> {

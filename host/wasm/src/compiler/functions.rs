@@ -3,8 +3,11 @@
 //! a function depends on, so what another plugin brought serves as well.
 //!
 //! ```text
-//!   functions/FIT/HASH.pack     one a compilation; small ones become part of the next one
+//!   CACHE.functions/FIT/HASH.pack     one a compilation; small ones become part of the next one
 //! ```
+//!
+//! They are beside the cache and not in it: once an hour, the engine removes from its cache what it
+//! does not know.
 //!
 //! What is read here becomes native code. So it has the rules of [`code_cache`]: this user's alone.
 //! A pack that is torn or damaged is not used, nor is one of others: then functions are compiled.
@@ -27,10 +30,10 @@ use std::time::{Duration, SystemTime};
 use wasmtime::{CacheStore, Engine};
 
 use self::pack::{CUT_OFF, ENDING, Key, Pack};
-use crate::engine::code_cache::{own_folder, refuse_others_folder};
+use crate::engine::code_cache::{beside_cache, own_folder, refuse_others_folder};
 
-/// Where packs are, below the cache's directory.
-const FOLDER: &str = "functions";
+/// How the name of the folder of packs ends, after that of the cache.
+const FOLDER_ENDING: &str = ".functions";
 /// No compiler writes for that long. One that is older was left by a compiler that was killed.
 const CUT_OFF_AFTER: Duration = Duration::from_hours(1);
 
@@ -84,14 +87,21 @@ struct KeptPack {
 }
 
 impl FunctionStore {
-    /// What is kept in the cache's directory. Empty until [`Self::serve`].
-    pub(super) fn new(cache: &Path) -> Self {
-        Self::bounded(cache, BOUNDS)
+    /// What is kept beside the cache, in a folder that it makes. Empty until [`Self::serve`].
+    pub(super) fn beside(cache: &Path) -> io::Result<Self> {
+        let all = beside_cache(cache, FOLDER_ENDING);
+        own_folder(&all, own_id())?;
+        Ok(Self::bounded(&all, BOUNDS))
     }
 
-    fn bounded(cache: &Path, bounds: Bounds) -> Self {
+    /// Where it keeps them.
+    pub(super) fn folder(&self) -> &Path {
+        &self.all
+    }
+
+    fn bounded(all: &Path, bounds: Bounds) -> Self {
         Self {
-            all: cache.join(FOLDER),
+            all: all.to_owned(),
             own: OnceLock::new(),
             bounds,
             packs: OnceLock::new(),

@@ -11,10 +11,10 @@ use landlock::{
 /// kernels.
 const NEWEST: ABI = ABI::V6;
 
-/// Denies all files except those below `folder`, where regular files may be created, read, written
+/// Denies all files except those below `folders`, where regular files may be created, read, written
 /// and removed. Also denies all network addresses and all other processes.
-pub(super) fn allow_only(folder: &Path) -> Result<(), String> {
-    match restrict(folder) {
+pub(super) fn allow_only(folders: &[&Path]) -> Result<(), String> {
+    match restrict(folders) {
         Ok(RulesetStatus::NotEnforced) => {
             Err("this kernel has no Landlock, or it is disabled".to_owned())
         }
@@ -23,18 +23,19 @@ pub(super) fn allow_only(folder: &Path) -> Result<(), String> {
     }
 }
 
-fn restrict(folder: &Path) -> Result<RulesetStatus, RulesetError> {
-    let ruleset = Ruleset::default()
+fn restrict(folders: &[&Path]) -> Result<RulesetStatus, RulesetError> {
+    let mut ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))?
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
-    // A folder that cannot be opened gets no rule, and then nothing can be written to it: the
-    // attempt reports that.
-    let Ok(folder) = PathFd::new(folder) else {
-        return Ok(ruleset.restrict_self()?.ruleset);
-    };
-    let ruleset = ruleset.add_rule(PathBeneath::new(folder, in_the_folder()))?;
+    for folder in folders {
+        // One that cannot be opened gets no rule, and then nothing can be written to it: the
+        // attempt reports that.
+        if let Ok(folder) = PathFd::new(folder) {
+            ruleset = ruleset.add_rule(PathBeneath::new(folder, in_the_folder()))?;
+        }
+    }
     Ok(ruleset.restrict_self()?.ruleset)
 }
 

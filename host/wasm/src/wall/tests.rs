@@ -50,7 +50,7 @@ fn a_walled_compiler_reaches_no_file_but_its_cache_no_address_and_no_program() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let lacking = raise_for_compiler(&cache);
+    let lacking = raise_for_compiler(&[&cache]);
     if lacking
         .iter()
         .any(|lack| lack.starts_with("rules for files"))

@@ -73,8 +73,16 @@ fn compiled(store: FunctionStore, bytes: &[u8]) -> Done {
     done
 }
 
+fn store_in(cache: &Path) -> FunctionStore {
+    FunctionStore::bounded(&folder(cache), BOUNDS)
+}
+
+fn folder(cache: &Path) -> PathBuf {
+    cache.join("functions")
+}
+
 fn compiled_in(cache: &Path, bytes: &[u8]) -> Done {
-    compiled(FunctionStore::new(cache), bytes)
+    compiled(store_in(cache), bytes)
 }
 
 fn compiled_without(bytes: &[u8]) -> Vec<u8> {
@@ -84,7 +92,7 @@ fn compiled_without(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn packs(cache: &Path) -> Vec<KeptPack> {
-    let folders = folders_in(&cache.join(FOLDER));
+    let folders = folders_in(&folder(cache));
     folders.iter().flat_map(|folder| packs_in(folder)).collect()
 }
 
@@ -174,7 +182,7 @@ fn what_another_user_could_have_written_is_not_used() {
 
     let folder = pack().parent().unwrap().to_owned();
     open_to_all(&folder);
-    let store = FunctionStore::new(cache.path());
+    let store = store_in(cache.path());
     let engine = new_engine(None, Metering::Deadline).unwrap();
     store.serve(&engine);
     assert!(store.packs().is_empty());
@@ -222,7 +230,7 @@ fn the_disk_holds_no_more_than_its_bound_and_what_was_used_last_stays() {
     for seed in 2..9 {
         // The first one is in use all the time.
         for (place, seed) in [1, seed].into_iter().enumerate() {
-            let store = FunctionStore::bounded(cache.path(), bounds);
+            let store = FunctionStore::bounded(&folder(cache.path()), bounds);
             let done = compiled(store, &component(seed, 5));
             assert!(place > 0 || done.is_mostly_kept(), "{seed}: {done:?}");
             age(cache.path());
@@ -233,7 +241,7 @@ fn the_disk_holds_no_more_than_its_bound_and_what_was_used_last_stays() {
     }
     assert!(packs(cache.path()).len() >= 3);
     let bounds = Bounds { packs: 2, ..bounds };
-    let store = FunctionStore::bounded(cache.path(), bounds);
+    let store = FunctionStore::bounded(&folder(cache.path()), bounds);
     compiled(store, &component(10, 5));
     assert_eq!(packs(cache.path()).len(), 2, "each is an open file");
 }
@@ -246,9 +254,15 @@ fn one_compilation_adds_no_more_than_its_share() {
         ..BOUNDS
     };
     let bytes = component(1, 5);
-    let done = compiled(FunctionStore::bounded(cache.path(), bounds), &bytes);
+    let done = compiled(
+        FunctionStore::bounded(&folder(cache.path()), bounds),
+        &bytes,
+    );
     assert!(done.code == compiled_without(&bytes));
-    let again = compiled(FunctionStore::bounded(cache.path(), bounds), &bytes);
+    let again = compiled(
+        FunctionStore::bounded(&folder(cache.path()), bounds),
+        &bytes,
+    );
     assert!(again.hits > 0 && again.misses > 0, "{again:?}");
 }
 
@@ -268,7 +282,8 @@ fn what_a_killed_compiler_left_goes_and_what_another_one_writes_stays() {
 #[test]
 fn a_cache_that_cannot_be_written_to_costs_time_and_nothing_else() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let store = Arc::new(FunctionStore::new(file.path()));
+    assert!(FunctionStore::beside(&file.path().join("cache")).is_err());
+    let store = Arc::new(store_in(file.path()));
     let engine = new_compiler(None, store.clone()).unwrap();
     store.serve(&engine);
     let bytes = component(1, 5);
