@@ -22,12 +22,13 @@ def main(manifests, shardmill):
         folder = pathlib.Path(folder)
         (folder / "shardmill.toml").write_text(objects["ConfigMap"]["data"]["shardmill.toml"])
         (folder / "plugins").mkdir()
-        (folder / "token").write_text("a token for this check")
+        (folder / "token").write_text("a-token-for-this-check")
         # What is mounted in the container is in the folder here.
         variables["SHARDMILL_CONFIG"] = str(folder / "shardmill.toml")
         pulled = json.loads(variables["SHARDMILL_PLUGINS"])[1:] if variables["SHARDMILL_PLUGINS"].startswith("[") else []
         variables["SHARDMILL_PLUGINS"] = json.dumps([str(folder / "plugins"), *pulled])
         variables["SHARDMILL_HOST__ADMIN_TOKEN__FILE"] = str(folder / "token")
+        variables["SHARDMILL_HOST__CACHE"] = str(folder / "cache")
         checked = subprocess.run([shardmill, "run", "--check"], env=variables, text=True, capture_output=True)
         print(checked.stdout + checked.stderr, end="")
         if checked.returncode:

@@ -302,7 +302,7 @@ const CONFIGURATION: &[Mistake] = &[
     config(
         "Several in a manifest",
         &[
-            ("plugins/orders.wasm", ""),
+            ("plugins/orders.wasm", "\0asm\r\0\u{1}\0"),
             (
                 "plugins/orders.toml",
                 "stream = \"payroll\"\n[batch]\nrecords = 0\n[limits]\nmemory = \"64GiB\"\n[grants]\nenv = [\"AWS_SECRET_ACCESS_KEY\"]\n",

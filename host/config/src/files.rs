@@ -1,10 +1,12 @@
 //! Reads files that commands are given: whole, up to a limit, and without ever blocking on a pipe
-//! or an endless file.
+//! or an endless file. Finds out whether a host could write where it is to.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use rustix::fs::Access;
 
 /// Opens a regular file. A pipe or a device is an error, and never makes the caller wait.
 pub fn open(path: &Path) -> io::Result<File> {
@@ -74,6 +76,42 @@ pub fn folder_beside(path: &Path) -> Option<String> {
         .map(|(_, name)| name)
 }
 
+/// Whether a file could be written at `path`: the one that is there, or a new one in a folder that
+/// may have to be made first. Makes nothing.
+pub fn check_file_to_write(path: &Path) -> io::Result<()> {
+    if path.try_exists()? {
+        return Ok(rustix::fs::access(
+            path,
+            Access::READ_OK | Access::WRITE_OK,
+        )?);
+    }
+    check_folder_to_write(path.parent().unwrap_or(path))
+}
+
+/// Whether files could be written into `folder`, which may have to be made first. Makes nothing.
+pub fn check_folder_to_write(folder: &Path) -> io::Result<()> {
+    for existing in folder.ancestors() {
+        // A relative path ends in the folder that it begins in.
+        let existing = if existing.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            existing
+        };
+        match existing.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(found) if !found.is_dir() => return Err(io::ErrorKind::NotADirectory.into()),
+            Ok(_) => {
+                return Ok(rustix::fs::access(
+                    existing,
+                    Access::WRITE_OK | Access::EXEC_OK,
+                )?);
+            }
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +157,20 @@ mod tests {
         assert!(told(&pipe).contains("a pipe or a device"));
         // A file of the system that says it has no bytes, and has some.
         assert!(read(Path::new("/proc/self/status"), 7).is_err());
+    }
+
+    #[test]
+    fn a_path_can_be_written_to_if_all_above_it_are_folders_and_nothing_is_made_to_know_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let within = file.join("below");
+        let new = folder.path().join("a/b/c");
+        assert!(check_file_to_write(&file).is_ok());
+        assert!(check_file_to_write(&new).is_ok() && check_folder_to_write(&new).is_ok());
+        assert!(check_file_to_write(&within).is_err() && check_folder_to_write(&within).is_err());
+        assert!(check_folder_to_write(&file).is_err(), "a file is no folder");
+        assert!(check_file_to_write(Path::new("there-is-no-such-folder/x")).is_ok());
+        assert!(!folder.path().join("a").exists());
     }
 }

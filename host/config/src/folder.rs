@@ -1,19 +1,15 @@
-//! Finds all problems with the plugins in the folder, and with files and variables that the
-//! configuration names, before a host starts.
+//! Finds all problems with the plugins in the folder, before a host starts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use shardmill_core::plugin::{PluginName, SecretSource};
+use shardmill_core::plugin::PluginName;
 use shardmill_core::stream::{InitialPosition, Utc};
-use shardmill_sinks::{HeaderSource, SinkOptions};
 
 use super::config::Config;
 use super::gather::LeftOut;
 use super::manifest::Manifest;
 use super::rest::Rest;
 use super::settings::{PluginConfig, shared_applications};
-use super::token::read_token;
 use crate::files;
 
 /// What `run --check` reports beyond the file itself.
@@ -40,8 +36,10 @@ impl Config {
     }
 
     fn check_without(&self, left_out: &LeftOut, now: Utc) -> Checked {
-        let mut checked = Checked::default();
-        self.check_environment(&mut checked);
+        let mut checked = Checked {
+            problems: self.problems_of_files_and_variables(),
+            warnings: Vec::new(),
+        };
         if left_out.has("plugins") {
             // It is not known where the folder is.
             return checked;
@@ -149,67 +147,6 @@ impl Config {
         }
         unheeded
     }
-
-    fn check_environment(&self, checked: &mut Checked) {
-        for (name, sink) in &self.sinks {
-            if let SinkOptions::Http(options) = sink {
-                let key = format!("sinks.{name}.headers");
-                check_headers(&key, &options.headers, checked);
-            }
-        }
-        check_headers("traces.headers", &self.traces.headers, checked);
-        for (name, secret) in &self.secrets {
-            let missing = missing(&format!("secrets.{name}"), &secret.source);
-            checked.problems.extend(missing);
-        }
-        if let Some(token) = &self.host.admin_token {
-            checked.problems.extend(unfit("host.admin-token", token));
-        }
-        for (host, login) in &self.pull.logins {
-            let key = format!("pull.registries.{host}");
-            checked.problems.extend(missing(&key, &login.password));
-        }
-        for token in &self.console.tokens {
-            let key = format!("console.tokens.{}", token.name);
-            checked.problems.extend(unfit(&key, &token.source));
-        }
-    }
-}
-
-/// Notes values of headers that cannot be read where the configuration says.
-fn check_headers(key: &str, headers: &BTreeMap<String, HeaderSource>, checked: &mut Checked) {
-    for header in headers.values() {
-        let variable = header.variable();
-        let unset = variable.and_then(|variable| unset(key, variable));
-        checked.problems.extend(unset);
-        let file = header.file();
-        let unreadable = file.and_then(|file| unreadable(key, file));
-        checked.problems.extend(unreadable);
-    }
-}
-
-/// Why the token of `key` cannot be used.
-fn unfit(key: &str, source: &SecretSource) -> Option<String> {
-    let error = read_token(source).err()?;
-    Some(format!("{key}: {error}"))
-}
-
-/// What is wrong with the place where the secret of `key` is kept.
-fn missing(key: &str, source: &SecretSource) -> Option<String> {
-    match source {
-        SecretSource::Variable(name) => unset(key, name),
-        SecretSource::File(path) => unreadable(key, path),
-    }
-}
-
-fn unset(key: &str, variable: &str) -> Option<String> {
-    let is_set = std::env::var_os(variable).is_some();
-    (!is_set).then(|| format!("{key}: the variable {variable} is not set"))
-}
-
-fn unreadable(key: &str, path: &Path) -> Option<String> {
-    let error = files::open(path).err()?;
-    Some(format!("{key}: cannot read {}: {error}", path.display()))
 }
 
 /// Warns of positions in the future: nothing is read until then, and it may be a slip in the year.
@@ -298,25 +235,6 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_a_host_would_refuse_at_its_start_is_reported() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("token");
-        std::fs::write(&path, "a token with spaces").unwrap();
-        let text = format!(
-            "[host]\nadmin-token = {{ file = {path:?} }}\n\
-                [console.tokens.ops]\nmay = [\"view\"]\nfile = {path:?}\n"
-        );
-        let told = checked(&text, &[("aaa.wasm", "")]).problems;
-        assert_eq!(told.len(), 2, "{told:?}");
-        for (told, key) in told.iter().zip(["host.admin-token", "console.tokens.ops"]) {
-            assert!(
-                told.contains(key) && told.contains("has 19 bytes"),
-                "{told}"
-            );
-        }
-    }
-
-    #[test]
     fn a_file_that_only_looks_like_a_component_is_named() {
         let told = checked("", &[("AAA.WASM", ""), ("bbb.wasm", ""), ("ccc.toml", "")]).warnings;
         assert_eq!(told.len(), 1, "{told:?}");
@@ -350,7 +268,7 @@ mod tests {
         let text = "stream = \"s\"\n[leases]\nmax = 0\n[secrets.api]\nfile = \"nowhere\"\n[plugin.ghost]\n";
         let told = around(text, &files);
         assert_eq!(told.problems.len(), 3, "{told:?}");
-        assert!(told.problems[0].contains("secrets.api: cannot read"));
+        assert!(told.problems[0].contains("secrets.api: the file "));
         let first = &told.problems[1];
         assert!(first.contains("line 2: batch.records"), "{told:?}");
         assert!(first.contains("line 3: batch.bites"), "{told:?}");
@@ -399,7 +317,7 @@ mod tests {
         let all = told.problems.join("\n");
         for part in [
             "SHARDMILL_NOT_SET is not set",
-            "secrets.api: cannot read",
+            "secrets.api: the file ",
             "aaa.toml: line 1: stream",
         ] {
             assert!(all.contains(part), "{part}: {all}");

@@ -16,6 +16,7 @@ mod error;
 mod failure;
 mod file;
 pub mod files;
+mod files_and_variables;
 mod filter;
 pub mod floor;
 mod folder;

@@ -135,11 +135,11 @@ impl Common<'_> {
             self.application.to_owned()
         };
         Ok(StreamConfig {
-            stream,
-            application,
             label: self.plugin.clone(),
             initial_position: self.initial_position,
-            retrieval: self.retrieval(self.application)?,
+            retrieval: self.retrieval(&stream, self.application)?,
+            application,
+            stream,
         })
     }
 
@@ -158,16 +158,21 @@ impl Common<'_> {
             (application.clone(), application)
         };
         Ok(StreamConfig {
-            stream,
             label: self.plugin.on_stream(&suffix),
             initial_position: entry.position()?.unwrap_or(self.initial_position),
-            retrieval: self.retrieval(&consumer)?,
+            retrieval: self.retrieval(&stream, &consumer)?,
             application,
+            stream,
         })
     }
 
-    fn retrieval(&self, application: &str) -> Result<Retrieval, Problem> {
-        self.own.check(application, self.is_only, self.general)
+    fn retrieval(&self, stream: &StreamRef, application: &str) -> Result<Retrieval, Problem> {
+        let retrieval = self.own.check(application, self.is_only, self.general)?;
+        if let Some(fan_out) = retrieval.fan_out() {
+            let name = stream.name().as_str();
+            fan_out.consumer.check_stream(name).at("consumer")?;
+        }
+        Ok(retrieval)
     }
 }
 

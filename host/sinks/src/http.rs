@@ -170,10 +170,7 @@ fn headers(name: &str, options: &HttpSinkOptions) -> Result<HeaderMap, OpenError
             header: header.clone(),
             message,
         };
-        let value = source.read().map_err(problem)?;
-        let value = HeaderValue::from_str(&value);
-        let mut value = value.map_err(|error| problem(error.to_string()))?;
-        value.set_sensitive(true);
+        let value = source.header_value().map_err(problem)?;
         let header = HeaderName::try_from(header);
         headers.insert(header.map_err(|error| problem(error.to_string()))?, value);
     }

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use reqwest::header::HeaderValue;
 use serde::Deserialize;
 
 /// Where a header's value comes from. Never shown, not even a value from the configuration file.
@@ -80,6 +81,17 @@ impl HeaderSource {
                 .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
         };
         Ok(value.trim_end_matches(['\r', '\n']).to_owned())
+    }
+
+    /// The value as a header has it, marked as a secret.
+    ///
+    /// # Errors
+    /// It cannot be read, or HTTP does not allow it; the text says why, without the value.
+    pub fn header_value(&self) -> Result<HeaderValue, String> {
+        let mut value = HeaderValue::from_str(&self.read()?)
+            .map_err(|_| "its value has a character that no header may have".to_owned())?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 }
 

@@ -19,5 +19,5 @@ mod watched;
 mod writers;
 
 pub use event::{FolderEvent, Refusal};
-pub use scan::{refused_files, writers};
+pub use scan::{components, writers};
 pub use watch::{FolderOptions, PluginFolder};

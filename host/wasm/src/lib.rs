@@ -49,7 +49,7 @@ pub mod wall;
 
 pub use compiler::{CompileFailure, CompileJob, CompileLimits, Compiler, CompilerProgram};
 pub use engine::code_cache::{
-    beside_cache, own_folder, refuse_others_file, refuse_others_folder, try_cache,
+    beside_cache, check_cache, own_folder, refuse_others_file, refuse_others_folder, try_cache,
 };
 pub use engine::{EngineError, Metering, STACK_BYTES};
 pub use http::{Endpoint, HttpOptions};
@@ -61,6 +61,7 @@ pub use marks::Marks;
 pub use output::LogLines;
 pub use plugin::Plugin;
 pub use runtime::{GUEST_CALLS_MAX, InspectedImport, Inspection, Runtime, RuntimeOptions};
+pub use secrets::check_secret;
 
 /// Tells the metrics recorder what the metrics are.
 pub fn describe_metrics() {

@@ -61,6 +61,15 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
+/// Whether an instance could read the secret, as it does when it is made.
+///
+/// # Errors
+///
+/// What is wrong, to be shown after the source; nothing of the value is in it.
+pub fn check_secret(source: &SecretSource) -> Result<(), String> {
+    read(source).map(|_value| ())
+}
+
 /// Nothing of the value ends in an error.
 fn read(source: &SecretSource) -> Result<String, String> {
     let value = match source {

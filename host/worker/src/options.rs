@@ -13,7 +13,7 @@ use shardmill_core::plan::Balance;
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName};
 use shardmill_core::ports::REPLY_RECORDS_MAX;
 use shardmill_core::rollout::{RolloutPolicy, RolloutProblem};
-use shardmill_core::stream::{FanOutConsumer, InitialPosition, StreamName};
+use shardmill_core::stream::{InitialPosition, StreamName};
 use shardmill_filter::Filter;
 
 use crate::retrieval::Retrieval;
@@ -364,16 +364,12 @@ impl WorkerOptions {
     }
 
     fn validate_consumer(&self) -> Result<(), InvalidOptions> {
-        match self.retrieval.fan_out().map(|fan_out| &fan_out.consumer) {
-            Some(FanOutConsumer::Given(arn)) if arn.stream_name() != self.stream.as_str() => {
-                let problem = format!(
-                    "{arn} is a consumer of stream {}, not of {}",
-                    arn.stream_name(),
-                    self.stream
-                );
-                refuse("reads.consumer", problem)
-            }
-            Some(FanOutConsumer::Given(_) | FanOutConsumer::Named(_)) | None => Ok(()),
+        let Some(fan_out) = self.retrieval.fan_out() else {
+            return Ok(());
+        };
+        match fan_out.consumer.check_stream(self.stream.as_str()) {
+            Ok(()) => Ok(()),
+            Err(problem) => refuse("reads.consumer", problem),
         }
     }
 }

@@ -80,6 +80,21 @@ impl FanOutConsumer {
             .map(Self::Named)
             .map_err(|error: InvalidName| error.to_string())
     }
+
+    /// Whether records of the stream of that name can be had through it.
+    ///
+    /// # Errors
+    ///
+    /// If it is registered with another stream.
+    pub fn check_stream(&self, stream: &str) -> Result<(), String> {
+        match self {
+            Self::Given(arn) if arn.stream_name() != stream => Err(format!(
+                "{arn} is a consumer of stream {}, not of {stream}",
+                arn.stream_name()
+            )),
+            Self::Given(_) | Self::Named(_) => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for FanOutConsumer {

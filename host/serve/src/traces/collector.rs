@@ -54,10 +54,8 @@ impl Collector {
         let protobuf = HeaderValue::from_static("application/x-protobuf");
         headers.insert(CONTENT_TYPE, protobuf);
         for (name, source) in &settings.headers {
-            let read = source.read().map_err(|problem| anyhow!(problem));
-            let value = read.and_then(|value| Ok(HeaderValue::from_str(&value)?));
-            let mut value = value.with_context(|| format!("traces.headers.{name}"))?;
-            value.set_sensitive(true);
+            let value = source.header_value().map_err(|problem| anyhow!(problem));
+            let value = value.with_context(|| format!("traces.headers.{name}"))?;
             headers.insert(HeaderName::try_from(name)?, value);
         }
         let client = Client::builder()

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::Url;
-use reqwest::header::HeaderValue;
 use shardmill_config::TracesConfig;
 use shardmill_core::trace::Sampler;
 use shardmill_sinks::HeaderSource;
@@ -216,10 +215,10 @@ fn headers(
 
 /// A header of a variable. A wrong one is left out, and its value is shown to nobody.
 fn header_of(header: &str, value: String) -> Result<HeaderSource, String> {
-    if HeaderValue::from_str(&value).is_err() {
-        return Err(format!("{header}: its value cannot be that of a header"));
-    }
     let source = HeaderSource::value(value);
+    if let Err(problem) = source.header_value() {
+        return Err(format!("{header}: {problem}"));
+    }
     shardmill_config::check_trace_header(header, &source)?;
     Ok(source)
 }

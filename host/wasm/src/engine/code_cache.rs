@@ -1,6 +1,7 @@
 //! How compiled code gets from the process that compiles to the one that runs it: through
 //! wasmtime's own cache, in a directory that no other user can write to.
 
+use std::fs::Metadata;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -183,6 +184,16 @@ pub fn try_cache(cache: &Path) -> Result<(), EngineError> {
     tried.map_err(|error| refused(&around, &error.to_string()))
 }
 
+/// Whether a host could use a `cache` that is there already, as far as can be known without making
+/// anything.
+pub fn check_cache(cache: &Path) -> Result<(), EngineError> {
+    match cache.metadata() {
+        Ok(metadata) => refuse_shared(cache, &metadata),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(refused(cache, &error.to_string())),
+    }
+}
+
 /// Root with the home of a user, as under `sudo -E`, would make folders there that are closed to
 /// that user, who then has no cache.
 fn refuse_to_make_roots(cache: &Path) -> Result<(), EngineError> {
@@ -212,21 +223,26 @@ fn private_folder(directory: &Path) -> Result<PathBuf, EngineError> {
     let metadata = directory
         .metadata()
         .map_err(|error| refuse(&error.to_string()))?;
-    // The contents of the cache run as native code: write access to it controls this process.
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(refuse(
-            "it belongs to another user; name one that this user owns",
-        ));
-    }
-    if is_open(&metadata) {
-        return Err(refuse("others may write to it; run chmod 700 on it"));
-    }
+    refuse_shared(&directory, &metadata)?;
     if metadata.mode() & 0o077 != 0 {
         // Its files may have been created with a mask that lets others write. A file system without
         // modes has none to set.
         let _ = std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700));
     }
     Ok(directory)
+}
+
+/// The contents of the cache run as native code: write access to it controls this process.
+fn refuse_shared(directory: &Path, metadata: &Metadata) -> Result<(), EngineError> {
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        let reason = "it belongs to another user; name one that this user owns";
+        return Err(refused(directory, reason));
+    }
+    if is_open(metadata) {
+        let reason = "others may write to it; run chmod 700 on it";
+        return Err(refused(directory, reason));
+    }
+    Ok(())
 }
 
 fn refused(directory: &Path, reason: &str) -> EngineError {
@@ -274,7 +290,7 @@ pub fn refuse_others_file(file: &Path, owner: u32) -> std::io::Result<()> {
     )))
 }
 
-fn is_open(found: &std::fs::Metadata) -> bool {
+fn is_open(found: &Metadata) -> bool {
     found.mode() & 0o022 != 0
 }
 

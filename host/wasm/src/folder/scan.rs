@@ -192,19 +192,28 @@ pub fn writers(folder: &Path) -> Option<String> {
     scan(folder, u64::MAX).ok()?.writers
 }
 
-/// The files that a host refuses by what they are or by their size, with why and what to do;
-/// nothing if the folder cannot be read.
-pub fn refused_files(folder: &Path, size_max: u64) -> Vec<(PathBuf, Refusal)> {
-    let mut refused = Vec::new();
-    for (file, seen) in scan(folder, size_max)
-        .map(|listing| listing.seen)
-        .unwrap_or_default()
-    {
-        if let Seen::Refused(why @ (Refusal::NotAFile { .. } | Refusal::TooBig { .. })) = seen {
-            refused.push((folder.join(file), why));
+/// The components in the folder: each with the plugin that it is, or why a host refuses it by what
+/// it is or by its size.
+///
+/// # Errors
+///
+/// The folder cannot be read, or has too many names.
+pub fn components(
+    folder: &Path,
+    size_max: u64,
+) -> std::io::Result<Vec<(PathBuf, Result<PluginName, Refusal>)>> {
+    let mut found = Vec::new();
+    for (file, seen) in scan(folder, size_max)?.seen {
+        let path = folder.join(file);
+        match seen {
+            Seen::File(name, _) => found.push((path, Ok(name))),
+            Seen::Refused(why @ (Refusal::NotAFile { .. } | Refusal::TooBig { .. })) => {
+                found.push((path, Err(why)));
+            }
+            Seen::Refused(_) => {}
         }
     }
-    refused
+    Ok(found)
 }
 
 /// Which names are listed first is chance: with some left out, a plugin would seem to have gone

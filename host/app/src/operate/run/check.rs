@@ -1,12 +1,19 @@
 //! `shardmill run --check`: everything that would stop a host, all at once.
 
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::path::Path;
+
 use anyhow::bail;
 use serde::Serialize;
 use shardmill_config::{Checked, Config, ConfigError};
+use shardmill_core::plugin::PluginName;
 use shardmill_core::ports::Clock;
 use shardmill_core::stream::Utc;
 use shardmill_serve::BootClock;
-use shardmill_wasm::folder::{refused_files, writers};
+use shardmill_serve::component::Found;
+use shardmill_wasm::BytesKind;
+use shardmill_wasm::folder::{components, writers};
 
 use super::probe::probe;
 use crate::cli::RunArgs;
@@ -39,9 +46,13 @@ pub(super) async fn check(args: &RunArgs) -> anyhow::Result<()> {
         report.print_notes();
     }
     if args.connect {
-        config.aws = crate::aws::merge(&config.aws, &args.aws)?;
-        let clients = crate::aws::connect(&config.aws).await?;
-        report.missing = Box::pin(probe(&config, &clients)).await;
+        match crate::aws::merge(&config.aws, &args.aws) {
+            Ok(aws) => {
+                config.aws = aws;
+                report.missing = Box::pin(missing(&config)).await;
+            }
+            Err(error) => report.missing.push(format!("{error:#}")),
+        }
     }
     report.good = report.problems.is_empty() && report.missing.is_empty();
     if args.json {
@@ -57,14 +68,30 @@ pub(super) async fn check(args: &RunArgs) -> anyhow::Result<()> {
     end(&report)
 }
 
+/// What cannot be reached; without a region nothing can.
+async fn missing(config: &Config) -> Vec<String> {
+    match crate::aws::connect(&config.aws).await {
+        Ok(clients) => probe(config, &clients).await,
+        Err(error) => vec![format!("{error:#}")],
+    }
+}
+
 impl Report {
     fn of(config: &Config) -> Self {
         let Checked {
             mut problems,
             mut warnings,
         } = config.check_around(Utc(BootClock.wall_ms()));
-        for (file, why) in refused_files(&config.plugins, config.host.plugin_bytes_max) {
-            problems.push(format!("the host would refuse {}: {why}", file.display()));
+        problems.extend(problems_of_components(config));
+        match config.host.admin.map(TcpListener::bind) {
+            // Most likely the host itself, which runs already.
+            Some(Err(error)) if error.kind() == ErrorKind::AddrInUse => warnings.push(format!(
+                "host.admin: {error}: by a host that runs, or by another program"
+            )),
+            Some(Err(error)) => problems.push(format!(
+                "host.admin: {error}; choose an address of this machine"
+            )),
+            Some(Ok(_)) | None => {}
         }
         // A running host checks this itself, again and again.
         warnings.extend(writers(&config.plugins));
@@ -105,6 +132,42 @@ impl Report {
     fn print_warnings(&self) {
         for warning in &self.warnings {
             print(&format!("warning: {warning}"));
+        }
+    }
+}
+
+/// Why the host would not run components of the folder, as far as their size, their kind and their
+/// signature show. Nothing is compiled.
+fn problems_of_components(config: &Config) -> Vec<String> {
+    if !config.plugins.exists() {
+        // That is a problem itself, or the host makes the folder.
+        return Vec::new();
+    }
+    let components = match components(&config.plugins, config.host.plugin_bytes_max) {
+        Ok(components) => components,
+        Err(error) => {
+            let folder = config.plugins.display();
+            return vec![format!("cannot read the plugins folder {folder}: {error}")];
+        }
+    };
+    let mut problems = Vec::new();
+    for (path, name) in components {
+        match name {
+            Ok(name) => problems.extend(problem_of_component(config, &name, &path)),
+            Err(why) => problems.push(format!("the host would refuse {}: {why}", path.display())),
+        }
+    }
+    problems
+}
+
+fn problem_of_component(config: &Config, name: &PluginName, path: &Path) -> Option<String> {
+    let bytes_max = config.host.plugin_bytes_max;
+    match Found::read_trusted(path, bytes_max, &config.integrity(), name) {
+        Err(error) => Some(format!("{error:#}")),
+        Ok(found) => {
+            let kind = BytesKind::of(&found.bytes);
+            let is_fit = kind == BytesKind::Component;
+            (!is_fit).then(|| format!("{} is {kind}: {}", path.display(), kind.mend()))
         }
     }
 }

@@ -3,11 +3,9 @@
 //! needed.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Access, access};
 use shardmill_aws::{
     AwsClients, CoordinatorTable, Creation, KinesisFanOut, KinesisReader, LeaseTable, PutTarget,
     StreamAdmin, TableOptions,
@@ -245,8 +243,8 @@ async fn sink_problem(
     clients: &AwsClients,
 ) -> Result<(), String> {
     match sink {
-        SinkOptions::Stdout { .. } => Ok(()),
-        SinkOptions::File { path, .. } => file_problem(path),
+        // `run --check` looks at files in any case.
+        SinkOptions::Stdout { .. } | SinkOptions::File { .. } => Ok(()),
         SinkOptions::Http(options) => http_problem(options).await,
         SinkOptions::Kinesis { target, .. } => {
             let own = clients_of(name, sink, &config.aws.options(), clients)
@@ -272,34 +270,6 @@ async fn target_problem(target: &PutTarget, admin: StreamAdmin) -> Result<(), St
         Err(error) if error.to_string().contains("not allowed") => Ok(()),
         Err(error) => Err(error.to_string()),
     }
-}
-
-/// The nearest folder that exists must take the file, or the missing folders.
-fn file_problem(path: &Path) -> Result<(), String> {
-    let Some(there) = path
-        .ancestors()
-        .skip(1)
-        .find(|folder| folder.as_os_str().is_empty() || folder.exists())
-    else {
-        return Ok(());
-    };
-    let folder = if there.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        there
-    };
-    let cannot = |why: String| {
-        format!(
-            "cannot write {}: {why}; name another `path`, or fix the folder",
-            path.display()
-        )
-    };
-    if !folder.is_dir() {
-        return Err(cannot(format!("{} is not a folder", folder.display())));
-    }
-    let target = if path.exists() { path } else { folder };
-    access(target, Access::WRITE_OK)
-        .map_err(|error| cannot(format!("{}: {error}", target.display())))
 }
 
 /// Whether something listens there: nothing is sent, since it would count as output.
@@ -330,23 +300,6 @@ async fn http_problem(options: &HttpSinkOptions) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_file_is_writable_where_its_folder_or_one_to_be_made_in_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |path: &str| file_problem(&folder.path().join(path));
-        assert_eq!((at("out.ndjson"), at("a/b/out.ndjson")), (Ok(()), Ok(())));
-        std::fs::write(folder.path().join("file"), "").unwrap();
-        let told = at("file/out.ndjson").unwrap_err();
-        assert!(
-            told.contains("is not a folder") && told.contains("name another `path`"),
-            "{told}"
-        );
-        assert!(
-            std::fs::read_dir(folder.path()).unwrap().count() == 1,
-            "nothing is made"
-        );
-    }
-
     #[tokio::test]
     async fn an_endpoint_that_nobody_serves_is_reported_with_its_address_and_one_that_is_served_is_sent_nothing()
      {
@@ -357,7 +310,7 @@ mod tests {
                 "stream = \"s\"\n[sinks.out]\ntype = \"http\"\nurl = \
                     \"http://127.0.0.1:{port}/in\"\n"
             );
-            let config = Config::parse(&text, Path::new(".")).unwrap();
+            let config = Config::parse(&text, std::path::Path::new(".")).unwrap();
             let Some(SinkOptions::Http(options)) = config.sinks.get("out").cloned() else {
                 panic!("it is one")
             };
