@@ -88,9 +88,9 @@ impl Report {
             Some(Err(error)) if error.kind() == ErrorKind::AddrInUse => warnings.push(format!(
                 "host.admin: {error}: by a host that runs, or by another program"
             )),
-            Some(Err(error)) => problems.push(format!(
-                "host.admin: {error}; choose an address of this machine"
-            )),
+            Some(Err(error)) => {
+                problems.push(format!("host.admin: {error}; choose another address"))
+            }
             Some(Ok(_)) | None => {}
         }
         // A running host checks this itself, again and again.
