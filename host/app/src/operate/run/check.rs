@@ -89,7 +89,7 @@ impl Report {
                 "host.admin: {error}: by a host that runs, or by another program"
             )),
             Some(Err(error)) => {
-                problems.push(format!("host.admin: {error}; choose another address"))
+                problems.push(format!("host.admin: {error}; choose another address"));
             }
             Some(Ok(_)) | None => {}
         }
