@@ -328,6 +328,11 @@ fn reading(streams: &[&str]) -> String {
     format!("application = \"{APPLICATION}\"\nstreams = {streams:?}\nmulti-stream-table = true\n")
 }
 
+/// What commands call one stream of the table.
+fn part(stream: &str) -> String {
+    format!("{APPLICATION}:{stream}")
+}
+
 /// Waits until no lease has an owner.
 async fn until_left(setting: &Setting, application: &str) {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
@@ -350,27 +355,28 @@ async fn a_stream_joins_the_table_leaves_it_and_comes_back_while_the_host_runs()
         &STREAMS[1..]
     );
     let all: u64 = flights::expected().values().sum();
-    let own = |stream: &str| format!("{APPLICATION}:{stream}");
     setting.drop_manifest("flights", &reading(&STREAMS[..1]));
     let host = setting.host_sharing("a", LEASES, &ceilings);
     let last = setting.put(&flights::input()).await;
-    setting.until_checkpointed(&own(STREAMS[0]), &last).await;
+    setting.until_checkpointed(&part(STREAMS[0]), &last).await;
 
     let joining = setting.put_into(STREAMS[1], &flights::input()).await;
     assert_eq!(output(&setting).lines, all, "nobody reads it yet");
     setting.drop_manifest("flights", &reading(&STREAMS[..2]));
-    setting.until_checkpointed(&own(STREAMS[1]), &joining).await;
+    setting
+        .until_checkpointed(&part(STREAMS[1]), &joining)
+        .await;
     assert_eq!(output(&setting).lines, 2 * all);
 
     setting.drop_manifest("flights", &reading(&STREAMS[1..2]));
-    until_left(&setting, &own(STREAMS[0])).await;
+    until_left(&setting, &part(STREAMS[0])).await;
     let missed = setting.put(&flights::input()).await;
     let read = setting.put_into(STREAMS[1], &flights::input()).await;
-    setting.until_checkpointed(&own(STREAMS[1]), &read).await;
+    setting.until_checkpointed(&part(STREAMS[1]), &read).await;
     assert_eq!(output(&setting).lines, 3 * all, "of the stream that stays");
 
     setting.drop_manifest("flights", &reading(&STREAMS[..2]));
-    setting.until_checkpointed(&own(STREAMS[0]), &missed).await;
+    setting.until_checkpointed(&part(STREAMS[0]), &missed).await;
     assert!(host.terminate().await.success());
     assert_eq!(output(&setting).lines, 4 * all, "it goes on where it was");
     let rows = rows(&setting).await;

@@ -175,23 +175,25 @@ mod tests {
         assert_eq!(problems(&text), Vec::<String>::new());
     }
 
+    /// One token for the admin pages and for the console, which are served or not.
+    fn with_token(path: &Path, served: bool) -> String {
+        let admin = if served {
+            "admin = \"127.0.0.1:0\"\n"
+        } else {
+            ""
+        };
+        format!(
+            "[host]\n{admin}admin-token = {{ file = {path:?} }}\n[console]\n\
+                enabled = {served}\n[console.tokens.ops]\nmay = [\"view\"]\nfile = {path:?}\n"
+        )
+    }
+
     #[test]
     fn a_token_that_a_host_would_refuse_at_its_start_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, "a token with spaces").unwrap();
-        let text = |served: bool| {
-            let admin = if served {
-                "admin = \"127.0.0.1:0\"\n"
-            } else {
-                ""
-            };
-            format!(
-                "[host]\n{admin}admin-token = {{ file = {path:?} }}\n[console]\n\
-                    enabled = {served}\n[console.tokens.ops]\nmay = [\"view\"]\nfile = {path:?}\n"
-            )
-        };
-        let told = problems(&text(true));
+        let told = problems(&with_token(&path, true));
         assert_eq!(told.len(), 2, "{told:?}");
         for (told, key) in told.iter().zip(["host.admin-token", "console.tokens.ops"]) {
             assert!(
@@ -200,7 +202,7 @@ mod tests {
             );
         }
         assert_eq!(
-            problems(&text(false)),
+            problems(&with_token(&path, false)),
             Vec::<String>::new(),
             "nobody reads it"
         );

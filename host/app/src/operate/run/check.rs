@@ -86,7 +86,7 @@ impl Report {
         match config.host.admin.map(TcpListener::bind) {
             // Most likely the host itself, which runs already.
             Some(Err(error)) if error.kind() == ErrorKind::AddrInUse => warnings.push(format!(
-                "host.admin: {error}: by a host that runs, or by another program"
+                "host.admin: {error}; a running host or another program has it"
             )),
             Some(Err(error)) => {
                 problems.push(format!("host.admin: {error}; choose another address"));
