@@ -31,8 +31,7 @@ simulate SEEDS="0..200":
 # Checks format, lints and house rules.
 lint:
     cargo fmt --all --check
-    cargo clippy --all-targets -- -D warnings
-    cargo clippy --workspace --bin shardmill --no-default-features -- -D warnings
+    .ci/lints
     cargo test --workspace --test tidy
 
 # Builds the documentation of the code: target/doc.
