@@ -12,7 +12,7 @@ use shardmill_core::artifact::{
 };
 use shardmill_core::plugin::SecretSource;
 use shardmill_sources::{
-    Buckets, Login, PluginFiles, PullError, Pulled, Pushed, SourceOptions, Sources,
+    AwsAccess, Login, PluginFiles, PullError, Pulled, Pushed, SourceOptions, Sources,
 };
 
 const COMPONENT: &[u8] = b"\0asm the component of a plugin, as far as a registry knows";
@@ -232,6 +232,26 @@ async fn nothing_is_larger_than_it_may_be_whatever_a_registry_sends() {
 }
 
 #[tokio::test]
+async fn a_token_that_has_expired_is_asked_for_again_and_one_that_lacks_the_right_is_not_for_ever()
+{
+    let registry = Registry::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    registry.guard("robot", "hush");
+    let sources = logged_in(&registry.host, "hush", &folder);
+    let tagged = registry.reference("alerts", "1");
+    push(&sources, &tagged, &files(None, None)).await;
+    pull(&sources, &tagged, None).await.unwrap().unwrap();
+    registry.expire();
+    let (_, bytes) = pull(&sources, &tagged, None).await.unwrap().unwrap();
+    assert_eq!(bytes, COMPONENT);
+    // Somebody changed the password meanwhile: that is an error, and soon.
+    registry.guard("robot", "changed");
+    registry.expire();
+    let told = refused(&sources, &tagged).await;
+    assert!(told.contains("does not give access"), "{told}");
+}
+
+#[tokio::test]
 async fn an_answer_that_does_not_come_or_ends_too_soon_is_an_error_that_says_so() {
     let registry = Registry::start().await;
     let tagged = registry.reference("alerts", "1");
@@ -440,12 +460,13 @@ async fn an_object_in_a_bucket_is_asked_for_with_a_signature() {
         credentials: Some(StaticCredentials::dummy()),
         ..AwsOptions::default()
     };
-    let buckets = Buckets {
+    let access = AwsAccess {
         clients: connect(&aws).await.unwrap(),
-        endpoint: Some(format!("http://{}", registry.host)),
+        s3_endpoint: Some(format!("http://{}", registry.host)),
+        ecr_endpoint: None,
         now: || SystemTime::UNIX_EPOCH + Duration::from_hours(500_000),
     };
-    let sources = Sources::new(options(), Some(buckets)).unwrap();
+    let sources = Sources::new(options(), Some(access)).unwrap();
     let text = "s3://bucket/team/alerts.wasm";
     let (pulled, bytes) = pull(&sources, text, None).await.unwrap().unwrap();
     assert_eq!(bytes, COMPONENT);

@@ -50,6 +50,8 @@ struct Kept {
     /// By path.
     files: BTreeMap<String, Bytes>,
     login: Option<(String, String)>,
+    /// Whether the tokens that were given have expired.
+    has_expired: bool,
     fault: Option<Fault>,
     /// Methods and paths, in order.
     requests: Vec<String>,
@@ -140,6 +142,12 @@ impl Registry {
     /// Lets only those in from now on who have this user and password.
     pub fn guard(&self, user: &str, password: &str) {
         self.shared.kept().login = Some((user.to_owned(), password.to_owned()));
+    }
+
+    /// Refuses the tokens that it gave, as ECR does after twelve hours: with 403, and without saying
+    /// what it wants instead.
+    pub fn expire(&self) {
+        self.shared.kept().has_expired = true;
     }
 
     /// Does this wrong from now on; nothing if it is `None`.
@@ -264,6 +272,11 @@ impl Kept {
             Some("Bearer may-pull") => !is_write,
             _ => false,
         };
+        if may && self.has_expired {
+            let text = "{\"errors\":[{\"code\":\"DENIED\",\"message\":\"Your authorization token has \
+                        expired. Reauthenticate and try again.\"}]}";
+            return Some((StatusCode::FORBIDDEN, text).into_response());
+        }
         if may {
             return None;
         }
@@ -280,7 +293,7 @@ impl Kept {
         Some(refusal.into_response())
     }
 
-    fn token(&self, headers: &HeaderMap, query: &str) -> Response {
+    fn token(&mut self, headers: &HeaderMap, query: &str) -> Response {
         if self.fault == Some(Fault::EndlessToken) {
             return endless(StatusCode::OK);
         }
@@ -292,6 +305,7 @@ impl Kept {
         if shown != Some(&format!("Basic {expected}")) {
             return (StatusCode::UNAUTHORIZED, "wrong user or password").into_response();
         }
+        self.has_expired = false;
         let token = if query.contains("push") {
             "may-push"
         } else {

@@ -8,6 +8,7 @@
 pub mod checked_credentials;
 mod client;
 pub mod dynamodb;
+mod ecr;
 pub mod kinesis;
 pub mod metrics;
 pub mod operations;
@@ -15,6 +16,7 @@ mod role;
 mod s3;
 mod sdk_error;
 mod shared_files;
+mod signed_request;
 mod transport;
 #[cfg(test)]
 mod transport_double;
@@ -38,6 +40,7 @@ pub use kinesis::{
     PutReport, PutTarget, Putter, StreamAdmin, StreamDescription, StreamWriter, Wire, WireSetting,
 };
 pub use role::{Role, ServiceAccess};
-pub use s3::{S3Object, S3Request};
+pub use s3::S3Object;
 pub use sdk_error::RECORD_TOO_LARGE;
 pub use shared_files::UnfitFile;
+pub use signed_request::SignedRequest;

@@ -88,8 +88,9 @@ pub mod dynamodb {
     pub const UPDATE_TIME_TO_LIVE: Operation = of("UpdateTimeToLive");
 }
 
-/// The operations of KMS that DynamoDB calls with the caller's rights, for a table with a key of
-/// the customer (DynamoDB's encryption usage notes).
+/// The operations of KMS that DynamoDB and Kinesis call with the caller's rights, for a table or a
+/// stream with a key of the customer (DynamoDB's encryption usage notes; Kinesis' permissions to
+/// use user-generated keys).
 pub mod kms {
     use super::Operation;
 
@@ -111,8 +112,31 @@ pub mod kms {
     pub const ENCRYPT: Operation = of("Encrypt");
     /// Makes a table's own key; any of the operations with this beginning.
     pub const GENERATE_DATA_KEY: Operation = of("GenerateDataKey*");
+    /// Makes the key that encrypts a record of a stream.
+    pub const GENERATE_STREAM_KEY: Operation = of("GenerateDataKey");
     /// Encrypts again with a newer version; any of the operations with this beginning.
     pub const RE_ENCRYPT: Operation = of("ReEncrypt*");
+}
+
+/// Those of the Elastic Container Registry: one that is called, and two whose permissions a pull
+/// needs.
+pub mod ecr {
+    use super::Operation;
+
+    /// What an operation of ECR is.
+    const fn of(name: &'static str) -> Operation {
+        Operation {
+            service: "ecr",
+            name,
+        }
+    }
+
+    /// Gives a login to registries.
+    pub const GET_AUTHORIZATION_TOKEN: Operation = of("GetAuthorizationToken");
+    /// Reads a list of layers, by tag or digest.
+    pub const BATCH_GET_IMAGE: Operation = of("BatchGetImage");
+    /// Reads a layer by its digest, from where ECR says.
+    pub const GET_DOWNLOAD_URL_FOR_LAYER: Operation = of("GetDownloadUrlForLayer");
 }
 
 /// Those of the Security Token Service, which the SDK calls.

@@ -2,30 +2,14 @@
 //! used, so there is no client for it.
 
 use std::fmt::Write;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use aws_credential_types::Credentials;
-use aws_credential_types::provider::ProvideCredentials;
 use aws_sigv4::http_request::{
-    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
-    UriPathNormalizationMode, sign,
+    PayloadChecksumKind, PercentEncodingMode, SigningSettings, UriPathNormalizationMode,
 };
-use aws_sigv4::sign::v4;
 
 use crate::client::AwsClients;
-use crate::sdk_error;
-
-/// Longer than any provider of credentials needs that is well.
-const CREDENTIALS_WITHIN: Duration = Duration::from_secs(10);
-
-/// A `GET` that is signed, and to be sent within minutes.
-#[derive(Clone)]
-pub struct S3Request {
-    /// The whole address of the object.
-    pub url: String,
-    /// Headers by name; some are secret.
-    pub headers: Vec<(String, String)>,
-}
+use crate::signed_request::{SignedRequest, Unsigned};
 
 /// An object, and where its bucket is.
 #[derive(Debug, Clone, Copy)]
@@ -48,50 +32,26 @@ impl AwsClients {
         &self,
         object: S3Object<'_>,
         now: SystemTime,
-    ) -> Result<S3Request, String> {
-        let provider = self.credentials();
-        let provider = provider.ok_or_else(|| sdk_error::GIVE_CREDENTIALS.to_owned())?;
-        let asked = tokio::time::timeout(CREDENTIALS_WITHIN, provider.provide_credentials()).await;
-        let credentials = match asked {
-            Ok(Ok(credentials)) => credentials,
-            Ok(Err(error)) => return Err(sdk_error::missing_credentials(&error)),
-            Err(_) => return Err(sdk_error::GIVE_CREDENTIALS.to_owned()),
-        };
-        let url = url_of(object, &self.region);
-        let headers = signed(&url, &self.region, credentials, now)?;
-        Ok(S3Request { url, headers })
+    ) -> Result<SignedRequest, String> {
+        self.sign(get(object, &self.region), now).await
     }
 }
 
-fn signed(
-    url: &str,
-    region: &str,
-    credentials: Credentials,
-    now: SystemTime,
-) -> Result<Vec<(String, String)>, String> {
-    let identity = credentials.into();
+fn get<'a>(object: S3Object<'_>, region: &'a str) -> Unsigned<'a> {
     let mut settings = SigningSettings::default();
     // As S3 wants it, and no other service.
     settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
     settings.percent_encoding_mode = PercentEncodingMode::Single;
     settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
-    let params = v4::SigningParams::builder()
-        .identity(&identity)
-        .region(region)
-        .name("s3")
-        .time(now)
-        .settings(settings)
-        .build()
-        .map_err(|error| error.to_string())?
-        .into();
-    let request = SignableRequest::new("GET", url, std::iter::empty(), SignableBody::Bytes(&[]));
-    let request = request.map_err(|error| error.to_string())?;
-    let signed = sign(request, &params).map_err(|error| error.to_string())?;
-    let (instructions, _) = signed.into_parts();
-    let headers = instructions.headers();
-    Ok(headers
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect())
+    Unsigned {
+        method: "GET",
+        url: url_of(object, region),
+        region,
+        service: "s3",
+        headers: &[],
+        body: "",
+        settings,
+    }
 }
 
 /// A bucket's own host, unless its name would be more than one label of it (AWS).
@@ -132,7 +92,9 @@ fn encoded(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::UNIX_EPOCH;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use aws_credential_types::Credentials;
 
     use super::*;
 
@@ -175,8 +137,16 @@ mod tests {
             Some("token".to_owned()),
         );
         let now = UNIX_EPOCH + Duration::from_hours(380_376);
-        let url = "https://examplebucket.s3.amazonaws.com/test.txt";
-        let headers = signed(url, "us-east-1", credentials, now).unwrap();
+        let object = S3Object {
+            bucket: "examplebucket",
+            key: "test.txt",
+            endpoint: None,
+        };
+        let unsigned = Unsigned {
+            url: "https://examplebucket.s3.amazonaws.com/test.txt".to_owned(),
+            ..get(object, "us-east-1")
+        };
+        let headers = unsigned.signed(credentials, now).unwrap().headers;
         let value = |name: &str| {
             let found = headers.iter().find(|(known, _)| known == name);
             found.map(|(_, value)| value.as_str()).unwrap_or_default()

@@ -35,7 +35,7 @@ pub use memory_sum::MemorySum;
 pub use metrics::COMMIT;
 pub use own_cache::{cache_of_command, own_cache};
 pub use parts::{Outputs, Sinks};
-pub use pulls::{SourceSnapshot, note_files};
+pub use pulls::{SourceSnapshot, note_files, sources_of};
 pub use shutdown::Signals;
 pub use supervisor::NothingLeft;
 pub use traces::{Sending, Traces};

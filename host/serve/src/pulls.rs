@@ -17,7 +17,7 @@ use shardmill_aws::AwsClients;
 use shardmill_config::Config;
 use shardmill_core::artifact::InEffect;
 use shardmill_core::plugin::PluginName;
-use shardmill_sources::{Buckets, PullError, Sources};
+use shardmill_sources::{AwsAccess, PullError, Sources};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +45,20 @@ pub(crate) struct PullTasks {
     tasks: Vec<PullTask>,
 }
 
+/// What a host with this configuration pulls versions with.
+///
+/// # Errors
+/// No HTTP client can be made.
+pub fn sources_of(config: &Config, clients: &AwsClients) -> Result<Sources, PullError> {
+    let aws = AwsAccess {
+        clients: clients.clone(),
+        s3_endpoint: config.pull.s3_endpoint.clone(),
+        ecr_endpoint: None,
+        now: wall_now,
+    };
+    Sources::new(config.source_options(), Some(aws))
+}
+
 impl Pulls {
     /// One task for each source of the configuration. Nothing is pulled before they run.
     pub(crate) fn new(
@@ -52,14 +66,9 @@ impl Pulls {
         clients: &AwsClients,
         board: PullBoard,
     ) -> Result<(Self, PullTasks), PullError> {
-        let buckets = Buckets {
-            clients: clients.clone(),
-            endpoint: config.pull.s3_endpoint.clone(),
-            now: wall_now,
-        };
         let (sender, receiver) = watch::channel(Arc::new(config.clone()));
         let shared = Shared {
-            sources: Sources::new(config.source_options(), Some(buckets))?,
+            sources: sources_of(config, clients)?,
             clients: clients.clone(),
             config: receiver,
             board: board.clone(),

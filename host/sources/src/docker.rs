@@ -104,7 +104,8 @@ fn names_of(host: &str) -> Vec<String> {
     names
 }
 
-fn decoded(auth: &str) -> Option<LoginPassword> {
+/// A user and a password as docker writes them down.
+pub(crate) fn decoded(auth: &str) -> Option<LoginPassword> {
     let bytes = BASE64_STANDARD.decode(auth.trim()).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     let (user, password) = text.split_once(':')?;

@@ -8,10 +8,11 @@
 //! ```
 
 mod answer;
-mod buckets;
+mod aws_access;
 mod challenge;
 mod credentials;
 mod docker;
+mod ecr_login;
 mod login;
 mod manifest;
 mod pull_error;
@@ -21,7 +22,7 @@ mod sources;
 mod transport;
 mod web;
 
-pub use buckets::Buckets;
+pub use aws_access::AwsAccess;
 pub use login::Login;
 pub use pull_error::PullError;
 pub use push::{PluginFiles, Pushed};

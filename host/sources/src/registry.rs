@@ -220,7 +220,12 @@ impl Registry {
         let key = (format!("{}/{}", repository.host, repository.name), action);
         let shown = self.shown().get(&key).cloned();
         let first = with(request(client), shown.as_ref());
-        let response = self.transport.send(first).await?;
+        let mut response = self.transport.send(first).await?;
+        if shown.is_some() && response.status() == StatusCode::FORBIDDEN {
+            // So ECR answers to a login that has expired, without saying what it wants.
+            self.shown().remove(&key);
+            response = self.transport.send(request(client)).await?;
+        }
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }

@@ -6,7 +6,7 @@ use shardmill_core::artifact::{
     ArtifactRef, Contents, Layer, Location, Sha256, Sizes, contents_of,
 };
 
-use crate::buckets::Buckets;
+use crate::aws_access::AwsAccess;
 use crate::login::{Login, Logins};
 use crate::manifest::layers_of;
 use crate::pull_error::{COMPONENT, PullError};
@@ -32,7 +32,7 @@ pub struct SourceOptions {
 pub struct Sources {
     pub(crate) registry: Registry,
     pub(crate) sizes: Sizes,
-    buckets: Option<Buckets>,
+    aws: Option<AwsAccess>,
 }
 
 /// What was pulled, besides the component's file.
@@ -59,13 +59,15 @@ pub struct Resolved {
 }
 
 impl Sources {
-    /// Sends nothing yet. Without `buckets`, no version is pulled from one.
-    pub fn new(options: SourceOptions, buckets: Option<Buckets>) -> Result<Self, PullError> {
+    /// Sends nothing yet. Without `aws`, no version is pulled from a bucket, and AWS gives no login
+    /// for its registries.
+    pub fn new(options: SourceOptions, aws: Option<AwsAccess>) -> Result<Self, PullError> {
         let transport = Transport::new(options.timeout, options.insecure)?;
+        let logins = Logins::new(options.logins, aws.clone(), transport.clone());
         Ok(Self {
-            registry: Registry::new(transport, Logins::new(options.logins)),
+            registry: Registry::new(transport, logins),
             sizes: options.sizes,
-            buckets,
+            aws,
         })
     }
 
@@ -81,7 +83,7 @@ impl Sources {
         if let Some(in_registry) = InRegistry::of(reference) {
             return self.pull_artifact(&in_registry, known, file).await;
         }
-        let web = WebFile::new(self.registry.transport(), self.buckets.as_ref(), reference);
+        let web = WebFile::new(self.registry.transport(), self.aws.as_ref(), reference);
         let fetched = web.fetch(known, self.sizes, file).await?;
         let pulled = |Fetched {
                           mark,

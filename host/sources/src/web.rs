@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use reqwest::header::{ETAG, HeaderMap, IF_NONE_MATCH, LAST_MODIFIED};
 use reqwest::{Response, StatusCode};
-use shardmill_aws::{S3Object, S3Request};
+use shardmill_aws::{S3Object, SignedRequest};
 use shardmill_core::artifact::{ArtifactRef, Location, Sha256, Sizes};
 
 use crate::answer::{check, digest_of, good, read, store};
-use crate::buckets::Buckets;
+use crate::aws_access::AwsAccess;
 use crate::pull_error::{COMPONENT, PullError};
 use crate::transport::Transport;
 
@@ -21,7 +21,7 @@ const SIGNED: &str = " signed ";
 /// A file on a server.
 pub(crate) struct WebFile<'a> {
     transport: &'a Transport,
-    buckets: Option<&'a Buckets>,
+    aws: Option<&'a AwsAccess>,
     reference: &'a ArtifactRef,
 }
 
@@ -35,12 +35,12 @@ pub(crate) struct Fetched {
 impl<'a> WebFile<'a> {
     pub(crate) fn new(
         transport: &'a Transport,
-        buckets: Option<&'a Buckets>,
+        aws: Option<&'a AwsAccess>,
         reference: &'a ArtifactRef,
     ) -> Self {
         Self {
             transport,
-            buckets,
+            aws,
             reference,
         }
     }
@@ -121,7 +121,7 @@ impl<'a> WebFile<'a> {
     }
 
     async fn signed(&self, bucket: &str, key: &str) -> Result<reqwest::RequestBuilder, PullError> {
-        let Some(buckets) = self.buckets else {
+        let Some(aws) = self.aws else {
             return Err(PullError::Unfit(
                 "a bucket needs credentials of AWS, which this command does not have".to_owned(),
             ));
@@ -129,11 +129,11 @@ impl<'a> WebFile<'a> {
         let object = S3Object {
             bucket,
             key,
-            endpoint: buckets.endpoint.as_deref(),
+            endpoint: aws.s3_endpoint.as_deref(),
         };
-        let S3Request { url, headers } = buckets
+        let SignedRequest { url, headers, .. } = aws
             .clients
-            .get_object(object, (buckets.now)())
+            .get_object(object, (aws.now)())
             .await
             .map_err(|why| {
                 PullError::Unfit(format!("the request to S3 cannot be signed: {why}"))
