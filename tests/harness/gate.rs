@@ -240,7 +240,8 @@ impl Asked {
     }
 }
 
-/// Registering a consumer is a right on its stream; any other on the consumer itself.
+/// Registering a consumer is a right on its stream; any other on the consumer itself: by its ARN
+/// where a request has that, else by its name without the time of its registration.
 fn stream_or_consumer(operation: &str, body: &Value) -> Option<String> {
     let text = |key: &str| body[key].as_str();
     if let Some(consumer) = text("ConsumerARN") {
@@ -255,7 +256,7 @@ fn stream_or_consumer(operation: &str, body: &Value) -> Option<String> {
     let stream = text("StreamARN").map(str::to_owned).or_else(by_name)?;
     match text("ConsumerName") {
         Some(name) if operation != "RegisterStreamConsumer" => {
-            Some(format!("{stream}/consumer/{name}:0"))
+            Some(format!("{stream}/consumer/{name}"))
         }
         Some(_) | None => Some(stream),
     }

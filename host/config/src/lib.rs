@@ -79,7 +79,7 @@ pub use limits::shown as limits_shown;
 pub use manifest::Manifest;
 pub use reload::Reload;
 pub use rest::Rest;
-pub use rights::{AwsScope, Need, Resource, Statement};
+pub use rights::{AwsScope, Caller, NamedConsumer, Need, Resource, Statement, USE_TABLE_KEY};
 pub use settings::{
     AwsConfig, ConsoleConfig, ConsoleRight, ConsoleToken, EmfConfig, EmfTarget, ForwardedUsers,
     HistoryKept, HostConfig, HttpConfig, OnRemove, PluginConfig, PullConfig, RecordingsConfig,

@@ -1,16 +1,23 @@
 //! The rights that a host with this configuration needs at AWS: the operations that it calls, on
 //! the streams and tables that it names, and nothing else.
 
+mod needs;
+
 use std::collections::BTreeSet;
 
-use shardmill_aws::operations::{Operation, dynamodb, kinesis, kms, s3, sts};
 use shardmill_aws::{Creation, PutTarget, Role, TableOptions};
-use shardmill_core::artifact::Location;
+use shardmill_core::artifact::{EcrRegistry, Location};
 use shardmill_core::pipeline::GiveUp;
 use shardmill_core::plugin::{Part, coordinator_table, lease_table, split_part, state_table};
 use shardmill_core::stream::{FanOutConsumer, StreamRef};
 use shardmill_sinks::SinkOptions;
 
+use self::needs::{
+    ASSUME_ROLES, COORDINATION, CREATE_TABLES, DEREGISTER, DESCRIBE_CONSUMER, LEASES, LOG_IN,
+    OTHERS_STATE, OWN_LEASES, PULL, PULL_IMAGES, PUT, READ, RECOVER_TABLES, REGISTER, STATE,
+    SUBSCRIBE, TAG_TABLES,
+};
+pub use self::needs::{Need, USE_TABLE_KEY};
 use super::config::Config;
 use super::settings::{AwsConfig, PluginConfig, StreamConfig};
 
@@ -19,19 +26,21 @@ use super::settings::{AwsConfig, PluginConfig, StreamConfig};
 pub struct Statement {
     /// The purpose in one word, letters only, as AWS wants it.
     pub sid: &'static str,
+    /// Who calls them: the host's own identity, or a role's.
+    pub by: Caller,
     /// The operations, and why each is called.
     pub needs: &'static [Need],
     /// The resources; at least one.
     pub on: BTreeSet<Resource>,
 }
 
-/// An operation, and what a host calls it for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need {
-    /// The operation's name, such as `GetRecords`.
-    pub operation: Operation,
-    /// The reason, for people.
-    pub why: &'static str,
+/// The identity that calls an operation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Caller {
+    /// The one that the host starts with.
+    Host,
+    /// The role with this ARN, which the host assumes.
+    Role(String),
 }
 
 /// What an operation is called on. A region is given if it is not that of the scope.
@@ -44,15 +53,10 @@ pub enum Resource {
         /// The region of a stream that is given by name.
         region: Option<String>,
     },
-    /// The fan-out consumer of that name, whenever it is registered.
-    Consumer {
-        /// The stream, by name or ARN.
-        stream: StreamRef,
-        /// The region of a stream that is given by name.
-        region: Option<String>,
-        /// The consumer's name.
-        name: String,
-    },
+    /// The fan-out consumer, as AWS asks for it where an operation names it.
+    Consumer(NamedConsumer),
+    /// The same where an operation has its ARN, whenever it is registered.
+    RegisteredConsumer(NamedConsumer),
     /// A table.
     Table {
         /// The table's name.
@@ -60,10 +64,30 @@ pub enum Resource {
         /// The table's region.
         region: Option<String>,
     },
+    /// A repository of a registry of AWS.
+    Repository {
+        /// The registry's region.
+        region: String,
+        /// The account whose registry it is.
+        account: String,
+        /// The repository's name.
+        name: String,
+    },
     /// An object in a bucket, by the names of both.
     Object(String, String),
     /// The resource with this ARN.
     Arn(String),
+}
+
+/// A fan-out consumer that is given by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedConsumer {
+    /// The stream, by name or ARN.
+    pub stream: StreamRef,
+    /// The region of a stream that is given by name.
+    pub region: Option<String>,
+    /// The consumer's name.
+    pub name: String,
 }
 
 /// What an ARN says before the name of a resource: literal values, or those of a template language.
@@ -76,161 +100,6 @@ pub struct AwsScope {
     /// The account's number, in twelve digits.
     pub account: String,
 }
-
-const fn need(operation: Operation, why: &'static str) -> Need {
-    Need { operation, why }
-}
-
-const READ: [Need; 4] = [
-    need(
-        kinesis::DESCRIBE_STREAM_SUMMARY,
-        "whether the stream is the one that the checkpoints belong to, and what time it is there",
-    ),
-    need(kinesis::LIST_SHARDS, "which shards there are"),
-    need(
-        kinesis::GET_SHARD_ITERATOR,
-        "to begin reading a shard at its checkpoint",
-    ),
-    need(
-        kinesis::GET_RECORDS,
-        "to read records; with fan-out, while there is no subscription",
-    ),
-];
-const LEASES: [Need; 6] = on_leases(
-    need(
-        dynamodb::SCAN,
-        "to watch all leases, as the leader and its deputies do",
-    ),
-    "to take, claim, checkpoint and release leases",
-    "to remove the leases of finished shards",
-);
-/// In the place of [`LEASES`] where hosts are standalone.
-const OWN_LEASES: [Need; 6] = on_leases(
-    need(dynamodb::QUERY, "to watch this host's own leases"),
-    "to take, checkpoint and release leases",
-    "to remove the leases of finished shards, and of hosts that are gone",
-);
-
-const fn on_leases(watch: Need, update: &'static str, remove: &'static str) -> [Need; 6] {
-    [
-        need(
-            dynamodb::DESCRIBE_TABLE,
-            "whether the lease table is there, and has the right key",
-        ),
-        watch,
-        need(
-            dynamodb::GET_ITEM,
-            "to read a lease before it is taken, and after a write without an answer",
-        ),
-        need(dynamodb::PUT_ITEM, "to create the leases of new shards"),
-        need(dynamodb::UPDATE_ITEM, update),
-        need(dynamodb::DELETE_ITEM, remove),
-    ]
-}
-
-/// Beside [`STATE`], where hosts are standalone.
-const OTHERS_STATE: [Need; 1] = [need(
-    dynamodb::QUERY,
-    "to remove the state of hosts that are gone",
-)];
-const COORDINATION: [Need; 6] = [
-    need(
-        dynamodb::DESCRIBE_TABLE,
-        "whether the coordinator table is there, and has the right key",
-    ),
-    need(
-        dynamodb::QUERY,
-        "to watch the fleet, and to read what the leader left for this host",
-    ),
-    need(dynamodb::GET_ITEM, "to read a host's registration"),
-    need(
-        dynamodb::PUT_ITEM,
-        "to register, to lead, and to write the list of shards",
-    ),
-    need(
-        dynamodb::UPDATE_ITEM,
-        "for heartbeats and messages between hosts",
-    ),
-    need(
-        dynamodb::DELETE_ITEM,
-        "to leave the fleet, and to remove hosts that died",
-    ),
-];
-const STATE: [Need; 4] = [
-    need(
-        dynamodb::DESCRIBE_TABLE,
-        "whether the state table is there, and has the right key",
-    ),
-    need(
-        dynamodb::GET_ITEM,
-        "to give a plugin the state of its shard",
-    ),
-    need(
-        dynamodb::PUT_ITEM,
-        "to save state in one transaction with the checkpoint",
-    ),
-    need(
-        dynamodb::DELETE_ITEM,
-        "to remove state in one transaction with the checkpoint",
-    ),
-];
-const CREATE_TABLES: [Need; 1] = [need(
-    dynamodb::CREATE_TABLE,
-    "to create a table that is missing; not needed once all exist",
-)];
-const TAG_TABLES: [Need; 1] = [need(
-    dynamodb::TAG_RESOURCE,
-    "because of tables.tags; not needed once all tables exist",
-)];
-const RECOVER_TABLES: [Need; 1] = [need(
-    dynamodb::UPDATE_CONTINUOUS_BACKUPS,
-    "because of tables.point-in-time-recovery",
-)];
-const USE_KEY: [Need; 6] = [
-    need(
-        kms::ENCRYPT,
-        "because of tables.encryption-key, by DynamoDB",
-    ),
-    need(kms::DECRYPT, "the same"),
-    need(kms::RE_ENCRYPT, "the same"),
-    need(kms::GENERATE_DATA_KEY, "the same"),
-    need(kms::DESCRIBE_KEY, "the same"),
-    need(
-        kms::CREATE_GRANT,
-        "the same; not needed once all tables exist",
-    ),
-];
-const ASSUME_ROLES: [Need; 1] = [need(
-    sts::ASSUME_ROLE,
-    "for who starts the host; the other permissions are for the role",
-)];
-const REGISTER: [Need; 1] = [need(
-    kinesis::REGISTER_STREAM_CONSUMER,
-    "to register the fan-out consumer if it is missing",
-)];
-const SUBSCRIBE: [Need; 2] = [
-    need(
-        kinesis::DESCRIBE_STREAM_CONSUMER,
-        "whether the fan-out consumer can be used",
-    ),
-    need(kinesis::SUBSCRIBE_TO_SHARD, "to have records pushed"),
-];
-const DEREGISTER: [Need; 1] = [need(
-    kinesis::DEREGISTER_STREAM_CONSUMER,
-    "because of reads.deregister-on-exit",
-)];
-const PUT: [Need; 2] = [
-    need(
-        kinesis::DESCRIBE_STREAM_SUMMARY,
-        "whether the stream of a Kinesis sink is there, asked once at the start",
-    ),
-    need(kinesis::PUT_RECORDS, "to store the output of Kinesis sinks"),
-];
-
-const PULL: [Need; 1] = [need(
-    s3::GET_OBJECT,
-    "to pull versions of plugins from a bucket, and their signatures",
-)];
 
 /// Statements in the order of their purposes, by resource.
 struct Collected<'a> {
@@ -267,10 +136,11 @@ impl Config {
         }
         for role in self.roles_of(plugins.values()) {
             let arn = Resource::Arn(role.arn.clone());
-            collected.add("AssumeRoles", &ASSUME_ROLES, arn);
+            collected.add("AssumeRoles", Caller::Host, &ASSUME_ROLES, arn);
         }
         if let Some(key) = &self.tables.encryption_key {
-            collected.add("UseKey", &USE_KEY, Resource::Arn(key.clone()));
+            let by = collected.of_tables();
+            collected.add("UseKey", by, &USE_TABLE_KEY, Resource::Arn(key.clone()));
         }
         for source in &self.sources {
             collected.pulls(source.reference.location());
@@ -284,10 +154,7 @@ impl Config {
         plugins: impl Iterator<Item = &'a PluginConfig> + Clone,
     ) -> impl Iterator<Item = &'a Role> {
         let aws = &self.aws;
-        let of_services = [&aws.kinesis, &aws.dynamodb].map(|service| match &service.role {
-            Some(own) => Some(own),
-            None => aws.role.as_ref(),
-        });
+        let of_services = [&aws.kinesis, &aws.dynamodb].map(|service| aws.role_for(service));
         let of_sinks = self.sinks_of(plugins).filter_map(|sink| match sink {
             SinkOptions::Kinesis { role, .. } => role.as_ref(),
             _ => None,
@@ -315,18 +182,28 @@ impl Config {
 // === impl Collected ===
 
 impl Collected<'_> {
-    fn add(&mut self, sid: &'static str, needs: &'static [Need], resource: Resource) {
-        let found = self.statements.iter_mut().find(|one| one.sid == sid);
-        match found {
+    fn add(&mut self, sid: &'static str, by: Caller, needs: &'static [Need], resource: Resource) {
+        let mut statements = self.statements.iter_mut();
+        match statements.find(|one| one.sid == sid && one.by == by) {
             Some(statement) => {
                 statement.on.insert(resource);
             }
             None => self.statements.push(Statement {
                 sid,
+                by,
                 needs,
                 on: BTreeSet::from([resource]),
             }),
         }
+    }
+
+    /// Who reads the streams, and pulls plugins from buckets.
+    fn of_streams(&self) -> Caller {
+        Caller::of(self.aws.role_for(&self.aws.kinesis))
+    }
+
+    fn of_tables(&self) -> Caller {
+        Caller::of(self.aws.role_for(&self.aws.dynamodb))
     }
 
     fn stream(&self, stream: &StreamConfig) -> Resource {
@@ -358,7 +235,7 @@ impl Collected<'_> {
 
     fn reads(&mut self, stream: &StreamConfig) {
         let resource = self.stream(stream);
-        self.add("ReadStreams", &READ, resource);
+        self.add("ReadStreams", self.of_streams(), &READ, resource);
     }
 
     fn leases(&mut self, application: &str) {
@@ -368,8 +245,9 @@ impl Collected<'_> {
             Part::Whole | Part::Stream(_) => ("Leases", &LEASES),
             Part::Host(_) => ("OwnLeases", &OWN_LEASES),
         };
-        self.add(sid, needs, leases.clone());
-        self.add("Coordination", &COORDINATION, coordinator.clone());
+        let by = self.of_tables();
+        self.add(sid, by.clone(), needs, leases.clone());
+        self.add("Coordination", by, &COORDINATION, coordinator.clone());
         for table in [leases, coordinator] {
             self.makes(table);
         }
@@ -379,21 +257,23 @@ impl Collected<'_> {
         if self.tables.creation == Creation::Never {
             return;
         }
-        self.add("CreateTables", &CREATE_TABLES, table.clone());
+        let by = self.of_tables();
+        self.add("CreateTables", by.clone(), &CREATE_TABLES, table.clone());
         if !self.tables.tags.is_empty() {
-            self.add("TagTables", &TAG_TABLES, table.clone());
+            self.add("TagTables", by.clone(), &TAG_TABLES, table.clone());
         }
         if self.tables.has_recovery {
-            self.add("RecoverTables", &RECOVER_TABLES, table);
+            self.add("RecoverTables", by, &RECOVER_TABLES, table);
         }
     }
 
     fn state(&mut self, plugin: &PluginConfig) {
+        let by = self.of_tables();
         for stream in &plugin.streams {
             let table = self.table(state_table(&stream.application));
-            self.add("State", &STATE, table.clone());
+            self.add("State", by.clone(), &STATE, table.clone());
             if plugin.standalone.is_some() {
-                self.add("OthersState", &OTHERS_STATE, table.clone());
+                self.add("OthersState", by.clone(), &OTHERS_STATE, table.clone());
             }
             self.makes(table);
         }
@@ -403,38 +283,80 @@ impl Collected<'_> {
         let Some(fan_out) = stream.retrieval.fan_out() else {
             return;
         };
-        let consumer = match &fan_out.consumer {
-            FanOutConsumer::Given(arn) => Resource::Arn(arn.to_string()),
+        let by = self.of_streams();
+        let (named, registered) = match &fan_out.consumer {
+            FanOutConsumer::Given(arn) => {
+                let given = Resource::Arn(arn.to_string());
+                (given.clone(), given)
+            }
             FanOutConsumer::Named(name) => {
                 let of = self.stream(stream);
-                self.add("RegisterConsumers", &REGISTER, of);
-                Resource::Consumer {
+                self.add("RegisterConsumers", by.clone(), &REGISTER, of);
+                let consumer = NamedConsumer {
                     stream: stream.stream.clone(),
                     region: self.aws.kinesis.region.clone(),
                     name: name.to_string(),
-                }
+                };
+                let named = Resource::Consumer(consumer.clone());
+                (named, Resource::RegisteredConsumer(consumer))
             }
         };
-        if fan_out.deregister_on_exit && !matches!(consumer, Resource::Arn(_)) {
-            self.add("DeregisterConsumers", &DEREGISTER, consumer.clone());
+        if fan_out.deregister_on_exit && named != registered {
+            // By name, as a host looks at it; AWS does not document which of them it asks for.
+            for consumer in [named.clone(), registered.clone()] {
+                self.add("DeregisterConsumers", by.clone(), &DEREGISTER, consumer);
+            }
         }
-        self.add("Subscribe", &SUBSCRIBE, consumer);
+        self.add("DescribeConsumers", by.clone(), &DESCRIBE_CONSUMER, named);
+        self.add("Subscribe", by, &SUBSCRIBE, registered);
     }
 
     fn pulls(&mut self, location: &Location) {
-        let Location::Bucket { bucket, key } = location else {
+        match location {
+            Location::Bucket { bucket, key } => self.pulls_object(bucket, key),
+            Location::Registry {
+                host, repository, ..
+            } => self.pulls_image(host, repository),
+            Location::Web { .. } => {}
+        }
+    }
+
+    fn pulls_image(&mut self, host: &str, repository: &str) {
+        let Some(registry) = EcrRegistry::of(host) else {
             return;
         };
+        let by = self.of_streams();
+        let anything = Resource::Arn("*".to_owned());
+        self.add("LogInToRegistries", by.clone(), &LOG_IN, anything);
+        let repository = Resource::Repository {
+            region: registry.region.to_owned(),
+            account: registry.account.to_owned(),
+            name: repository.to_owned(),
+        };
+        self.add("PullImages", by, &PULL_IMAGES, repository);
+    }
+
+    fn pulls_object(&mut self, bucket: &str, key: &str) {
         // Other versions may be deployed that are kept beside it.
         let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
         let objects = format!("{folder}{}*", if folder.is_empty() { "" } else { "/" });
-        let resource = Resource::Object(bucket.clone(), objects);
-        self.add("PullPlugins", &PULL, resource);
+        let resource = Resource::Object(bucket.to_owned(), objects);
+        self.add("PullPlugins", self.of_streams(), &PULL, resource);
     }
 
     fn puts(&mut self, sink: &SinkOptions) {
-        let SinkOptions::Kinesis { target, region, .. } = sink else {
+        let SinkOptions::Kinesis {
+            target,
+            region,
+            role,
+            ..
+        } = sink
+        else {
             return;
+        };
+        let by = match role {
+            Some(own) => Caller::of(Some(own)),
+            None => self.of_streams(),
         };
         let resource = match target {
             PutTarget::Name(name) => Resource::Stream {
@@ -443,7 +365,24 @@ impl Collected<'_> {
             },
             PutTarget::Arn { arn, .. } => Resource::Arn(arn.clone()),
         };
-        self.add("PutOutput", &PUT, resource);
+        self.add("PutOutput", by, &PUT, resource);
+    }
+}
+
+// === impl Caller ===
+
+impl Caller {
+    fn of(role: Option<&Role>) -> Self {
+        role.map_or(Self::Host, |role| Self::Role(role.arn.clone()))
+    }
+
+    /// The account of a role, where its resources are unless they say so themselves.
+    pub fn account(&self) -> Option<&str> {
+        match self {
+            Self::Host => None,
+            // arn:PARTITION:iam::ACCOUNT:role/NAME
+            Self::Role(arn) => arn.split(':').nth(4),
+        }
     }
 }
 
@@ -479,28 +418,37 @@ impl Resource {
             Self::Stream { stream, region } => {
                 scope.arn_of(stream, scope.region_or(region.as_ref()))
             }
+            Self::Consumer(consumer) => consumer.arn_by_name(scope),
             // The time of the registration follows the name.
-            Self::Consumer {
-                stream,
-                region,
-                name,
-            } => {
-                let stream = scope.arn_of(stream, scope.region_or(region.as_ref()));
-                format!("{stream}/consumer/{name}:*")
-            }
+            Self::RegisteredConsumer(consumer) => format!("{}:*", consumer.arn_by_name(scope)),
             Self::Table { name, region } => {
                 let region = scope.region_or(region.as_ref());
                 format!("arn:{partition}:dynamodb:{region}:{account}:table/{name}")
             }
+            Self::Repository {
+                region,
+                account,
+                name,
+            } => format!("arn:{partition}:ecr:{region}:{account}:repository/{name}"),
             Self::Object(bucket, key) => format!("arn:{partition}:s3:::{bucket}/{key}"),
             Self::Arn(arn) => arn.clone(),
         }
     }
 }
 
+impl NamedConsumer {
+    fn arn_by_name(&self, scope: &AwsScope) -> String {
+        let region = scope.region_or(self.region.as_ref());
+        let stream = scope.arn_of(&self.stream, region);
+        format!("{stream}/consumer/{}", self.name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use shardmill_aws::operations::{Operation, dynamodb, kinesis};
 
     use super::*;
 
@@ -544,6 +492,23 @@ mod tests {
             ["s3:GetObject arn:aws:s3:::plugins/*"]
         );
         assert!(pulled("oci://r.example/alerts:1").is_empty());
+    }
+
+    #[test]
+    fn a_plugin_from_a_registry_of_aws_needs_a_login_and_its_repository() {
+        let host = "999999999999.dkr.ecr.eu-north-1.amazonaws.com";
+        let text = format!("stream = \"orders\"\nplugins = [\"oci://{host}/team/alerts:1\"]\n");
+        let all = rights(&text).into_iter();
+        let of_ecr: Vec<String> = all.filter(|line| line.starts_with("ecr:")).collect();
+        let repository = "arn:aws:ecr:eu-north-1:999999999999:repository/team/alerts";
+        assert_eq!(
+            of_ecr,
+            [
+                format!("ecr:BatchGetImage {repository}"),
+                "ecr:GetAuthorizationToken *".to_owned(),
+                format!("ecr:GetDownloadUrlForLayer {repository}"),
+            ]
+        );
     }
 
     #[test]
@@ -648,7 +613,7 @@ mod tests {
             (
                 "retrieval = \"fan-out\"\nconsumer = \"ours\"\n",
                 vec![
-                    "kinesis:DescribeStreamConsumer STREAM/orders/consumer/ours:*",
+                    "kinesis:DescribeStreamConsumer STREAM/orders/consumer/ours",
                     "kinesis:RegisterStreamConsumer STREAM/orders",
                     "kinesis:SubscribeToShard STREAM/orders/consumer/ours:*",
                 ],
@@ -656,8 +621,9 @@ mod tests {
             (
                 "retrieval = \"fan-out\"\nconsumer = \"ours\"\n[reads]\nderegister-on-exit = true\n",
                 vec![
+                    "kinesis:DeregisterStreamConsumer STREAM/orders/consumer/ours",
                     "kinesis:DeregisterStreamConsumer STREAM/orders/consumer/ours:*",
-                    "kinesis:DescribeStreamConsumer STREAM/orders/consumer/ours:*",
+                    "kinesis:DescribeStreamConsumer STREAM/orders/consumer/ours",
                     "kinesis:RegisterStreamConsumer STREAM/orders",
                     "kinesis:SubscribeToShard STREAM/orders/consumer/ours:*",
                 ],
@@ -738,6 +704,31 @@ mod tests {
     }
 
     #[test]
+    fn each_role_needs_what_it_is_assumed_for_and_its_resources_are_in_its_account() {
+        let role = |name: &str, account: u64| format!("arn:aws:iam::{account:012}:role/{name}");
+        let [reader, keeper, writer] = [role("reader", 1), role("keeper", 2), role("writer", 3)];
+        let text = format!(
+            "stream = \"orders\"\n[plugin.alerts]\n[aws]\nkinesis-role = {reader:?}\n\
+                dynamodb-role = {keeper:?}\n[sinks.own]\ntype = \"kinesis\"\nstream = \"a\"\nrole = {writer:?}\n\
+                [sinks.out]\ntype = \"kinesis\"\nstream = \"b\"\n"
+        );
+        let config = Config::parse(&text, Path::new("nowhere")).unwrap();
+        let needed: Vec<_> = config.rights().unwrap();
+        let of = |by: &Caller| -> BTreeSet<&str> {
+            let own = needed.iter().filter(|one| one.by == *by);
+            own.map(|one| one.sid).collect()
+        };
+        assert_eq!(of(&Caller::Host), BTreeSet::from(["AssumeRoles"]));
+        let reads = ["PutOutput", "ReadStreams"];
+        assert_eq!(of(&Caller::Role(reader)), BTreeSet::from(reads));
+        let keeps = ["Coordination", "CreateTables", "Leases"];
+        let keeper = Caller::Role(keeper);
+        assert_eq!(of(&keeper), BTreeSet::from(keeps));
+        assert_eq!(of(&Caller::Role(writer)), BTreeSet::from(["PutOutput"]));
+        assert_eq!(keeper.account(), Some("000000000002"));
+    }
+
+    #[test]
     fn a_stream_of_another_account_and_a_sink_in_another_region_keep_their_own() {
         let arn = "arn:aws:kinesis:eu-west-1:999999999999:stream/theirs";
         let text = format!(
@@ -767,6 +758,7 @@ mod tests {
             &CREATE_TABLES,
             &RECOVER_TABLES,
             &REGISTER,
+            &DESCRIBE_CONSUMER,
             &SUBSCRIBE,
             &DEREGISTER,
             &PUT,

@@ -16,6 +16,7 @@ use shardmill_core::artifact::ArtifactRef;
 use shardmill_core::kcl_metrics::Level;
 use shardmill_core::plugin::{AddressPolicy, HttpLimits, PluginName, SecretSource};
 use shardmill_core::scaling::ScalingPolicy;
+use shardmill_core::stream::StreamRef;
 use shardmill_core::trace::Sampler;
 use shardmill_sinks::HeaderSource;
 use shardmill_sources::Login;
@@ -294,6 +295,23 @@ impl AwsConfig {
     pub(crate) fn region_of_tables(&self) -> Option<&str> {
         let of_dynamodb = self.dynamodb.region.as_deref();
         of_dynamodb.or(self.region.as_deref())
+    }
+
+    /// The role that is assumed for one of these services, if any.
+    pub(crate) fn role_for<'a>(&'a self, service: &'a ServiceAccess) -> Option<&'a Role> {
+        service.role.as_ref().or(self.role.as_ref())
+    }
+
+    /// Fails if a client of the region `ours` cannot reach the stream: it speaks to one region. The
+    /// embedded stack is in none.
+    pub fn check_region(&self, stream: &StreamRef, ours: &str) -> Result<(), String> {
+        match stream.region() {
+            Some(theirs) if theirs != ours && !self.is_local => Err(format!(
+                "stream {stream} is in region {theirs}, this host in {ours}: run a host there for \
+                    it"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The options for creating clients.

@@ -11,7 +11,8 @@ use super::values;
 #[command(after_long_help = "Examples:
   shardmill iam --region eu-west-1 --account 123456789012
   shardmill iam --config shardmill.toml --format terraform > shardmill.tf
-  shardmill iam --format text            # each permission with its reason")]
+  shardmill iam --format text            # each permission with its reason
+  shardmill iam --identity host          # for who starts the host, where [aws] names roles")]
 pub(crate) struct IamArgs {
     /// The hosts' configuration file.
     #[arg(
@@ -32,9 +33,19 @@ pub(crate) struct IamArgs {
     /// others.
     #[arg(long, value_parser = values::account)]
     pub(crate) account: Option<String>,
-    /// The ARN of a key that encrypts a stream; repeat it for more.
+    /// Only what this identity needs: `host`, with which the host starts, or the ARN of a role that
+    /// the configuration names. By default all together.
+    #[arg(long, value_name = "host|ROLE-ARN")]
+    pub(crate) identity: Option<String>,
+    /// The ARN of a key that encrypts a stream that plugins read; repeat it for more.
     #[arg(long = "kms-key", value_name = "ARN", value_parser = values::arn)]
     pub(crate) kms_keys: Vec<String>,
+    /// The ARN of a key that encrypts the stream of a sink; repeat it for more.
+    #[arg(long = "sink-kms-key", value_name = "ARN", value_parser = values::arn)]
+    pub(crate) sink_kms_keys: Vec<String>,
+    /// The ARN of a key that encrypts tables which somebody else made with it; repeat it for more.
+    #[arg(long = "table-kms-key", value_name = "ARN", value_parser = values::arn)]
+    pub(crate) table_kms_keys: Vec<String>,
     /// Leave out the permission to create tables, for when all exist.
     #[arg(long)]
     pub(crate) tables_exist: bool,

@@ -3,11 +3,13 @@
 mod policy;
 mod template;
 
-use anyhow::bail;
-use shardmill_aws::operations::dynamodb;
-use shardmill_config::{AwsScope, Config, ConfigError, Statement};
+use std::collections::BTreeSet;
 
-use self::policy::{Allowed, Document, text};
+use anyhow::bail;
+use shardmill_aws::operations::{dynamodb, kms};
+use shardmill_config::{AwsScope, Caller, Config, ConfigError, Need, Statement, USE_TABLE_KEY};
+
+use self::policy::{Allowed, Document, actions, text};
 use self::template::{cloudformation, terraform};
 use crate::cli::{IamArgs, IamFormat};
 use crate::output::{print, print_pretty_json};
@@ -21,6 +23,7 @@ pub(crate) fn execute(args: &IamArgs) -> anyhow::Result<()> {
         .rights()
         .map_err(|message| ConfigError::Plugin { message })?;
     let scope = scope(args, &config);
+    let statements = of_identity(args.identity.as_deref(), statements)?;
     let policy = allowed(args, &statements, &scope);
     let document = Document::of(&policy);
     let chars = serde_json::to_string(&document)?.len();
@@ -79,22 +82,110 @@ fn partition_of(region: &str) -> &'static str {
     }
 }
 
+/// What one identity needs; all, if none is named.
+fn of_identity(
+    identity: Option<&str>,
+    statements: Vec<Statement>,
+) -> Result<Vec<Statement>, ConfigError> {
+    let by = match identity {
+        None => return Ok(statements),
+        Some("host") => Caller::Host,
+        Some(arn) => Caller::Role(arn.to_owned()),
+    };
+    let (own, others): (Vec<_>, Vec<_>) = statements.into_iter().partition(|one| one.by == by);
+    if !own.is_empty() {
+        return Ok(own);
+    }
+    let others: BTreeSet<String> = others.iter().map(|one| name_of(&one.by)).collect();
+    let others: Vec<String> = others.into_iter().collect();
+    Err(ConfigError::Plugin {
+        message: format!(
+            "the configuration has nothing for {} to do: choose from {}",
+            name_of(&by),
+            others.join(", ")
+        ),
+    })
+}
+
+fn name_of(caller: &Caller) -> String {
+    match caller {
+        Caller::Host => "host".to_owned(),
+        Caller::Role(arn) => arn.clone(),
+    }
+}
+
 fn allowed(args: &IamArgs, statements: &[Statement], scope: &AwsScope) -> Vec<Allowed> {
-    let mut policy = Vec::new();
+    let mut policy: Vec<Allowed> = Vec::new();
     for statement in statements {
-        if !args.tables_exist || !creates_tables(statement) {
-            policy.push(Allowed::of(statement, scope));
+        if args.tables_exist && creates_tables(statement) {
+            continue;
+        }
+        let allowed = Allowed::of(statement, scope);
+        // Several identities may do the same, and an id is unique in a policy.
+        match policy.iter_mut().find(|one| one.sid == allowed.sid) {
+            Some(same) => same.extend(allowed),
+            None => policy.push(allowed),
         }
     }
-    if !args.kms_keys.is_empty() {
-        let why = "to read a stream that is encrypted with this key";
-        policy.push(Allowed {
-            sid: "DecryptStreams".to_owned(),
-            actions: vec![("kms:Decrypt".to_owned(), why)],
-            resources: args.kms_keys.clone(),
-        });
+    for key_use in key_uses(args) {
+        let is_needed = policy.iter().any(|one| one.sid == key_use.with);
+        if is_needed && !key_use.keys.is_empty() {
+            policy.push(key_use.allowed());
+        }
     }
     policy
+}
+
+/// What keys are needed for that the configuration does not name: those of streams, and those of
+/// tables that somebody else made.
+struct KeyUse<'a> {
+    sid: &'static str,
+    /// The statement for whose resources the keys are: who does not have that needs no key.
+    with: &'static str,
+    needs: &'static [Need],
+    keys: &'a [String],
+}
+
+const DECRYPT: [Need; 1] = [Need {
+    operation: kms::DECRYPT,
+    why: "to read a stream that is encrypted with this key",
+}];
+const ENCRYPT: [Need; 1] = [Need {
+    operation: kms::GENERATE_STREAM_KEY,
+    why: "to write to a stream that is encrypted with this key",
+}];
+
+fn key_uses(args: &IamArgs) -> [KeyUse<'_>; 3] {
+    [
+        KeyUse {
+            sid: "DecryptStreams",
+            with: "ReadStreams",
+            needs: &DECRYPT,
+            keys: &args.kms_keys,
+        },
+        KeyUse {
+            sid: "EncryptOutput",
+            with: "PutOutput",
+            needs: &ENCRYPT,
+            keys: &args.sink_kms_keys,
+        },
+        KeyUse {
+            sid: "UseTableKeys",
+            with: "Coordination",
+            needs: &USE_TABLE_KEY,
+            keys: &args.table_kms_keys,
+        },
+    ]
+}
+
+impl KeyUse<'_> {
+    fn allowed(&self) -> Allowed {
+        Allowed {
+            sid: self.sid.to_owned(),
+            actions: actions(self.needs),
+            resources: self.keys.to_vec(),
+        }
+    }
 }
 
 fn creates_tables(statement: &Statement) -> bool {
@@ -153,7 +244,15 @@ mod tests {
     #[test]
     fn the_document_is_a_policy_with_unique_ids() {
         let key = "arn:aws:kms:eu-west-1:123456789012:key/1";
-        let policy = policy(ALERTS, &["--kms-key", key]);
+        let keys = [
+            "--kms-key",
+            key,
+            "--table-kms-key",
+            key,
+            "--sink-kms-key",
+            key,
+        ];
+        let policy = policy(ALERTS, &keys);
         let document = serde_json::to_value(Document::of(&policy)).unwrap();
         assert_eq!(document["Version"], "2012-10-17");
         let statements = document["Statement"].as_array().unwrap();
@@ -163,11 +262,74 @@ mod tests {
             .collect();
         assert_eq!(ids.len(), statements.len());
         assert!(ids.iter().all(|id| id.chars().all(char::is_alphanumeric)));
-        let last = &statements[statements.len() - 1];
+        let of_keys: Vec<_> = statements
+            .iter()
+            .filter(|statement| statement["Resource"] == json!([key]))
+            .map(|statement| statement["Sid"].as_str().unwrap())
+            .collect();
         assert_eq!(
-            (&last["Action"][0], &last["Resource"][0]),
-            (&json!("kms:Decrypt"), &json!(key))
+            of_keys,
+            ["DecryptStreams", "UseTableKeys"],
+            "no sink needs one"
         );
+    }
+
+    const ROLES: &str = "[aws]\nkinesis-role = \"arn:aws:iam::111111111111:role/reader\"\n\
+                         [sinks.out]\ntype = \"kinesis\"\nstream = \"copies\"\n\
+                         role = \"arn:aws:iam::222222222222:role/writer\"\n";
+
+    fn policy_of(identity: &str, more: &[&str]) -> Result<Vec<Allowed>, ConfigError> {
+        let config = Config::parse(&format!("{ALERTS}{ROLES}"), Path::new("nowhere")).unwrap();
+        let args = args(&[&["--identity", identity], more].concat());
+        let own = of_identity(args.identity.as_deref(), config.rights().unwrap())?;
+        Ok(allowed(&args, &own, &scope(&args, &config)))
+    }
+
+    #[test]
+    fn each_identity_gets_its_own_policy_with_the_account_of_its_role() {
+        let key = ["--sink-kms-key", "arn:aws:kms:eu-west-1:222222222222:key/1"];
+        let sids = |identity: &str| -> Vec<String> {
+            let policy = policy_of(identity, &key).unwrap();
+            policy.into_iter().map(|one| one.sid).collect()
+        };
+        let tables = ["Leases", "Coordination", "CreateTables", "AssumeRoles"];
+        assert_eq!(sids("host"), tables);
+        let reader = "arn:aws:iam::111111111111:role/reader";
+        assert_eq!(sids(reader), ["ReadStreams"]);
+        let writer = "arn:aws:iam::222222222222:role/writer";
+        assert_eq!(sids(writer), ["PutOutput", "EncryptOutput"]);
+        let written = policy_of(writer, &[]).unwrap();
+        assert_eq!(
+            written[0].resources,
+            ["arn:*:kinesis:*:222222222222:stream/copies"]
+        );
+    }
+
+    #[test]
+    fn an_identity_that_the_configuration_does_not_name_is_refused_with_those_that_it_does() {
+        let told = policy_of("arn:aws:iam::111111111111:role/redaer", &[]);
+        let told = told.unwrap_err().to_string();
+        for name in ["redaer", ":role/reader, ", ":role/writer, ", "host"] {
+            assert!(told.contains(name), "{told}");
+        }
+    }
+
+    #[test]
+    fn together_two_roles_that_write_have_one_statement_with_the_streams_of_both() {
+        let more = "[sinks.more]\ntype = \"kinesis\"\nstream = \"more\"\n";
+        let all = policy(&format!("{ALERTS}{ROLES}{more}"), &[]);
+        let puts: Vec<_> = all.iter().filter(|one| one.sid == "PutOutput").collect();
+        let [put] = puts[..] else {
+            panic!("one: {puts:?}");
+        };
+        let accounts = [
+            "arn:*:kinesis:*:111111111111:",
+            "arn:*:kinesis:*:222222222222:",
+        ];
+        for account in accounts {
+            let is_its = |arn: &String| arn.starts_with(account);
+            assert_eq!(put.resources.iter().filter(|arn| is_its(arn)).count(), 1);
+        }
     }
 
     #[test]

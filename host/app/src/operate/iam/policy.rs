@@ -1,7 +1,7 @@
 //! A policy: the actions that are allowed, on which resources, and why.
 
 use serde::Serialize;
-use shardmill_config::{AwsScope, Statement};
+use shardmill_config::{AwsScope, Need, Statement};
 
 /// One statement of a policy, as all formats show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,16 +16,34 @@ pub(super) struct Allowed {
 impl Allowed {
     /// What a statement allows, with the full names of its resources.
     pub(super) fn of(statement: &Statement, scope: &AwsScope) -> Self {
-        let needs = statement.needs.iter();
+        let mut scope = scope.clone();
+        if let Some(account) = statement.by.account() {
+            account.clone_into(&mut scope.account);
+        }
         let resources = statement.on.iter();
         Self {
             sid: statement.sid.to_owned(),
-            actions: needs
-                .map(|need| (need.operation.permission(), need.why))
-                .collect(),
-            resources: resources.map(|resource| resource.arn(scope)).collect(),
+            actions: actions(statement.needs),
+            resources: resources.map(|resource| resource.arn(&scope)).collect(),
         }
     }
+
+    /// Allows the same on the resources of `other`, too.
+    pub(super) fn extend(&mut self, other: Self) {
+        for resource in other.resources {
+            if !self.resources.contains(&resource) {
+                self.resources.push(resource);
+            }
+        }
+    }
+}
+
+/// The permissions, each with what it is needed for.
+pub(super) fn actions(needs: &[Need]) -> Vec<(String, &'static str)> {
+    needs
+        .iter()
+        .map(|need| (need.operation.permission(), need.why))
+        .collect()
 }
 
 /// The policy as AWS takes it. Keys are printed in this order.
