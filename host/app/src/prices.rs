@@ -19,6 +19,8 @@ pub(crate) struct Prices {
     pub(crate) source: String,
     pub(crate) dynamodb_million_reads: f64,
     pub(crate) dynamodb_million_writes: f64,
+    pub(crate) dynamodb_read_unit_hour: f64,
+    pub(crate) dynamodb_write_unit_hour: f64,
     pub(crate) kinesis_million_put_units: f64,
     pub(crate) kinesis_shard_hour: f64,
     pub(crate) kinesis_fan_out_shard_hour: f64,
@@ -26,6 +28,7 @@ pub(crate) struct Prices {
     pub(crate) kinesis_on_demand_stream_hour: f64,
     pub(crate) kinesis_on_demand_gigabyte_out: f64,
     pub(crate) kinesis_on_demand_fan_out_gigabyte: f64,
+    pub(crate) cloudwatch_metric_month: f64,
 }
 
 impl Prices {
@@ -56,10 +59,12 @@ impl Prices {
         Ok(prices)
     }
 
-    fn all(&self) -> [f64; 9] {
+    fn all(&self) -> [f64; 12] {
         [
             self.dynamodb_million_reads,
             self.dynamodb_million_writes,
+            self.dynamodb_read_unit_hour,
+            self.dynamodb_write_unit_hour,
             self.kinesis_million_put_units,
             self.kinesis_shard_hour,
             self.kinesis_fan_out_shard_hour,
@@ -67,6 +72,7 @@ impl Prices {
             self.kinesis_on_demand_stream_hour,
             self.kinesis_on_demand_gigabyte_out,
             self.kinesis_on_demand_fan_out_gigabyte,
+            self.cloudwatch_metric_month,
         ]
     }
 }

@@ -1,10 +1,14 @@
 //! `shardmill cost`: what a fleet costs in a month, line by line.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use shardmill_aws::Billing;
 use shardmill_config::{Config, ConfigError, PluginConfig, StreamConfig};
 use shardmill_core::cost::{self, Load, Pace};
-use shardmill_core::plugin::{Part, split_part};
+use shardmill_core::kcl_metrics::{EMITTED, Level, Scope};
+use shardmill_core::plugin::{Part, coordinator_table, lease_table, split_part, state_table};
 
 use crate::cli::CostArgs;
 use crate::output::{print, print_json};
@@ -15,6 +19,8 @@ const SECONDS_A_MONTH: f64 = HOURS_A_MONTH * 3_600.0;
 const HOURS_A_MONTH: f64 = 730.0;
 const GIGABYTE: f64 = (1_u64 << 30) as f64;
 const MILLION: f64 = 1e6;
+const READ_UNITS: &str = "million read units";
+const WRITE_UNITS: &str = "million write units";
 
 /// One kind of cost that is billed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,6 +37,20 @@ struct Line {
 }
 
 impl Line {
+    /// Requests to tables cost nothing more where their capacity is paid.
+    fn covered(self) -> Self {
+        if [READ_UNITS, WRITE_UNITS].contains(&self.unit) {
+            let why = format!("{}; within tables.billing", self.why);
+            Self {
+                dollars: 0.0,
+                why,
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+
     /// The same for so many fleets.
     fn times(self, fleets: u32) -> Self {
         Self {
@@ -56,7 +76,7 @@ pub(crate) fn execute(args: &CostArgs) -> anyhow::Result<()> {
     let plugins = config
         .all_plugins()
         .map_err(|message| ConfigError::Plugin { message })?;
-    let lines = lines(&config, plugins.values(), args, &prices);
+    let lines = lines(&config, &plugins, args, &prices);
     if lines.is_empty() {
         let message = "no plugin reads a stream: put components into the plugins folder, or add \
             [plugin.NAME]";
@@ -79,21 +99,32 @@ pub(crate) fn execute(args: &CostArgs) -> anyhow::Result<()> {
 }
 
 /// What each application costs, and then each stream.
-fn lines<'a>(
+fn lines(
     config: &Config,
-    plugins: impl Iterator<Item = &'a PluginConfig> + Clone,
+    plugins: &BTreeMap<String, PluginConfig>,
     args: &CostArgs,
     prices: &Prices,
 ) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut streams: Vec<&StreamConfig> = Vec::new();
-    for plugin in plugins {
+    let capacity = Capacity::of(config.tables.billing);
+    for (name, plugin) in plugins {
         for stream in &plugin.streams {
             let pace = pace(config, plugin);
-            lines.extend(of_application(plugin, stream, args, pace, prices));
+            let of_application = of_application(plugin, stream, args, pace, prices);
+            lines.extend(of_application.into_iter().map(|line| match &capacity {
+                Some(_) => line.covered(),
+                None => line,
+            }));
             if !streams.iter().any(|one| one.stream == stream.stream) {
                 streams.push(stream);
             }
+        }
+        if let Some(capacity) = &capacity {
+            lines.extend(capacity.of_plugin(name, plugin, prices));
+        }
+        if let Some(emf) = &config.emf {
+            lines.extend(of_metrics(emf.level, name, plugin, args, prices));
         }
     }
     lines.extend(streams.iter().map(|stream| of_stream(stream, args, prices)));
@@ -117,6 +148,110 @@ fn of_application(
     let lines = of_tables(stream, load, pace, prices).into_iter();
     let lines = lines.chain(of_reading(stream, args, prices));
     lines.map(|line| line.times(fleets)).collect()
+}
+
+/// What is paid for each table by the hour, used or not.
+struct Capacity {
+    read_units: u32,
+    write_units: u32,
+}
+
+impl Capacity {
+    /// `None` where requests are paid.
+    fn of(billing: Billing) -> Option<Self> {
+        match billing {
+            Billing::OnDemand => None,
+            Billing::Provisioned {
+                read_units,
+                write_units,
+            } => Some(Self {
+                read_units,
+                write_units,
+            }),
+        }
+    }
+
+    fn of_plugin(&self, name: &str, plugin: &PluginConfig, prices: &Prices) -> Vec<Line> {
+        if plugin.streams.is_empty() {
+            return Vec::new();
+        }
+        let tables = tables_of(plugin).len() as f64;
+        let line = |what: &str, units: u32, unit: &'static str, price: f64| {
+            let amount = f64::from(units) * tables * HOURS_A_MONTH;
+            Line {
+                of: name.to_owned(),
+                what: what.to_owned(),
+                amount,
+                unit,
+                dollars: amount * price,
+                why: "tables.billing, for each of its tables, used or not".to_owned(),
+            }
+        };
+        let (reads, writes) = (
+            prices.dynamodb_read_unit_hour,
+            prices.dynamodb_write_unit_hour,
+        );
+        vec![
+            line(
+                "capacity to read",
+                self.read_units,
+                "read unit hours",
+                reads,
+            ),
+            line(
+                "capacity to write",
+                self.write_units,
+                "write unit hours",
+                writes,
+            ),
+        ]
+    }
+}
+
+/// Streams may share a table.
+fn tables_of(plugin: &PluginConfig) -> BTreeSet<String> {
+    let mut tables = BTreeSet::new();
+    for stream in &plugin.streams {
+        let application = &stream.application;
+        tables.insert(lease_table(application).to_owned());
+        tables.insert(coordinator_table(application));
+        if plugin.permissions.state {
+            tables.insert(state_table(application));
+        }
+    }
+    tables
+}
+
+/// What CloudWatch takes for the KCL's metrics. Each application has its own namespace; `None`
+/// without a stream.
+fn of_metrics(
+    level: Level,
+    name: &str,
+    plugin: &PluginConfig,
+    args: &CostArgs,
+    prices: &Prices,
+) -> Option<Line> {
+    let of = |scope: Scope| {
+        let published = EMITTED.iter().filter(|metric| metric.level <= level);
+        published.filter(|metric| metric.scope == scope).count() as f64
+    };
+    let streams = plugin.streams.len() as f64;
+    let of_shards = of(Scope::Shard) * f64::from(args.shards) * streams;
+    let of_streams = of(Scope::Stream) * streams;
+    let of_hosts = of(Scope::Worker) * f64::from(args.hosts) + of(Scope::Application);
+    let lease_tables = plugin.streams.iter();
+    let applications: BTreeSet<_> = lease_tables
+        .map(|one| lease_table(&one.application))
+        .collect();
+    let amount = of_shards + of_streams + of_hosts * applications.len() as f64;
+    (streams > 0.0).then(|| Line {
+        of: name.to_owned(),
+        what: "metrics in CloudWatch".to_owned(),
+        amount,
+        unit: "metrics",
+        dollars: amount * prices.cloudwatch_metric_month,
+        why: format!("emf.level = \"{}\"; fewer with \"summary\"", level.as_str()),
+    })
 }
 
 fn pace(config: &Config, plugin: &PluginConfig) -> Pace {
@@ -161,9 +296,9 @@ fn of_tables(stream: &StreamConfig, load: Load, pace: Pace, prices: &Prices) -> 
 fn of_share(stream: &StreamConfig, share: &cost::Share, prices: &Prices) -> Line {
     let units = (share.reads + share.writes) * SECONDS_A_MONTH / MILLION;
     let (unit, price) = if share.reads > 0.0 {
-        ("million read units", prices.dynamodb_million_reads)
+        (READ_UNITS, prices.dynamodb_million_reads)
     } else {
-        ("million write units", prices.dynamodb_million_writes)
+        (WRITE_UNITS, prices.dynamodb_million_writes)
     };
     Line {
         of: name_of(stream),
@@ -266,8 +401,8 @@ fn shown(bill: &Bill, prices: &Prices) -> String {
     }
     format!(
         "{table}\n\n{:.2} dollars a month of 730 hours, at the prices of {} as of {} ({}).\n\
-         Not counted: hosts, network, storage of tables, sinks, moves of leases, and what \
-         producers put.",
+         Not counted: hosts, network, storage and recovery of tables, keys, lines of logs, sinks, \
+         moves of leases, and what producers put.",
         bill.dollars_a_month, prices.region, prices.as_of, prices.source
     )
 }
@@ -298,12 +433,7 @@ mod tests {
         };
         let config = Config::parse(text, Path::new("nowhere")).unwrap();
         let prices = Prices::read(None).unwrap();
-        lines(
-            &config,
-            config.all_plugins().unwrap().values(),
-            &args,
-            &prices,
-        )
+        lines(&config, &config.all_plugins().unwrap(), &args, &prices)
     }
 
     fn dollars(lines: &[Line], what: &str) -> f64 {
@@ -376,6 +506,45 @@ mod tests {
         near(dollars(&lines, "stream"), 730.0 * 0.04);
         let gigabytes = 1_000.0 * 1_024.0 * 730.0 * 3_600.0 / 1_073_741_824.0;
         near(dollars(&lines, "records polled"), gigabytes * 0.04);
+    }
+
+    #[test]
+    fn metrics_of_the_kcl_are_billed_for_each_shard_and_host() {
+        let with = |level: &str| {
+            let emf = format!("[emf]\ntarget = \"tcp://agent:25888\"\nlevel = {level:?}\n");
+            let lines = bill(&format!("{ALERTS}{emf}"), &[]);
+            let of_it = lines
+                .into_iter()
+                .find(|line| line.what == "metrics in CloudWatch");
+            of_it.unwrap()
+        };
+        let (all, few) = (with("detailed"), with("summary"));
+        // 12 and 6 of each of four shards, the rest of hosts and the application.
+        assert!(all.amount > 48.0 && few.amount > 24.0 && few.amount < all.amount);
+        near(all.dollars, all.amount * 0.3);
+        assert!(dollars(&bill(ALERTS, &[]), "metrics in CloudWatch").abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn tables_with_a_capacity_are_billed_by_it_and_not_by_requests() {
+        let billing = "[tables]\nbilling = { read-units = 10, write-units = 20 }\n";
+        let lines = bill(&format!("{ALERTS}grants.state = true\n{billing}"), &[]);
+        near(
+            dollars(&lines, "capacity to read"),
+            3.0 * 10.0 * 730.0 * 0.000_13,
+        );
+        near(
+            dollars(&lines, "capacity to write"),
+            3.0 * 20.0 * 730.0 * 0.000_65,
+        );
+        assert!(dollars(&lines, "checkpoints").abs() < f64::EPSILON);
+        near(dollars(&lines, "stream"), 4.0 * 730.0 * 0.015);
+        let streams = "[plugin.alerts]\nstreams = [\"a\", \"b\"]\nmulti-stream-table = true\n";
+        let shared = bill(&format!("{streams}{billing}"), &[]);
+        near(
+            dollars(&shared, "capacity to read"),
+            2.0 * 10.0 * 730.0 * 0.000_13,
+        );
     }
 
     #[test]
