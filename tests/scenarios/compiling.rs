@@ -177,6 +177,30 @@ async fn commands_keep_code_by_default_and_run_the_same_on_what_they_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_functions_cannot_be_kept_plugins_run_all_the_same_and_the_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    std::fs::create_dir(here.join("plugins")).unwrap();
+    std::fs::write(here.join("plugins/echo.wasm"), guest("echo")).unwrap();
+    std::fs::write(here.join("in.ndjson"), "{}").unwrap();
+    std::fs::write(here.join("host.toml"), "[host]\ncache = \"cache\"\n").unwrap();
+    std::fs::write(here.join("cache.functions"), "not a folder").unwrap();
+    let args = [
+        "dev",
+        "--config",
+        "host.toml",
+        "--feed",
+        "in.ndjson",
+        "--until-idle",
+    ];
+    let ended = shardmill(&args, here).await;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    let is_named = said.contains("cache.functions") && said.contains("compiled whole");
+    assert!(is_named, "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn commands_keep_nothing_where_the_cache_is_off() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

@@ -2,6 +2,7 @@
 //! it.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::child::KEPT;
+use super::functions::FunctionStore;
 use super::{CompileFailure, CompileJob, CompileLimits, CompilerProgram};
 use crate::LoadError;
 use crate::engine::code_cache::CodeCache;
@@ -31,7 +33,7 @@ pub(crate) async fn compile_in_child(
 ) -> Result<(), LoadError> {
     let job = CompileJob {
         cache_dir: cache.directory().to_owned(),
-        keeps_functions: cache.lasts(),
+        keeps_functions: cache.lasts() && has_place_for_functions(cache.directory()),
         component_bytes: bytes.len() as u64,
         limits,
         is_walled: true,
@@ -61,6 +63,23 @@ pub(crate) async fn compile_in_child(
             Err(beyond(Beyond::Wall, &limits))
         }
     }
+}
+
+/// Reports once if there is none: then each version is compiled whole, which costs time and no
+/// more.
+fn has_place_for_functions(cache: &Path) -> bool {
+    static REPORT: Once = Once::new();
+    let Err(error) = FunctionStore::beside(cache) else {
+        return true;
+    };
+    REPORT.call_once(|| {
+        tracing::warn!(
+            code = "functions-not-kept",
+            "the code of single functions cannot be kept beside the cache, so each new version of \
+                a plugin is compiled whole: {error}"
+        );
+    });
+    false
 }
 
 /// What came of a process.
