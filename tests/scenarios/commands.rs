@@ -1,7 +1,6 @@
 //! The commands as a newcomer types them.
 
 use harness::guests::guest;
-use harness::kcl_peer::KclPeer;
 use harness::process::{Host, eventually, repository, shardmill};
 use harness::setting::Setting;
 
@@ -149,73 +148,6 @@ async fn dev_beside_a_file_that_is_refused_does_the_rest_and_ends_with_the_reaso
         last.contains("plugin earthquakes-state was refused") && last.contains("ends in"),
         "{told}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_check_that_connects_shows_all_that_is_missing_at_once_and_makes_nothing() {
-    let setting = Setting::new(1).await;
-    let config = "stream = \"absent\"\n[sinks.out]\ntype = \"kinesis\"\nstream = \"nowhere\"\n\
-                  [sinks.hook]\ntype = \"http\"\nurl = \"http://127.0.0.1:1/in\"\n";
-    std::fs::write(setting.path().join("shardmill.toml"), config).unwrap();
-    let checked = shardmill(&["run", "--check", "--connect", "--local"], setting.path()).await;
-    let told = text(&checked.stderr);
-    assert_eq!(checked.status.code(), Some(1), "{told}");
-    for expected in [
-        "stream absent",
-        "there is no such stream: create it",
-        "sinks.hook: cannot connect to 127.0.0.1:1",
-        "sinks.out: there is no stream nowhere: create it",
-    ] {
-        assert!(told.contains(expected), "{expected} is not in {told}");
-    }
-    std::fs::write(
-        setting.path().join("shardmill.toml"),
-        "stream = \"flights\"\n",
-    )
-    .unwrap();
-    let checked = shardmill(&["run", "--check", "--connect", "--local"], setting.path()).await;
-    assert!(checked.status.success(), "{}", text(&checked.stderr));
-    assert!(
-        text(&checked.stdout).contains("can be reached"),
-        "{}",
-        text(&checked.stdout)
-    );
-    let tables = setting.clients.dynamodb.list_tables().send().await.unwrap();
-    assert!(tables.table_names().is_empty(), "{tables:?}");
-    setting.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_check_that_connects_asks_for_state_and_fan_out_where_a_plugin_uses_them() {
-    let setting = Setting::new(1).await;
-    setting.drop_plugin("totals", &guest("totals"));
-    let gone = "arn:aws:kinesis:us-east-1:000000000000:stream/flights/consumer/gone:1";
-    let config = |consumer: &str| {
-        format!(
-            "stream = \"flights\"\n[ceilings.grants]\nstate = true\n[plugin.totals]\nretrieval = \
-                \"fan-out\"\nconsumer = {consumer:?}\n[plugin.totals.grants]\nstate = true\n"
-        )
-    };
-    let check = async |consumer: &str| {
-        let file = setting.path().join("shardmill.toml");
-        std::fs::write(file, config(consumer)).unwrap();
-        let checked = shardmill(&["run", "--check", "--connect", "--local"], setting.path()).await;
-        let told = text(&checked.stderr);
-        (checked.status.success(), told)
-    };
-    let (is_good, told) = check("ours").await;
-    assert!(is_good, "hosts make both: {told}");
-    let (is_good, told) = check(gone).await;
-    assert!(
-        !is_good && told.contains("gone:1: it does not exist"),
-        "{told}"
-    );
-    // A table of another shape in the place of the state's.
-    let other = KclPeer::new(setting.clients.dynamodb.clone(), "totals-state");
-    other.create_table("anotherKey").await;
-    let (is_good, told) = check("ours").await;
-    assert!(!is_good && told.contains("totals-state"), "{told}");
-    setting.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,7 @@
 mod aggregates;
 mod backups;
 mod bulletins;
+mod checks;
 mod cloudwatch;
 mod commands;
 mod compiling;

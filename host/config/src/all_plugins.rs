@@ -12,10 +12,17 @@ use super::manifest::Manifest;
 use super::settings::{PluginConfig, StreamConfig};
 
 impl Config {
-    /// The settings of the plugins whose components are in the folder, without those that cannot be
-    /// read.
+    /// The plugins whose components are in the folder, or are pulled into it. Names that no plugin
+    /// can have are left out.
+    pub fn plugins_meant(&self) -> BTreeSet<PluginName> {
+        let pulled = self.sources.iter().map(|source| source.plugin.clone());
+        usable(self.components()).chain(pulled).collect()
+    }
+
+    /// The settings of these plugins, without those that cannot be read.
     pub fn plugins_to_serve(&self) -> Vec<PluginConfig> {
-        self.readable(self.components())
+        let names = self.plugins_meant().into_iter();
+        self.readable(names.map(|name| name.to_string()).collect())
     }
 
     /// The settings of each plugin that is in the folder, is configured here or has a manifest

@@ -23,6 +23,9 @@ impl Config {
         if let CacheSetting::At(folder) = &self.host.cache {
             problems.extend(cache_problem(folder));
         }
+        if !self.sources.is_empty() {
+            problems.extend(pulling_problem(&self.plugins));
+        }
         if self.traces.is_enabled {
             problems.extend(problems_of_headers("traces.headers", &self.traces.headers));
         }
@@ -107,6 +110,16 @@ fn cache_problem(folder: &Path) -> Option<String> {
     ))
 }
 
+/// Why a host cannot keep what it pulls.
+fn pulling_problem(plugins: &Path) -> Option<String> {
+    let error = files::check_folder_to_write(plugins).err()?;
+    Some(format!(
+        "plugins: cannot write what is pulled to {}: {error}; name another folder, such as plugins \
+            = [\"/var/lib/shardmill/plugins\", \"oci://...\"]",
+        plugins.display()
+    ))
+}
+
 fn token_problem(key: &str, source: &SecretSource) -> Option<String> {
     let error = read_token(source).err()?;
     Some(format!("{key}: {error}"))
@@ -158,6 +171,24 @@ mod tests {
         for (told, expected) in told.iter().zip(expected) {
             assert!(told.contains(expected), "{told}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_take_what_is_pulled_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let pulling = |into: &Path| {
+            let text = format!("plugins = [{into:?}, \"oci://r.example/alerts:1\"]\n");
+            let config = Config::parse(&format!("stream = \"s\"\n{text}"), Path::new(".")).unwrap();
+            config.problems_of_files_and_variables()
+        };
+        assert_eq!(pulling(&folder.path().join("new")), Vec::<String>::new());
+        let told = pulling(&file.join("below"));
+        assert!(
+            told.len() == 1 && told[0].contains("cannot write what is pulled to"),
+            "{told:?}"
+        );
     }
 
     #[test]

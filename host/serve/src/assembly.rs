@@ -280,7 +280,8 @@ fn make_folder(config: &Config) -> anyhow::Result<()> {
     if config.sources.is_empty() || config.plugins.exists() {
         return Ok(());
     }
-    let made = DirBuilder::new().mode(0o700).create(&config.plugins);
+    let mut folder = DirBuilder::new();
+    let made = folder.recursive(true).mode(0o700).create(&config.plugins);
     made.with_context(|| {
         format!(
             "cannot make the folder {} for what is pulled: make it, or name another in `plugins`",

@@ -71,11 +71,17 @@ pub(crate) fn signature_of(component: &Path) -> PathBuf {
     path.into()
 }
 
-/// The signature file beside a component; `None` if there is none.
+/// The signature file beside a component; `None` if there is none. A link is refused, since the
+/// plugins folder takes none for a signature.
 pub fn read_signature(component: &Path) -> io::Result<Option<Vec<u8>>> {
-    match files::read(&signature_of(component), SIGNATURE_BYTES_MAX) {
+    let path = signature_of(component);
+    match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read.map(Some),
+        Err(error) => Err(error),
+        Ok(found) if found.is_file() => files::read(&path, SIGNATURE_BYTES_MAX).map(Some),
+        Ok(_) => Err(io::Error::other(
+            "it is not a regular file: put the signature itself there, not a link to it",
+        )),
     }
 }
 

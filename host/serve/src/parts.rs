@@ -167,23 +167,13 @@ impl Parts {
         let manifest = manifest.map_err(|error| error.to_string())?;
         let plugin = self.config.of_plugin(name, manifest.as_ref())?;
         for stream in &plugin.streams {
-            self.check_region(&stream.stream)?;
+            let aws = &self.config.aws;
+            aws.check_region(&stream.stream, &self.clients.region)?;
         }
         Ok(Settings {
             plugin,
             has_manifest: manifest.is_some(),
         })
-    }
-
-    /// A client speaks to one region. The embedded stack is in none.
-    fn check_region(&self, stream: &StreamRef) -> Result<(), String> {
-        let ours = &self.clients.region;
-        match stream.region() {
-            Some(theirs) if theirs != ours && !self.config.aws.is_local => Err(format!(
-                "stream {stream} is in region {theirs}, this host in {ours}: run a host there for it"
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// One more plugin's share of the host's buffer, for all of its streams, if so many `others`

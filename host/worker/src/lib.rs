@@ -56,4 +56,4 @@ pub use status::{
 };
 pub use tap::{Sample, SampleKind, Tap, TooManyWatchers, Wanted, Watch};
 pub use tick_clock::TickClock;
-pub use worker::{Ports, Standalone, Worker, WorkerError};
+pub use worker::{Ports, Standalone, Worker, WorkerError, refuse_other_stream};

@@ -65,6 +65,7 @@ use holdings::Holdings;
 use lead::Duties;
 use look::Lookout;
 use office::Office;
+pub use origin::refuse_other_stream;
 use origin::{IdentityAnswer, Origin};
 pub use ports::Ports;
 use registration::Registration;

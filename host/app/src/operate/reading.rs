@@ -9,9 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use shardmill_aws::{KinesisReader, applications_of_streams};
 use shardmill_config::Config;
-use shardmill_core::fleet::{
-    FleetRows, Incarnation, LeaderStep, Leadership, StreamIdentity, StreamRow, StreamVerdict,
-};
+use shardmill_core::fleet::{FleetRows, Incarnation, LeaderStep, Leadership, StreamIdentity};
 use shardmill_core::lease::{Lease, LeaseObserver, Pulse, WorkerId};
 use shardmill_core::plan::{
     OVERDUE_LEASES, ObservedLease, Outlook, PlanLimits, ShardList, alive_workers,
@@ -20,7 +18,7 @@ use shardmill_core::ports::{Clock, LeaseListing, StreamReader};
 use shardmill_core::stream::{InitialPosition, StreamName, StreamRef};
 use shardmill_core::time::Moment;
 use shardmill_serve::BootClock;
-use shardmill_worker::{LeaseOptions, WorkerError};
+use shardmill_worker::{LeaseOptions, refuse_other_stream};
 
 use self::shards::{Beginning, Shards};
 use self::tables::Existing;
@@ -270,7 +268,7 @@ impl Reading {
         let Some(identity) = self.identity_of(&stream, reader).await else {
             return Ok(());
         };
-        self.refuse_other_stream(application, &stream, identity)
+        refuse_other_stream(application, self.fleet.stream.as_ref(), &stream, identity)
             .context("no host would serve this")?;
         let beginning = self.beginning();
         match Shards::read(reader, identity, beginning, &self.listing.leases).await {
@@ -296,27 +294,6 @@ impl Reading {
         };
         self.notes.push(problem);
         None
-    }
-
-    fn refuse_other_stream(
-        &self,
-        application: &str,
-        stream: &StreamName,
-        identity: StreamIdentity,
-    ) -> Result<(), WorkerError> {
-        let row = self.fleet.stream.as_ref();
-        match (StreamRow::judge(row, stream, identity), row) {
-            (StreamVerdict::OtherName, Some(row)) => Err(WorkerError::OtherStream {
-                application: application.to_owned(),
-                ours: stream.clone(),
-                theirs: row.name.clone(),
-            }),
-            (StreamVerdict::Recreated, _) => Err(WorkerError::StreamRecreated {
-                application: application.to_owned(),
-                stream: stream.clone(),
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// Before there is a start, the application begins where a first host would begin now.

@@ -7,6 +7,7 @@ use shardmill_core::fleet::{
 };
 use shardmill_core::ports::{Raced, ReadError, StoreError};
 use shardmill_core::seeded_bug::SeededBug;
+use shardmill_core::stream::StreamName;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 
@@ -71,26 +72,17 @@ impl Origin {
     /// Compares the stream with the one that the checkpoints belong to, and takes up where the
     /// application began. Writes down what no host has written.
     pub(super) async fn agree(&mut self, fleet: &FleetRows) -> Result<(), StartError> {
-        let ours = &self.run.options.stream;
+        let options = &self.run.options;
         let row = fleet.stream.as_ref();
-        let is_ignored = SeededBug::IgnoresStreamIdentity.is_on() && row.is_some();
-        match StreamRow::judge(row, ours, self.identity) {
-            StreamVerdict::OtherName if !is_ignored => {
-                Err(StartError::Never(WorkerError::OtherStream {
-                    application: self.run.options.application.clone(),
-                    ours: ours.clone(),
-                    theirs: row.map_or(ours, |row| &row.name).clone(),
-                }))
-            }
-            StreamVerdict::Recreated if !is_ignored => Err(StartError::Never(self.recreated())),
-            StreamVerdict::Same | StreamVerdict::OtherName | StreamVerdict::Recreated => {
-                self.agree_on_start(fleet.start).await
-            }
-            StreamVerdict::Unknown => {
-                self.agree_on_start(fleet.start).await?;
-                self.write_stream().await
-            }
+        if !SeededBug::IgnoresStreamIdentity.is_on() {
+            refuse_other_stream(&options.application, row, &options.stream, self.identity)
+                .map_err(StartError::Never)?;
         }
+        self.agree_on_start(fleet.start).await?;
+        if row.is_none() {
+            self.write_stream().await?;
+        }
+        Ok(())
     }
 
     async fn write_stream(&self) -> Result<(), StartError> {
@@ -205,6 +197,29 @@ impl Origin {
             application: self.run.options.application.clone(),
             stream: self.run.options.stream.clone(),
         }
+    }
+}
+
+/// Fails if the application's checkpoints are another stream's: then no host serves it. `row` is
+/// what the first host recorded, `identity` what Kinesis reports now for the stream `ours`.
+pub fn refuse_other_stream(
+    application: &str,
+    row: Option<&StreamRow>,
+    ours: &StreamName,
+    identity: StreamIdentity,
+) -> Result<(), WorkerError> {
+    let application = application.to_owned();
+    match (StreamRow::judge(row, ours, identity), row) {
+        (StreamVerdict::OtherName, Some(row)) => Err(WorkerError::OtherStream {
+            application,
+            ours: ours.clone(),
+            theirs: row.name.clone(),
+        }),
+        (StreamVerdict::Recreated, _) => Err(WorkerError::StreamRecreated {
+            application,
+            stream: ours.clone(),
+        }),
+        (StreamVerdict::Same | StreamVerdict::Unknown | StreamVerdict::OtherName, _) => Ok(()),
     }
 }
 

@@ -14,8 +14,9 @@ use shardmill_serve::BootClock;
 use shardmill_serve::component::Found;
 use shardmill_wasm::BytesKind;
 use shardmill_wasm::folder::{components, writers};
+use shardmill_worker::ByteBudget;
 
-use super::probe::probe;
+use super::probe::{probe, probe_registries};
 use crate::cli::RunArgs;
 use crate::output::{print, print_json};
 
@@ -71,7 +72,11 @@ pub(super) async fn check(args: &RunArgs) -> anyhow::Result<()> {
 /// What cannot be reached; without a region nothing can.
 async fn missing(config: &Config) -> Vec<String> {
     match crate::aws::connect(&config.aws).await {
-        Ok(clients) => probe(config, &clients).await,
+        Ok(clients) => {
+            let missing = probe(config, &clients).await;
+            let of_registries = probe_registries(config, &clients).await;
+            [missing, of_registries].concat()
+        }
         Err(error) => vec![format!("{error:#}")],
     }
 }
@@ -83,6 +88,7 @@ impl Report {
             mut warnings,
         } = config.check_around(Utc(BootClock.wall_ms()));
         problems.extend(problems_of_components(config));
+        problems.extend(problems_of_count(config));
         match config.host.admin.map(TcpListener::bind) {
             // Most likely the host itself, which runs already.
             Some(Err(error)) if error.kind() == ErrorKind::AddrInUse => warnings.push(format!(
@@ -170,6 +176,24 @@ fn problem_of_component(config: &Config, name: &PluginName, path: &Path) -> Opti
             (!is_fit).then(|| format!("{} is {kind}: {}", path.display(), kind.mend()))
         }
     }
+}
+
+/// Whether there are more plugins than a host takes, or than `host.buffer` has room for.
+fn problems_of_count(config: &Config) -> Vec<String> {
+    let (count, limit) = (config.plugins_meant().len(), config.host.plugins_max);
+    let mut problems = Vec::new();
+    if count > limit {
+        problems.push(format!(
+            "{count} plugins are meant to run, but host.plugins-max is {limit}: remove some, or \
+                raise it"
+        ));
+    }
+    // The configuration refuses a buffer that is too small for any plugin.
+    if let Some(budget) = ByteBudget::new(config.host.buffer_bytes) {
+        let shares: Result<Vec<_>, _> = (0..count).map(|_| budget.share()).collect();
+        problems.extend(shares.err().map(|error| error.to_string()));
+    }
+    problems
 }
 
 /// The file itself cannot be used. Nothing outside is asked.

@@ -2,6 +2,8 @@
 //! with its fix. It creates and writes nothing, so a missing right to write shows only when it is
 //! needed.
 
+mod http;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +12,19 @@ use shardmill_aws::{
     AwsClients, CoordinatorTable, Creation, KinesisFanOut, KinesisReader, LeaseTable, PutTarget,
     StreamAdmin, TableOptions,
 };
+use shardmill_core::artifact::Location;
+use shardmill_core::fleet::FleetRows;
 use shardmill_core::lease::Lease;
 use shardmill_core::plugin::{Part, split_part};
 use shardmill_core::ports::{ConsumerState, Coordinator, LeaseStore, StoreError, StreamReader};
 use shardmill_core::stream::{FanOutConsumer, LeaseKey, ReadFrom, StreamRef};
 
 use shardmill_config::{AwsConfig, Config};
-use shardmill_sinks::{HttpSinkOptions, SinkOptions, clients_of};
+use shardmill_serve::sources_of;
+use shardmill_sinks::{SinkOptions, clients_of};
+use shardmill_worker::refuse_other_stream;
+
+use self::http::http_problem;
 
 /// The time for one stream, one table or one sink: healthy ones take some hundred milliseconds.
 const EACH_WITHIN: Duration = Duration::from_secs(10);
@@ -32,8 +40,11 @@ pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> 
         probe.ask_sinks(config, clients, needs_no_credentials).await;
         return probe.problems;
     }
-    let needed = Needed::of(config);
+    let mut needed = Needed::of(config);
     let place = endpoint(&config.aws, clients);
+    for problem in needed.leave_out_other_regions(config, clients) {
+        probe.problems.push(problem);
+    }
     for stream in &needed.streams {
         let what = format!("stream {stream}{place}");
         probe.ask(&what, stream_problem(stream, clients)).await;
@@ -48,6 +59,13 @@ pub(crate) async fn probe(config: &Config, clients: &AwsClients) -> Vec<String> 
         probe.ask(&what, problem).await;
     }
     probe.ask_sinks(config, clients, |_| true).await;
+    probe.problems
+}
+
+/// What of the plugins that are pulled is not in its registry. A host finds that out when it pulls.
+pub(super) async fn probe_registries(config: &Config, clients: &AwsClients) -> Vec<String> {
+    let mut probe = Probe::default();
+    probe.ask_registries(config, clients).await;
     probe.problems
 }
 
@@ -74,6 +92,24 @@ impl Probe {
         }
     }
 
+    /// Asks for lists of layers, which are small. A web server or a bucket has no such list.
+    async fn ask_registries(&mut self, config: &Config, clients: &AwsClients) {
+        let sources = match sources_of(config, clients) {
+            Ok(sources) => sources,
+            Err(error) => return self.problems.push(format!("plugins: {error}")),
+        };
+        for source in &config.sources {
+            let reference = &source.reference;
+            if matches!(reference.location(), Location::Registry { .. }) {
+                let resolved = async {
+                    let resolved = sources.resolve(reference).await;
+                    resolved.map(drop).map_err(|error| error.to_string())
+                };
+                self.ask(&reference.to_string(), resolved).await;
+            }
+        }
+    }
+
     async fn ask(&mut self, what: &str, asked: impl Future<Output = Result<(), String>>) {
         let answer = tokio::time::timeout(EACH_WITHIN, asked).await;
         let problem = match answer {
@@ -97,6 +133,7 @@ struct Needed {
 
 struct Application {
     name: String,
+    stream: StreamRef,
     keeps_state: bool,
     tables: Arc<TableOptions>,
 }
@@ -111,9 +148,10 @@ impl Needed {
                 let fan_out = one.retrieval.fan_out();
                 consumers
                     .extend(fan_out.map(|fan_out| (one.stream.clone(), fan_out.consumer.clone())));
-                streams.insert(one.stream);
+                streams.insert(one.stream.clone());
                 applications.push(Application {
                     name: one.application,
+                    stream: one.stream,
                     keeps_state: plugin.permissions.state,
                     tables: Arc::clone(&tables),
                 });
@@ -127,6 +165,19 @@ impl Needed {
             applications,
             consumers,
         }
+    }
+
+    /// Each client speaks to one region, and would ask there for a stream of another one. Returns
+    /// the problems.
+    fn leave_out_other_regions(&mut self, config: &Config, clients: &AwsClients) -> Vec<String> {
+        let check = |stream: &StreamRef| config.aws.check_region(stream, &clients.region);
+        let problems = self.streams.iter().filter_map(|stream| check(stream).err());
+        let problems = problems.collect();
+        self.streams.retain(|stream| check(stream).is_ok());
+        self.consumers.retain(|(stream, _)| check(stream).is_ok());
+        self.applications
+            .retain(|application| check(&application.stream).is_ok());
+        problems
     }
 }
 
@@ -169,18 +220,33 @@ async fn stream_problem(stream: &StreamRef, clients: &AwsClients) -> Result<(), 
 
 /// The first host creates missing tables, unless it may not.
 async fn tables_problem(application: &Application, clients: &AwsClients) -> Result<(), String> {
-    let asked = read_tables(application, clients).await;
-    asked.map_err(|error| error.to_string())
+    let fleet = read_tables(application, clients).await;
+    let fleet = fleet.map_err(|error| error.to_string())?;
+    let name = &application.name;
+    if matches!(split_part(name).1, Part::Stream(_)) {
+        // A table of many streams has a row for each, which cannot be another one's.
+        return Ok(());
+    }
+    let reader = KinesisReader::new(clients.kinesis.clone(), application.stream.clone());
+    let Ok(Some(identity)) = reader.speaking(clients.wire.clone()).identity().await else {
+        // That is said of the stream itself.
+        return Ok(());
+    };
+    let ours = application.stream.name();
+    refuse_other_stream(name, fleet.stream.as_ref(), ours, identity)
+        .map_err(|error| error.to_string())
 }
 
+/// Returns what the coordinator table says of the whole fleet.
 async fn read_tables(
     Application {
         name,
         keeps_state,
         tables,
+        ..
     }: &Application,
     clients: &AwsClients,
-) -> Result<(), StoreError> {
+) -> Result<FleetRows, StoreError> {
     // The rights are the same for all streams of a table, and there may be no row of this one yet.
     let name = match split_part(name) {
         (base, Part::Stream(_)) => base,
@@ -198,9 +264,10 @@ async fn read_tables(
     }
     read_leases(&leases, *keeps_state).await?;
     if coordinator.exists().await? {
-        coordinator.board().await?;
+        coordinator.board().await
+    } else {
+        Ok(FleetRows::default())
     }
-    Ok(())
 }
 
 async fn read_leases(leases: &LeaseTable, keeps_state: bool) -> Result<(), StoreError> {
@@ -269,65 +336,5 @@ async fn target_problem(target: &PutTarget, admin: StreamAdmin) -> Result<(), St
         )),
         Err(error) if error.to_string().contains("not allowed") => Ok(()),
         Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Whether something listens there: nothing is sent, since it would count as output.
-async fn http_problem(options: &HttpSinkOptions) -> Result<(), String> {
-    let url = &options.url;
-    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-        return Ok(());
-    };
-    let address = (host.trim_matches(['[', ']']).to_owned(), port);
-    let connected = tokio::time::timeout(
-        options.connect_timeout,
-        tokio::net::TcpStream::connect(address),
-    )
-    .await;
-    let cannot = |why: String| {
-        Err(format!(
-            "cannot connect to {host}:{port}: {why}; check `url`, or start what serves it"
-        ))
-    };
-    match connected {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => cannot(error.to_string()),
-        Err(_) => cannot(format!("no answer within {:?}", options.connect_timeout)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn an_endpoint_that_nobody_serves_is_reported_with_its_address_and_one_that_is_served_is_sent_nothing()
-     {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let config = |port: u16| {
-            let text = format!(
-                "stream = \"s\"\n[sinks.out]\ntype = \"http\"\nurl = \
-                    \"http://127.0.0.1:{port}/in\"\n"
-            );
-            let config = Config::parse(&text, std::path::Path::new(".")).unwrap();
-            let Some(SinkOptions::Http(options)) = config.sinks.get("out").cloned() else {
-                panic!("it is one")
-            };
-            options
-        };
-        assert_eq!(http_problem(&config(port)).await, Ok(()));
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut sent = Vec::new();
-        tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut sent)
-            .await
-            .unwrap();
-        assert!(sent.is_empty());
-        drop((listener, stream));
-        let told = http_problem(&config(port)).await.unwrap_err();
-        assert!(
-            told.contains(&format!("127.0.0.1:{port}")) && told.contains("check `url`"),
-            "{told}"
-        );
     }
 }
