@@ -7,6 +7,7 @@ variables of the Deployment over it.
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,10 +15,24 @@ import tempfile
 import yaml
 
 
+# What a pod is started with, by the path of a fieldRef.
+POD = {"metadata.name": "pod-1", "status.hostIP": "192.0.2.10"}
+
+
+def environment(container):
+    """Its variables. $(NAME) in a value is what came before under that name."""
+    variables = {}
+    for one in container["env"]:
+        source = one.get("valueFrom", {})
+        value = one["value"] if "value" in one else POD[source["fieldRef"]["fieldPath"]]
+        variables[one["name"]] = re.sub(r"\$\((\w+)\)", lambda name: variables.get(name[1], name[0]), value)
+    return variables
+
+
 def main(manifests, shardmill):
     objects = {one["kind"]: one for one in yaml.safe_load_all(pathlib.Path(manifests).read_text()) if one}
     pod = objects["Deployment"]["spec"]["template"]["spec"]
-    variables = {one["name"]: one.get("value", "pod-1") for one in pod["containers"][0]["env"]}
+    variables = environment(pod["containers"][0])
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "shardmill.toml").write_text(objects["ConfigMap"]["data"]["shardmill.toml"])

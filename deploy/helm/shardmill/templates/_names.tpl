@@ -11,9 +11,25 @@ app.kubernetes.io/name: shardmill
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- /* A label may have 63 letters, digits, -, _ and ., and ends with a letter or a digit. */ -}}
+{{- define "shardmill.version" -}}
+{{- $plain := regexReplaceAll "[^A-Za-z0-9._-]" .Chart.AppVersion "_" | trunc 63 -}}
+{{- regexReplaceAll "^[^A-Za-z0-9]+|[^A-Za-z0-9]+$" $plain "" -}}
+{{- end -}}
+
 {{- define "shardmill.labels" -}}
 {{ include "shardmill.selector" . }}
-app.kubernetes.io/version: {{ .Values.image.tag | quote }}
+app.kubernetes.io/version: {{ include "shardmill.version" . | quote }}
+{{- end -}}
+
+{{- define "shardmill.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{- printf "%s@%s" .repository .digest -}}
+{{- else -}}
+{{- printf "%s:%s" .repository .tag -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* Cores as a number: what is set, or what the pod requests, as 500m or 2. */ -}}
