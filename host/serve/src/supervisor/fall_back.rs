@@ -27,7 +27,7 @@ pub(crate) struct FallBack {
     kept: Kept,
     runtime: Runtime,
     config: Config,
-    pub(super) loads: JoinSet<(PluginName, anyhow::Result<Plugin>)>,
+    pub(super) loads: JoinSet<Loaded>,
     /// Plugins that fell back, each once a run, and when what is kept may be tried again, if this
     /// host could not load it.
     fallen_back: HashMap<PluginName, Option<Instant>>,
@@ -35,6 +35,14 @@ pub(crate) struct FallBack {
     asked: HashMap<PluginName, (PluginDigest, Option<SystemTime>)>,
     /// Files that are being kept.
     keeping: JoinSet<()>,
+}
+
+/// A kept version that was loaded.
+pub(super) struct Loaded {
+    name: PluginName,
+    /// What cannot be run; `None` if nothing ran.
+    unfit: Option<PluginDigest>,
+    plugin: anyhow::Result<Plugin>,
 }
 
 impl FallBack {
@@ -60,9 +68,14 @@ impl FallBack {
         }
         self.fallen_back.insert(name.clone(), None);
         let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
+        let unfit = unfit.cloned();
         self.loads.spawn(async move {
-            let loaded = component::load_exactly(&runtime, &config, &name, &path, &digest).await;
-            (name, loaded)
+            let plugin = component::load_exactly(&runtime, &config, &name, &path, &digest).await;
+            Loaded {
+                name,
+                unfit,
+                plugin,
+            }
         });
     }
 
@@ -192,12 +205,31 @@ impl Supervisor {
     }
 
     /// A kept version is loaded: runs it in the place of the one in the folder.
-    pub(super) fn fell_back(&mut self, name: &PluginName, loaded: anyhow::Result<Plugin>) {
-        let plugin = match loaded {
-            Ok(plugin) => plugin,
-            Err(error) => return self.cannot_fall_back(name, &error),
-        };
-        let version: Version = Arc::new(plugin);
+    pub(super) fn fell_back(&mut self, loaded: Loaded) {
+        let Loaded {
+            name,
+            unfit,
+            plugin,
+        } = loaded;
+        match plugin {
+            Ok(plugin) => self.fall_back_to(&name, unfit.as_ref(), Arc::new(plugin)),
+            Err(error) => self.cannot_fall_back(&name, &error),
+        }
+    }
+
+    pub(super) fn fall_back_to(
+        &mut self,
+        name: &PluginName,
+        unfit: Option<&PluginDigest>,
+        version: Version,
+    ) {
+        if !self.is_still_unfit(name, unfit) {
+            // It was not needed, and may be later.
+            if let Some(fall_back) = &mut self.fall_back {
+                fall_back.fallen_back.remove(name);
+            }
+            return;
+        }
         let digest = version.digest().clone();
         tracing::warn!(
             plugin = %name,
@@ -205,9 +237,12 @@ impl Supervisor {
             code = "fell-back",
             "the version in the folder cannot run; running the last good one instead"
         );
-        match self.running.get(name) {
-            Some(running) => drop(running.versions.send_replace(version)),
-            None => self.start(name, version, None),
+        match (self.running.get_mut(name), self.waiting.get_mut(name)) {
+            // It is about to restart with what cannot be run.
+            (Some(running), _) if running.next.is_some() => running.next = Some(version),
+            (Some(running), _) => drop(running.versions.send_replace(version)),
+            (None, Some(waiting)) if unfit.is_some() => waiting.version = version,
+            (None, _) => self.start(name, version, None),
         }
         let why = self
             .refused
@@ -217,6 +252,20 @@ impl Supervisor {
             "{why}; running {digest}, the last good version here, instead: put a good version there"
         );
         self.status.file_refused(name.as_str(), &reason);
+    }
+
+    /// Whether the plugin still is to run what it cannot run. Meanwhile another version may have
+    /// come, or it is to stop.
+    fn is_still_unfit(&self, name: &PluginName, unfit: Option<&PluginDigest>) -> bool {
+        let running = self.running.get(name);
+        let newest = match (running, self.waiting.get(name)) {
+            (Some(running), _) if running.is_ending() => return false,
+            (Some(running), _) => running.newest(),
+            (None, Some(waiting)) => Arc::clone(&waiting.version),
+            (None, None) => return unfit.is_none(),
+        };
+        // The file of a plugin that waits may be refused too.
+        unfit.map_or(running.is_none(), |unfit| newest.digest() == unfit)
     }
 
     /// It is tried again later, if the reason may pass.

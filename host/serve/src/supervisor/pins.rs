@@ -192,7 +192,10 @@ impl Supervisor {
             return;
         }
         match loaded {
-            Ok(plugin) => self.offer_version(name, std::sync::Arc::new(plugin)),
+            Ok(plugin) => {
+                self.offer_version(name, std::sync::Arc::new(plugin));
+                self.show_refusal_of_file(name);
+            }
             Err(error) => {
                 if may_load_later(&error)
                     && let Some(pin) = self
