@@ -188,21 +188,9 @@ impl Parts {
 
     /// One more plugin's share of the host's buffer, for all of its streams, if so many `others`
     /// can have one after it. The error says what to raise.
-    pub(crate) fn share(&self, plugin: &PluginName, others: usize) -> Result<ByteShare, String> {
+    pub(crate) fn share(&self, others: usize) -> Result<ByteShare, String> {
         let share = self.budget.share_leaving(others);
-        let share = share.map_err(|error| error.to_string())?;
-        if !share.can_always_read_ahead() {
-            tracing::warn!(
-                %plugin,
-                guaranteed_mib = share.guaranteed_bytes() >> 20,
-                code = "buffer-small",
-                "with this plugin, host.buffer has no room for two replies of GetRecords for each \
-                    plugin: shards may read nothing while they work, and with failure.order = \
-                    \"key\" records of other keys may wait for one that is retried; give \
-                    host.buffer 20 MiB for each plugin, or run fewer on a host"
-            );
-        }
-        Ok(share)
+        share.map_err(|error| error.to_string())
     }
 
     /// The ports of the worker for one stream of a plugin.
@@ -380,6 +368,22 @@ fn scaling(config: ScalingConfig) -> Scaling {
         process: ProcessLoad::new(cores, cpu_time),
         is_standalone: false,
     }
+}
+
+/// Warns of a share with which a plugin runs, but not as well as it might.
+pub(crate) fn warn_of_small_share(plugin: &PluginName, share: &ByteShare) {
+    if share.can_always_read_ahead() {
+        return;
+    }
+    tracing::warn!(
+        %plugin,
+        guaranteed_mib = share.guaranteed_bytes() >> 20,
+        code = "buffer-small",
+        "with this plugin, host.buffer has no room for two replies of GetRecords for each plugin: \
+            shards may read nothing while they work, and with failure.order = \"key\" records of \
+            other keys may wait for one that is retried; give host.buffer 20 MiB for each plugin, or \
+            run fewer on a host"
+    );
 }
 
 /// How many plugins have a right to a place before this one and have none yet, though their files

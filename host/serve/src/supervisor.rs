@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host_status::HostStatus;
 use crate::kept::Kept;
-use crate::parts::{Parts, PluginParts, Settings, to_come};
+use crate::parts::{Parts, PluginParts, Settings, to_come, warn_of_small_share};
 use crate::pulls::Pulls;
 
 mod deadly;
@@ -176,6 +176,7 @@ impl Supervisor {
                     self.look_at_pins();
                     self.look_after_versions();
                     self.look_at_restless();
+                    self.look_at_waiting();
                     self.look_at_shadows();
                     self.look_at_pulled();
                     self.running.keys().for_each(keep_series);
@@ -275,14 +276,7 @@ impl Supervisor {
     fn start(&mut self, name: &PluginName, version: Version, rollout: Option<SharedRollout>) {
         let waiting = self.waiting.remove(name);
         let rollout = rollout.or(waiting.and_then(|waiting| waiting.rollout));
-        match self.make(name, &version, rollout.clone()) {
-            Ok(made) => self.run_made(name, &version, made),
-            Err(why) => {
-                self.refuse(name, &why);
-                let waiting = Waiting { version, rollout };
-                self.waiting.insert(name.clone(), waiting);
-            }
-        }
+        self.start_or_wait(name, Waiting::new(version, rollout));
     }
 
     fn run_made(&mut self, name: &PluginName, version: &Version, made: Made) {
@@ -321,7 +315,7 @@ impl Supervisor {
         let is_running = |other: &PluginName| self.running.contains_key(other);
         let others = to_come(&self.parts.config, name, is_running);
         let shared = PluginParts {
-            budget: self.parts.share(name, others)?,
+            budget: self.parts.share(others)?,
             versions: offered,
             rollout: rollout.clone(),
         };
@@ -330,6 +324,7 @@ impl Supervisor {
         for stream in &settings.plugin.streams {
             served.push(self.served(&settings.plugin, stream, shared.clone(), &stop)?);
         }
+        warn_of_small_share(name, &shared.budget);
         let running = Running {
             versions,
             rollout,

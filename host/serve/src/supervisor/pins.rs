@@ -255,6 +255,12 @@ impl Supervisor {
             .is_some_and(|pins| pins.pinned.contains_key(name))
     }
 
+    /// Whether another version than this one is pinned.
+    pub(super) fn is_other_pinned(&self, name: &PluginName, digest: &PluginDigest) -> bool {
+        let pin = self.pins.as_ref().and_then(|pins| pins.pinned.get(name));
+        pin.is_some_and(|pin| pin.digest != *digest)
+    }
+
     /// The rollout of a plugin of which a version is pinned tries nothing: what is offered is run.
     pub(super) fn policy(&self, name: &PluginName, policy: RolloutPolicy) -> RolloutPolicy {
         RolloutPolicy {

@@ -128,11 +128,14 @@ impl Supervisor {
     /// New settings need new workers: these drain, checkpoint and release, and the next ones resume
     /// where they ended.
     pub(super) fn follow_settings_of(&mut self, name: &PluginName) -> Followed {
-        if let Some(Waiting { version, rollout }) = self.waiting.remove(name) {
+        if let Some(Waiting {
+            version, rollout, ..
+        }) = self.waiting.remove(name)
+        {
             self.start(name, version, rollout);
-            return match self.settings(name) {
-                Err(why) => Followed::Keeps(why),
-                Ok(_) => Followed::Restarts,
+            return match self.waiting.get(name) {
+                Some(waiting) => Followed::Keeps(waiting.why().to_owned()),
+                None => Followed::Restarts,
             };
         }
         let settings = self.settings(name);

@@ -238,3 +238,68 @@ async fn a_plugin_that_never_started_is_gone_with_its_file() {
     host.supervisor.removed(&name("orders"));
     assert!(host.shown("orders").is_none());
 }
+
+#[tokio::test]
+async fn a_plugin_that_waits_starts_once_another_one_gives_way() {
+    let mut host = Host::new("").await;
+    for plugin in ["first", "second"] {
+        host.manifest(plugin, "application = \"shared\"");
+        host.loads(plugin, 1);
+    }
+    host.supervisor.look_at_waiting();
+    host.supervisor.look_at_waiting();
+    assert_eq!(
+        (host.runs("first"), host.runs("second")),
+        (Some(digest(1)), None)
+    );
+    let why = host.shown("second").unwrap().refused_settings.unwrap();
+    assert!(why.contains("is plugin first's"), "{why}");
+    host.manifest("first", "");
+    host.restarts("first");
+    host.ends().await;
+    host.supervisor.look_at_waiting();
+    assert_eq!(host.runs("second"), Some(digest(1)));
+    assert_eq!(host.shown("second").unwrap().refused_settings, None);
+}
+
+#[tokio::test]
+async fn a_plugin_without_room_starts_once_another_one_has_gone() {
+    let mut host = Host::new("on-remove = \"stop\"\nbuffer = \"30MiB\"\n").await;
+    let plugins = ["a", "b", "c", "d"];
+    plugins.iter().for_each(|plugin| host.loads(plugin, 1));
+    let runs = |host: &Host| plugins.map(|plugin| host.runs(plugin).is_some());
+    let before = runs(&host);
+    let without = before.iter().position(|runs| !runs);
+    let without = without.expect("too little room for all");
+    host.supervisor.removed(&name("a"));
+    host.ends().await;
+    host.supervisor.look_at_waiting();
+    host.supervisor.look_at_waiting();
+    assert!(host.runs(plugins[without]).is_some(), "{before:?}");
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_being_written_starts_nothing_that_waits() {
+    let mut host = Host::new("").await;
+    host.manifest("orders", "application = \"another's\"");
+    host.loads("orders", 1);
+    host.manifest("orders", "");
+    host.supervisor.look_at_waiting();
+    assert_eq!(host.runs("orders"), None, "half of it");
+    host.manifest("orders", "application = \"shared\"");
+    host.supervisor.look_at_waiting();
+    assert_eq!(host.runs("orders"), None, "it has changed since");
+    host.supervisor.look_at_waiting();
+    assert_eq!(host.runs("orders"), Some(digest(1)));
+    assert_eq!(
+        host.shown("orders").unwrap().application.as_deref(),
+        Some("shared")
+    );
+}
+
+#[tokio::test]
+async fn a_reason_is_news_once() {
+    let mut waiting = Waiting::new(component(1), None);
+    let news = ["no room", "no room", "no stream", "no room"].map(|why| waiting.is_news(why));
+    assert_eq!(news, [true, false, true, true]);
+}
