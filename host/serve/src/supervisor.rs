@@ -26,6 +26,7 @@ mod deploys;
 mod ending;
 mod fall_back;
 mod keep_serving;
+mod keeping;
 mod pins;
 mod pulled;
 mod refused;

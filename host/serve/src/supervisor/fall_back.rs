@@ -1,10 +1,9 @@
 //! Keeps the last version of each plugin that worked well, and runs it where the one in the folder
 //! cannot be run.
 
-use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName, is_label_of};
@@ -13,7 +12,8 @@ use shardmill_wasm::{LoadError, Plugin, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Running, Supervisor, Version};
+use super::keeping::Keepings;
+use super::{Supervisor, Version};
 use crate::component;
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::kept::Kept;
@@ -31,10 +31,7 @@ pub(crate) struct FallBack {
     /// Plugins that fell back, each once a run, and when what is kept may be tried again, if this
     /// host could not load it.
     fallen_back: HashMap<PluginName, Option<Instant>>,
-    /// What was to be kept last, and the file's time then.
-    asked: HashMap<PluginName, (PluginDigest, Option<SystemTime>)>,
-    /// Files that are being kept.
-    keeping: JoinSet<()>,
+    keepings: Keepings,
 }
 
 /// A kept version that was loaded.
@@ -48,13 +45,12 @@ pub(super) struct Loaded {
 impl FallBack {
     pub(crate) fn new(kept: Kept, runtime: Runtime, config: Config) -> Self {
         Self {
+            keepings: Keepings::new(kept.clone(), config.plugins.clone()),
             kept,
             runtime,
             config,
             loads: JoinSet::new(),
             fallen_back: HashMap::new(),
-            asked: HashMap::new(),
-            keeping: JoinSet::new(),
         }
     }
 
@@ -85,89 +81,6 @@ impl FallBack {
             Some(again_at) => again_at.is_some_and(|at| at <= Instant::now()),
         }
     }
-
-    fn keep(
-        &mut self,
-        name: &PluginName,
-        digest: PluginDigest,
-        running: &HashMap<PluginName, Running>,
-    ) {
-        let file = self.file_of(name);
-        let metadata = std::fs::metadata(&file);
-        let changed_at = metadata.and_then(|metadata| metadata.modified()).ok();
-        let asked = (digest.clone(), changed_at);
-        // The file may be another version's: it is not read again before it changes.
-        if self.asked.insert(name.clone(), asked.clone()).as_ref() == Some(&asked) {
-            return;
-        }
-        let keeping = Keeping {
-            kept: self.kept.clone(),
-            name: name.clone(),
-            digest,
-            file,
-            running: running.keys().cloned().collect(),
-            folder: self.config.plugins.clone(),
-        };
-        self.keeping.spawn_blocking(move || keeping.run());
-    }
-
-    fn file_of(&self, name: &PluginName) -> PathBuf {
-        file_in(&self.config.plugins, name)
-    }
-}
-
-/// A file that is to be kept, which takes a while.
-struct Keeping {
-    kept: Kept,
-    name: PluginName,
-    digest: PluginDigest,
-    file: PathBuf,
-    /// The plugins that run.
-    running: HashSet<PluginName>,
-    /// Where plugins are that may run.
-    folder: PathBuf,
-}
-
-impl Keeping {
-    fn run(self) {
-        let (name, digest) = (&self.name, &self.digest);
-        match self.kept.keep(name, digest, &self.file) {
-            Ok(true) => {
-                tracing::info!(
-                    plugin = %name,
-                    %digest,
-                    "version kept, to run if a later one cannot"
-                );
-                self.forget_unused();
-            }
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(
-                    plugin = %name,
-                    %digest,
-                    %error,
-                    code = "version-not-kept",
-                    "the version cannot be kept"
-                );
-            }
-        }
-    }
-
-    fn forget_unused(&self) {
-        let is_used =
-            |name: &PluginName| self.running.contains(name) || file_in(&self.folder, name).exists();
-        if let Err(error) = self.kept.forget_unused(is_used) {
-            tracing::warn!(
-                %error,
-                code = "kept-not-removed",
-                "cannot remove the kept versions of plugins that are gone"
-            );
-        }
-    }
-}
-
-fn file_in(folder: &Path, name: &PluginName) -> PathBuf {
-    folder.join(format!("{name}.wasm"))
 }
 
 impl Supervisor {
@@ -193,13 +106,14 @@ impl Supervisor {
         let Some(fall_back) = &mut self.fall_back else {
             return;
         };
-        while fall_back.keeping.try_join_next().is_some() {}
+        fall_back.keepings.look();
         for (name, running) in &self.running {
             let offered = running.versions.borrow().digest().clone();
             if of_plugin(&snapshot, name).any(|plugin| plugin.worker.is_version_quarantined) {
                 fall_back.load(name, Some(&offered));
             } else if of_plugin(&snapshot, name).any(|plugin| does_well(plugin, &offered)) {
-                fall_back.keep(name, offered, &self.running);
+                let running = self.running.keys();
+                fall_back.keepings.keep(name, offered, running);
             }
         }
     }
