@@ -109,7 +109,14 @@ impl Supervisor {
         fall_back.keepings.look();
         for (name, running) in &self.running {
             let offered = running.versions.borrow().digest().clone();
-            if of_plugin(&snapshot, name).any(|plugin| plugin.worker.is_version_quarantined) {
+            if running.is_ending() || *running.newest().digest() != offered {
+                // Another version is about to take its place.
+                continue;
+            }
+            let mut own = of_plugin(&snapshot, name);
+            if running.rollout.is_quarantined(&offered)
+                && own.any(|plugin| plugin.worker.is_version_quarantined)
+            {
                 fall_back.load(name, Some(&offered));
             } else if of_plugin(&snapshot, name).any(|plugin| does_well(plugin, &offered)) {
                 let running = self.running.keys();
