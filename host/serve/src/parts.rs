@@ -328,16 +328,21 @@ impl Parts {
         Arc::new(shared.reader())
     }
 
-    /// The tables through which the fleets of a plugin's streams learn about its versions.
-    pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<Arc<dyn Coordinator>> {
-        let mut tables: Vec<Arc<dyn Coordinator>> = Vec::new();
+    /// The tables through which the fleets of a plugin's streams learn about its versions, by
+    /// application.
+    pub(crate) fn coordinators(
+        &self,
+        settings: &PluginConfig,
+    ) -> Vec<(String, Arc<dyn Coordinator>)> {
+        let mut tables: Vec<(String, Arc<dyn Coordinator>)> = Vec::new();
         let options = Arc::new(self.config.tables.clone());
         for stream in &settings.streams {
             let client = self.clients.dynamodb.clone();
             let table = CoordinatorTable::new(client, &stream.application);
             let table = table.made_as(Arc::clone(&options));
             let kinesis = self.clients.kinesis.clone();
-            tables.push(Arc::new(table.of_stream(kinesis, &stream.stream)));
+            let table = Arc::new(table.of_stream(kinesis, &stream.stream));
+            tables.push((stream.application.clone(), table));
         }
         tables
     }
