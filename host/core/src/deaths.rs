@@ -14,12 +14,14 @@
 //! machine, leaves the same marks. So one death is only a suspicion.
 
 mod proven;
+mod reports;
 mod unproven;
 
 use std::fmt;
 use std::time::Duration;
 
 pub use proven::{PROVEN_MAX, Proven};
+pub use reports::{Reports, Row};
 pub use unproven::{Entry, Unmark, Unproven};
 
 use crate::stream::Utc;

@@ -35,10 +35,17 @@ pub struct HostStatus {
 struct PluginEntry {
     board: StatusBoard,
     stream: Option<StreamConfig>,
-    is_file_removed: bool,
-    refused_file: Option<String>,
+    file: FileEntry,
     refused_settings: Option<String>,
     not_served: Option<String>,
+}
+
+/// What is known of the file of a plugin, whichever version runs. Stays the same when its workers
+/// restart: nobody says it again.
+#[derive(Clone, Default)]
+struct FileEntry {
+    is_removed: bool,
+    refused: Option<String>,
     pinned: Option<String>,
 }
 
@@ -185,12 +192,13 @@ impl HostStatus {
     }
 
     /// A plugin has begun to serve a stream. Drops the entry that was shown while the plugin had no
-    /// stream.
+    /// stream, but what is known of its file.
     pub(crate) fn started(&self, plugin: &PluginName, stream: &StreamConfig) {
         let mut plugins = self.lock();
-        let pinned = plugins
-            .get(plugin.as_str())
-            .and_then(|entry| entry.pinned.clone());
+        let known = plugins
+            .iter()
+            .find(|(label, _)| is_label_of(label, plugin.as_str()));
+        let file = known.map(|(_, entry)| entry.file.clone());
         if plugins
             .get(plugin.as_str())
             .is_some_and(|entry| entry.stream.is_none())
@@ -199,7 +207,7 @@ impl HostStatus {
         }
         let entry = PluginEntry {
             stream: Some(stream.clone()),
-            pinned,
+            file: file.unwrap_or_default(),
             ..PluginEntry::default()
         };
         plugins.insert(stream.label.to_string(), entry);
@@ -223,15 +231,15 @@ impl HostStatus {
 
     pub(crate) fn file_accepted(&self, plugin: &str) {
         self.change(plugin, |entry| {
-            entry.is_file_removed = false;
-            entry.refused_file = None;
+            entry.file.is_removed = false;
+            entry.file.refused = None;
         });
     }
 
     pub(crate) fn file_removed(&self, plugin: &str) {
         self.change(plugin, |entry| {
-            entry.is_file_removed = true;
-            entry.refused_file = None;
+            entry.file.is_removed = true;
+            entry.file.refused = None;
         });
     }
 
@@ -243,16 +251,23 @@ impl HostStatus {
             .iter_mut()
             .filter(|(label, _)| is_label_of(label, plugin))
         {
-            entry.refused_file = None;
+            entry.file.refused = None;
         }
     }
 
     pub(crate) fn file_refused(&self, plugin: &str, reason: &str) {
-        self.change(plugin, |entry| entry.refused_file = Some(reason.to_owned()));
+        self.change(plugin, |entry| entry.file.refused = Some(reason.to_owned()));
+    }
+
+    /// Nothing speaks against the file, if there is one.
+    pub(crate) fn file_not_refused(&self, plugin: &str) {
+        self.change(plugin, |entry| entry.file.refused = None);
     }
 
     pub(crate) fn pinned(&self, plugin: &str, digest: Option<&str>) {
-        self.change(plugin, |entry| entry.pinned = digest.map(str::to_owned));
+        self.change(plugin, |entry| {
+            entry.file.pinned = digest.map(str::to_owned);
+        });
     }
 
     pub(crate) fn settings_accepted(&self, plugin: &str) {
@@ -282,6 +297,19 @@ impl HostStatus {
 
     pub(crate) fn stopped(&self, label: &str) {
         self.lock().remove(label);
+    }
+
+    /// The last worker of a plugin has stopped, the one for the stream labelled `label`, and others
+    /// take their place.
+    pub(crate) fn restarts(&self, plugin: &PluginName, label: &str) {
+        let mut plugins = self.lock();
+        if let Some(PluginEntry { file, .. }) = plugins.remove(label) {
+            let entry = PluginEntry {
+                file,
+                ..PluginEntry::default()
+            };
+            plugins.insert(plugin.to_string(), entry);
+        }
     }
 
     /// Changes the entry of each stream of `plugin`, or makes one if it has none yet.
@@ -343,9 +371,9 @@ impl PluginEntry {
     fn snapshot(&self) -> PluginSnapshot {
         let worker = self.board.snapshot();
         PluginSnapshot {
-            is_file_removed: self.is_file_removed,
-            refused_file: self.refused_file.clone(),
-            pinned: self.pinned.clone(),
+            is_file_removed: self.file.is_removed,
+            refused_file: self.file.refused.clone(),
+            pinned: self.file.pinned.clone(),
             refused_settings: self.refused_settings.clone(),
             not_served: if worker.passes > 0 {
                 None

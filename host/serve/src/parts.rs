@@ -178,21 +178,9 @@ impl Parts {
 
     /// One more plugin's share of the host's buffer, for all of its streams, if so many `others`
     /// can have one after it. The error says what to raise.
-    pub(crate) fn share(&self, plugin: &PluginName, others: usize) -> Result<ByteShare, String> {
+    pub(crate) fn share(&self, others: usize) -> Result<ByteShare, String> {
         let share = self.budget.share_leaving(others);
-        let share = share.map_err(|error| error.to_string())?;
-        if !share.can_always_read_ahead() {
-            tracing::warn!(
-                %plugin,
-                guaranteed_mib = share.guaranteed_bytes() >> 20,
-                code = "buffer-small",
-                "with this plugin, host.buffer has no room for two replies of GetRecords for each \
-                    plugin: shards may read nothing while they work, and with failure.order = \
-                    \"key\" records of other keys may wait for one that is retried; give \
-                    host.buffer 20 MiB for each plugin, or run fewer on a host"
-            );
-        }
-        Ok(share)
+        share.map_err(|error| error.to_string())
     }
 
     /// The ports of the worker for one stream of a plugin.
@@ -330,16 +318,21 @@ impl Parts {
         Arc::new(shared.reader())
     }
 
-    /// The tables through which the fleets of a plugin's streams learn about its versions.
-    pub(crate) fn coordinators(&self, settings: &PluginConfig) -> Vec<Arc<dyn Coordinator>> {
-        let mut tables: Vec<Arc<dyn Coordinator>> = Vec::new();
+    /// The tables through which the fleets of a plugin's streams learn about its versions, by
+    /// application.
+    pub(crate) fn coordinators(
+        &self,
+        settings: &PluginConfig,
+    ) -> Vec<(String, Arc<dyn Coordinator>)> {
+        let mut tables: Vec<(String, Arc<dyn Coordinator>)> = Vec::new();
         let options = Arc::new(self.config.tables.clone());
         for stream in &settings.streams {
             let client = self.clients.dynamodb.clone();
             let table = CoordinatorTable::new(client, &stream.application);
             let table = table.made_as(Arc::clone(&options));
             let kinesis = self.clients.kinesis.clone();
-            tables.push(Arc::new(table.of_stream(kinesis, &stream.stream)));
+            let table = Arc::new(table.of_stream(kinesis, &stream.stream));
+            tables.push((stream.application.clone(), table));
         }
         tables
     }
@@ -370,6 +363,22 @@ fn scaling(config: ScalingConfig) -> Scaling {
         process: ProcessLoad::new(cores, cpu_time),
         is_standalone: false,
     }
+}
+
+/// Warns of a share with which a plugin runs, but not as well as it might.
+pub(crate) fn warn_of_small_share(plugin: &PluginName, share: &ByteShare) {
+    if share.can_always_read_ahead() {
+        return;
+    }
+    tracing::warn!(
+        %plugin,
+        guaranteed_mib = share.guaranteed_bytes() >> 20,
+        code = "buffer-small",
+        "with this plugin, host.buffer has no room for two replies of GetRecords for each plugin: \
+            shards may read nothing while they work, and with failure.order = \"key\" records of \
+            other keys may wait for one that is retried; give host.buffer 20 MiB for each plugin, or \
+            run fewer on a host"
+    );
 }
 
 /// How many plugins have a right to a place before this one and have none yet, though their files

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_config::{OnRemove, PluginConfig, StreamConfig};
+use shardmill_config::{PluginConfig, StreamConfig};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
 use shardmill_wasm::folder::FolderEvent;
@@ -18,13 +18,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host_status::HostStatus;
 use crate::kept::Kept;
-use crate::parts::{Parts, PluginParts, Settings, to_come};
+use crate::parts::{Parts, PluginParts, Settings, to_come, warn_of_small_share};
 use crate::pulls::Pulls;
 
 mod deadly;
 mod deploys;
+mod ending;
 mod fall_back;
 mod keep_serving;
+mod keeping;
 mod pins;
 mod pulled;
 mod refused;
@@ -32,9 +34,10 @@ mod reload;
 mod restless;
 mod served;
 mod shadows;
+mod waiting;
 
 use deadly::Deadly;
-use fall_back::FallBack;
+use fall_back::{FallBack, Loaded};
 use keep_serving::End;
 use pins::Pins;
 use pulled::Pulled;
@@ -42,6 +45,7 @@ use refused::RefusedFiles;
 pub(crate) use reload::Reloads;
 use served::Served;
 use shadows::Shadows;
+use waiting::Waiting;
 
 type Version = Arc<dyn ProcessorFactory>;
 
@@ -54,8 +58,8 @@ pub(crate) struct Supervisor {
     parts: Parts,
     status: HostStatus,
     running: HashMap<PluginName, Running>,
-    /// Versions that could not be started. They start once their settings are fixed.
-    waiting: HashMap<PluginName, Version>,
+    /// Versions that could not be started. They start once the cause is gone.
+    waiting: HashMap<PluginName, Waiting>,
     pulled: Pulled,
     /// Plugins whose manifests changed too soon after a start.
     restless: HashSet<PluginName>,
@@ -93,7 +97,7 @@ struct Running {
     stop: CancellationToken,
     /// Workers that have not ended.
     workers: usize,
-    /// A version to start with once these workers, which are stopping, have ended.
+    /// A version to start with once these workers, which are stopping or about to, have ended.
     next: Option<Version>,
 }
 
@@ -163,10 +167,7 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(loaded) = next_load(&mut self.fall_back) => {
-                    let (name, loaded) = loaded;
-                    self.fell_back(&name, loaded);
-                }
+                Some(loaded) = next_load(&mut self.fall_back) => self.fell_back(loaded),
                 Some((name, digest, loaded)) = next_pinned(&mut self.pins) => {
                     self.loaded_pinned(&name, &digest, loaded);
                 }
@@ -176,6 +177,7 @@ impl Supervisor {
                     self.look_at_pins();
                     self.look_after_versions();
                     self.look_at_restless();
+                    self.look_at_waiting();
                     self.look_at_shadows();
                     self.look_at_pulled();
                     self.running.keys().for_each(keep_series);
@@ -270,16 +272,17 @@ impl Supervisor {
         }
     }
 
+    /// Goes on with a rollout, if there is one: that of the workers before, or of a version that
+    /// waits and ran before that.
     fn start(&mut self, name: &PluginName, version: Version, rollout: Option<SharedRollout>) {
+        let waiting = self.waiting.remove(name);
+        let rollout = rollout.or(waiting.and_then(|waiting| waiting.rollout));
+        self.start_or_wait(name, Waiting::new(version, rollout));
+    }
+
+    fn run_made(&mut self, name: &PluginName, version: &Version, made: Made) {
         tracing::info!(plugin = %name, digest = %version.digest(), "plugin loaded, starting");
-        let Made { running, served } = match self.make(name, &version, rollout) {
-            Ok(made) => made,
-            Err(problem) => {
-                self.waiting.insert(name.clone(), version);
-                return self.refuse(name, &problem);
-            }
-        };
-        self.waiting.remove(name);
+        let Made { running, served } = made;
         self.status.settings_accepted(name.as_str());
         for served in served {
             self.status.started(name, &served.stream);
@@ -313,7 +316,7 @@ impl Supervisor {
         let is_running = |other: &PluginName| self.running.contains_key(other);
         let others = to_come(&self.parts.config, name, is_running);
         let shared = PluginParts {
-            budget: self.parts.share(name, others)?,
+            budget: self.parts.share(others)?,
             versions: offered,
             rollout: rollout.clone(),
         };
@@ -322,6 +325,7 @@ impl Supervisor {
         for stream in &settings.plugin.streams {
             served.push(self.served(&settings.plugin, stream, shared.clone(), &stop)?);
         }
+        warn_of_small_share(name, &shared.budget);
         let running = Running {
             versions,
             rollout,
@@ -382,77 +386,6 @@ impl Supervisor {
         self.status.settings_refused(name.as_str(), problem);
     }
 
-    fn removed(&mut self, name: &PluginName) {
-        self.waiting.remove(name);
-        self.pulled.held.remove(name);
-        let on_remove = if self.is_pinned(name) {
-            OnRemove::Keep
-        } else {
-            self.parts.on_remove()
-        };
-        let Some(running) = self.running.get_mut(name) else {
-            // It was loaded but never started, because of its settings.
-            return self.status.refused_file_gone(name.as_str());
-        };
-        running.next = None;
-        match on_remove {
-            OnRemove::Keep => {
-                tracing::warn!(
-                    plugin = %name,
-                    code = "file-removed",
-                    "plugin file removed; the loaded version keeps running until the host stops"
-                );
-                self.status.file_removed(name.as_str());
-            }
-            OnRemove::Stop => {
-                tracing::info!(plugin = %name, "plugin file removed, draining");
-                self.status.file_removed(name.as_str());
-                running.stop.cancel();
-            }
-        }
-    }
-
-    fn worker_ended(
-        &mut self,
-        ended: Result<Ended, tokio::task::JoinError>,
-    ) -> Result<(), NothingLeft> {
-        let Ok(Ended { name, label, end }) = ended else {
-            // A worker that panics ends only its own task, below this one.
-            tracing::error!(
-                code = "plugin-panicked",
-                "a task that serves a plugin panicked; restart the host"
-            );
-            return Ok(());
-        };
-        match end {
-            End::Stopped => self.status.stopped(label.as_str()),
-            // Its entry says why.
-            End::Fallen => {}
-        }
-        if let Some(running) = self.running.get_mut(&name) {
-            running.workers = running.workers.saturating_sub(1);
-            if running.workers == 0
-                && let Some(Running {
-                    next: Some(version),
-                    rollout,
-                    ..
-                }) = self.running.remove(&name)
-            {
-                self.start(&name, version, Some(rollout));
-            }
-        }
-        // The last stream fell for good. A process that lives on would only look as if it served
-        // something.
-        let is_over = end == End::Fallen && self.workers.is_empty();
-        if is_over {
-            Err(NothingLeft {
-                last: label.to_string(),
-            })
-        } else {
-            Ok(())
-        }
-    }
-
     async fn drain_all(mut self) {
         /// Room for what a worker does around its drains.
         const MARGIN: Duration = Duration::from_secs(2);
@@ -472,9 +405,7 @@ impl Supervisor {
 }
 
 /// The next version that was kept and is loaded; `None` if none is being loaded.
-async fn next_load(
-    fall_back: &mut Option<FallBack>,
-) -> Option<(PluginName, anyhow::Result<Plugin>)> {
+async fn next_load(fall_back: &mut Option<FallBack>) -> Option<Loaded> {
     // If the load panicked, the plugin stays as it is.
     fall_back.as_mut()?.loads.join_next().await?.ok()
 }
@@ -494,4 +425,18 @@ impl Running {
         settings.refuse_other_contract(self.versions.borrow().as_ref())?;
         Ok(settings)
     }
+
+    /// The version that was offered last.
+    fn newest(&self) -> Version {
+        let next = self.next.clone();
+        next.unwrap_or_else(|| Arc::clone(&self.versions.borrow()))
+    }
+
+    /// Whether it stops, and does not start again.
+    fn is_ending(&self) -> bool {
+        self.stop.is_cancelled() && self.next.is_none()
+    }
 }
+
+#[cfg(test)]
+mod tests;

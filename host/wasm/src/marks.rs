@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   CACHE.marks/DIGEST.RUN    a version on trial in a process, or a death of it
-//!   CACHE.marks/DIGEST.told   the fleet was told that it is quarantined
+//!   CACHE.marks/DIGEST.told   the applications whose fleets were told that it is quarantined
 //!   CACHE.marks/proven        versions that need no mark
 //! ```
 //!
@@ -15,7 +15,7 @@ mod build;
 mod files;
 mod mark;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -132,18 +132,17 @@ impl Marks {
         state.held.clear();
     }
 
-    /// Whether the fleet was told of a version's quarantine, so that it is released if the fleet
-    /// knows nothing of it.
-    pub fn is_published(&self, digest: &PluginDigest) -> bool {
-        self.shared
-            .as_ref()
-            .is_some_and(|shared| shared.folder.is_published(digest))
+    /// The applications whose fleets were told of a version's quarantine: it is released if these
+    /// know nothing of it.
+    pub fn published(&self, digest: &PluginDigest) -> BTreeSet<String> {
+        let shared = self.shared.as_ref();
+        shared.map_or_else(BTreeSet::new, |shared| shared.folder.published(digest))
     }
 
-    /// The fleet is told of a version's quarantine.
-    pub fn mark_published(&self, digest: &PluginDigest) {
+    /// The fleet of an application is told of a version's quarantine.
+    pub fn mark_published(&self, digest: &PluginDigest, application: &str) {
         if let Some(shared) = &self.shared {
-            let written = shared.folder.mark_published(digest);
+            let written = shared.folder.mark_published(digest, application);
             shared.lock().note(written);
         }
     }

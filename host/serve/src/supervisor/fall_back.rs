@@ -1,10 +1,9 @@
 //! Keeps the last version of each plugin that worked well, and runs it where the one in the folder
 //! cannot be run.
 
-use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use shardmill_config::Config;
 use shardmill_core::plugin::{PluginDigest, PluginName, is_label_of};
@@ -13,7 +12,8 @@ use shardmill_wasm::{LoadError, Plugin, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Running, Supervisor, Version};
+use super::keeping::Keepings;
+use super::{Supervisor, Version};
 use crate::component;
 use crate::host_status::{HostSnapshot, PluginSnapshot};
 use crate::kept::Kept;
@@ -27,26 +27,30 @@ pub(crate) struct FallBack {
     kept: Kept,
     runtime: Runtime,
     config: Config,
-    pub(super) loads: JoinSet<(PluginName, anyhow::Result<Plugin>)>,
+    pub(super) loads: JoinSet<Loaded>,
     /// Plugins that fell back, each once a run, and when what is kept may be tried again, if this
     /// host could not load it.
     fallen_back: HashMap<PluginName, Option<Instant>>,
-    /// What was to be kept last, and the file's time then.
-    asked: HashMap<PluginName, (PluginDigest, Option<SystemTime>)>,
-    /// Files that are being kept.
-    keeping: JoinSet<()>,
+    keepings: Keepings,
+}
+
+/// A kept version that was loaded.
+pub(super) struct Loaded {
+    name: PluginName,
+    /// What cannot be run; `None` if nothing ran.
+    unfit: Option<PluginDigest>,
+    plugin: anyhow::Result<Plugin>,
 }
 
 impl FallBack {
     pub(crate) fn new(kept: Kept, runtime: Runtime, config: Config) -> Self {
         Self {
+            keepings: Keepings::new(kept.clone(), config.plugins.clone()),
             kept,
             runtime,
             config,
             loads: JoinSet::new(),
             fallen_back: HashMap::new(),
-            asked: HashMap::new(),
-            keeping: JoinSet::new(),
         }
     }
 
@@ -60,9 +64,14 @@ impl FallBack {
         }
         self.fallen_back.insert(name.clone(), None);
         let (runtime, config, name) = (self.runtime.clone(), self.config.clone(), name.clone());
+        let unfit = unfit.cloned();
         self.loads.spawn(async move {
-            let loaded = component::load_exactly(&runtime, &config, &name, &path, &digest).await;
-            (name, loaded)
+            let plugin = component::load_exactly(&runtime, &config, &name, &path, &digest).await;
+            Loaded {
+                name,
+                unfit,
+                plugin,
+            }
         });
     }
 
@@ -72,89 +81,6 @@ impl FallBack {
             Some(again_at) => again_at.is_some_and(|at| at <= Instant::now()),
         }
     }
-
-    fn keep(
-        &mut self,
-        name: &PluginName,
-        digest: PluginDigest,
-        running: &HashMap<PluginName, Running>,
-    ) {
-        let file = self.file_of(name);
-        let metadata = std::fs::metadata(&file);
-        let changed_at = metadata.and_then(|metadata| metadata.modified()).ok();
-        let asked = (digest.clone(), changed_at);
-        // The file may be another version's: it is not read again before it changes.
-        if self.asked.insert(name.clone(), asked.clone()).as_ref() == Some(&asked) {
-            return;
-        }
-        let keeping = Keeping {
-            kept: self.kept.clone(),
-            name: name.clone(),
-            digest,
-            file,
-            running: running.keys().cloned().collect(),
-            folder: self.config.plugins.clone(),
-        };
-        self.keeping.spawn_blocking(move || keeping.run());
-    }
-
-    fn file_of(&self, name: &PluginName) -> PathBuf {
-        file_in(&self.config.plugins, name)
-    }
-}
-
-/// A file that is to be kept, which takes a while.
-struct Keeping {
-    kept: Kept,
-    name: PluginName,
-    digest: PluginDigest,
-    file: PathBuf,
-    /// The plugins that run.
-    running: HashSet<PluginName>,
-    /// Where plugins are that may run.
-    folder: PathBuf,
-}
-
-impl Keeping {
-    fn run(self) {
-        let (name, digest) = (&self.name, &self.digest);
-        match self.kept.keep(name, digest, &self.file) {
-            Ok(true) => {
-                tracing::info!(
-                    plugin = %name,
-                    %digest,
-                    "version kept, to run if a later one cannot"
-                );
-                self.forget_unused();
-            }
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(
-                    plugin = %name,
-                    %digest,
-                    %error,
-                    code = "version-not-kept",
-                    "the version cannot be kept"
-                );
-            }
-        }
-    }
-
-    fn forget_unused(&self) {
-        let is_used =
-            |name: &PluginName| self.running.contains(name) || file_in(&self.folder, name).exists();
-        if let Err(error) = self.kept.forget_unused(is_used) {
-            tracing::warn!(
-                %error,
-                code = "kept-not-removed",
-                "cannot remove the kept versions of plugins that are gone"
-            );
-        }
-    }
-}
-
-fn file_in(folder: &Path, name: &PluginName) -> PathBuf {
-    folder.join(format!("{name}.wasm"))
 }
 
 impl Supervisor {
@@ -180,24 +106,51 @@ impl Supervisor {
         let Some(fall_back) = &mut self.fall_back else {
             return;
         };
-        while fall_back.keeping.try_join_next().is_some() {}
+        fall_back.keepings.look();
         for (name, running) in &self.running {
             let offered = running.versions.borrow().digest().clone();
-            if of_plugin(&snapshot, name).any(|plugin| plugin.worker.is_version_quarantined) {
+            if running.is_ending() || *running.newest().digest() != offered {
+                // Another version is about to take its place.
+                continue;
+            }
+            let mut own = of_plugin(&snapshot, name);
+            if running.rollout.is_quarantined(&offered)
+                && own.any(|plugin| plugin.worker.is_version_quarantined)
+            {
                 fall_back.load(name, Some(&offered));
             } else if of_plugin(&snapshot, name).any(|plugin| does_well(plugin, &offered)) {
-                fall_back.keep(name, offered, &self.running);
+                let running = self.running.keys();
+                fall_back.keepings.keep(name, offered, running);
             }
         }
     }
 
     /// A kept version is loaded: runs it in the place of the one in the folder.
-    pub(super) fn fell_back(&mut self, name: &PluginName, loaded: anyhow::Result<Plugin>) {
-        let plugin = match loaded {
-            Ok(plugin) => plugin,
-            Err(error) => return self.cannot_fall_back(name, &error),
-        };
-        let version: Version = Arc::new(plugin);
+    pub(super) fn fell_back(&mut self, loaded: Loaded) {
+        let Loaded {
+            name,
+            unfit,
+            plugin,
+        } = loaded;
+        match plugin {
+            Ok(plugin) => self.fall_back_to(&name, unfit.as_ref(), Arc::new(plugin)),
+            Err(error) => self.cannot_fall_back(&name, &error),
+        }
+    }
+
+    pub(super) fn fall_back_to(
+        &mut self,
+        name: &PluginName,
+        unfit: Option<&PluginDigest>,
+        version: Version,
+    ) {
+        if !self.is_still_unfit(name, unfit) {
+            // It was not needed, and may be later.
+            if let Some(fall_back) = &mut self.fall_back {
+                fall_back.fallen_back.remove(name);
+            }
+            return;
+        }
         let digest = version.digest().clone();
         tracing::warn!(
             plugin = %name,
@@ -205,9 +158,12 @@ impl Supervisor {
             code = "fell-back",
             "the version in the folder cannot run; running the last good one instead"
         );
-        match self.running.get(name) {
-            Some(running) => drop(running.versions.send_replace(version)),
-            None => self.start(name, version, None),
+        match (self.running.get_mut(name), self.waiting.get_mut(name)) {
+            // It is about to restart with what cannot be run.
+            (Some(running), _) if running.next.is_some() => running.next = Some(version),
+            (Some(running), _) => drop(running.versions.send_replace(version)),
+            (None, Some(waiting)) if unfit.is_some() => waiting.version = version,
+            (None, _) => self.start(name, version, None),
         }
         let why = self
             .refused
@@ -217,6 +173,20 @@ impl Supervisor {
             "{why}; running {digest}, the last good version here, instead: put a good version there"
         );
         self.status.file_refused(name.as_str(), &reason);
+    }
+
+    /// Whether the plugin still is to run what it cannot run. Meanwhile another version may have
+    /// come, or it is to stop.
+    fn is_still_unfit(&self, name: &PluginName, unfit: Option<&PluginDigest>) -> bool {
+        let running = self.running.get(name);
+        let newest = match (running, self.waiting.get(name)) {
+            (Some(running), _) if running.is_ending() => return false,
+            (Some(running), _) => running.newest(),
+            (None, Some(waiting)) => Arc::clone(&waiting.version),
+            (None, None) => return unfit.is_none(),
+        };
+        // The file of a plugin that waits may be refused too.
+        unfit.map_or(running.is_none(), |unfit| newest.digest() == unfit)
     }
 
     /// It is tried again later, if the reason may pass.

@@ -192,7 +192,10 @@ impl Supervisor {
             return;
         }
         match loaded {
-            Ok(plugin) => self.offer_version(name, std::sync::Arc::new(plugin)),
+            Ok(plugin) => {
+                self.offer_version(name, std::sync::Arc::new(plugin));
+                self.show_refusal_of_file(name);
+            }
             Err(error) => {
                 if may_load_later(&error)
                     && let Some(pin) = self
@@ -250,6 +253,12 @@ impl Supervisor {
         self.pins
             .as_ref()
             .is_some_and(|pins| pins.pinned.contains_key(name))
+    }
+
+    /// Whether another version than this one is pinned.
+    pub(super) fn is_other_pinned(&self, name: &PluginName, digest: &PluginDigest) -> bool {
+        let pin = self.pins.as_ref().and_then(|pins| pins.pinned.get(name));
+        pin.is_some_and(|pin| pin.digest != *digest)
     }
 
     /// The rollout of a plugin of which a version is pinned tries nothing: what is offered is run.

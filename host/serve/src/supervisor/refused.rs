@@ -112,6 +112,15 @@ impl Supervisor {
         }
     }
 
+    /// What runs is another version than the file's: shows why the file is refused, if it is, and
+    /// no longer why that version could not run.
+    pub(super) fn show_refusal_of_file(&self, name: &PluginName) {
+        match self.refused.reason(name) {
+            Some(reason) => self.status.file_refused(name.as_str(), reason),
+            None => self.status.file_not_refused(name.as_str()),
+        }
+    }
+
     /// In the rows of the workers that serve the plugin, if there are any.
     pub(super) fn report_refused_to_fleet(&self, name: &PluginName) {
         if let Some(RefusedFile {

@@ -9,7 +9,7 @@ use shardmill_core::plugin::PluginName;
 use shardmill_worker::{Outcome, Ring, Wish};
 use tokio::sync::mpsc;
 
-use super::Supervisor;
+use super::{Supervisor, Waiting};
 use crate::parts::Settings;
 
 /// Keys that an answer names; the log names all of them.
@@ -128,11 +128,14 @@ impl Supervisor {
     /// New settings need new workers: these drain, checkpoint and release, and the next ones resume
     /// where they ended.
     pub(super) fn follow_settings_of(&mut self, name: &PluginName) -> Followed {
-        if let Some(version) = self.waiting.remove(name) {
-            self.start(name, version, None);
-            return match self.settings(name) {
-                Err(why) => Followed::Keeps(why),
-                Ok(_) => Followed::Restarts,
+        if let Some(Waiting {
+            version, rollout, ..
+        }) = self.waiting.remove(name)
+        {
+            self.start(name, version, rollout);
+            return match self.waiting.get(name) {
+                Some(waiting) => Followed::Keeps(waiting.why().to_owned()),
+                None => Followed::Restarts,
             };
         }
         let settings = self.settings(name);

@@ -1,5 +1,6 @@
 //! The folder of marks: how marks are written, and how they are read.
 
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -20,6 +21,10 @@ const ENDING: &str = ".marks";
 const MODE: u32 = 0o700;
 const PROVEN: &str = "proven";
 const TOLD: &str = "told";
+/// Before the name of an application, in a line.
+const APPLICATION: &str = "application ";
+/// Names have up to 243 bytes, and a host has at most some hundreds of them.
+const TOLD_BYTES_MAX: u64 = 64 << 10;
 /// Before the name of a file that is not whole yet.
 const FRESH: &str = "fresh-";
 /// A file that is not whole after so long was left by a process that died.
@@ -123,16 +128,35 @@ impl Folder {
         Ok(())
     }
 
-    pub(super) fn is_published(&self, digest: &PluginDigest) -> bool {
-        self.published(digest).symlink_metadata().is_ok()
+    /// The applications whose fleets were told. None, if a host wrote the file that did not say
+    /// which: they are told again, so that nothing counts as released that they were never told of.
+    pub(super) fn published(&self, digest: &PluginDigest) -> BTreeSet<String> {
+        let file = open_regular(&self.path_of_told(digest));
+        let text = file.and_then(|file| read(&file, TOLD_BYTES_MAX));
+        let text = text.unwrap_or_default();
+        let applications = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(APPLICATION));
+        applications.map(str::to_owned).collect()
     }
 
-    pub(super) fn mark_published(&self, digest: &PluginDigest) -> std::io::Result<()> {
-        self.fresh()?.persist(self.published(digest))?;
+    /// Adds one to the applications that are known.
+    pub(super) fn mark_published(
+        &self,
+        digest: &PluginDigest,
+        application: &str,
+    ) -> std::io::Result<()> {
+        let mut all = self.published(digest);
+        all.insert(application.to_owned());
+        let mut fresh = self.fresh()?;
+        for application in all {
+            writeln!(fresh, "{APPLICATION}{application}")?;
+        }
+        fresh.persist(self.path_of_told(digest))?;
         Ok(())
     }
 
-    fn published(&self, digest: &PluginDigest) -> PathBuf {
+    fn path_of_told(&self, digest: &PluginDigest) -> PathBuf {
         self.path.join(format!("{}.{TOLD}", digest.as_str()))
     }
 

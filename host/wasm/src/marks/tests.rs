@@ -61,6 +61,11 @@ fn name(version: u64) -> PluginName {
     PluginName::new(&format!("plugin-{version}")).unwrap()
 }
 
+/// The applications whose fleets were told of version 1.
+fn published(process: &Process) -> Vec<String> {
+    process.marks.published(&digest(1)).into_iter().collect()
+}
+
 fn files(cache: &Path) -> usize {
     std::fs::read_dir(cache.with_extension("marks")).map_or(0, Iterator::count)
 }
@@ -85,10 +90,10 @@ fn a_version_that_two_processes_died_of_is_not_loaded_until_it_is_released() {
         "{refused}"
     );
     assert_eq!(host.tries(2), Ok(()), "the others run on");
-    host.marks.mark_published(&digest(1));
-    assert!(host.marks.is_published(&digest(1)));
+    host.marks.mark_published(&digest(1), "orders");
+    assert_eq!(published(&host), ["orders"]);
     host.marks.release(&digest(1));
-    assert!(!host.marks.is_published(&digest(1)));
+    assert_eq!(published(&host), [""; 0]);
     host.marks.end();
     assert_eq!(Process::starts(&cache).tries(1), Ok(()));
 }
@@ -303,4 +308,25 @@ fn a_version_that_was_not_left_alone_any_more_is_not_blamed_as_if_it_was() {
             .unwrap_err()
             .contains("quarantined")
     );
+}
+
+#[test]
+fn each_application_that_was_told_of_a_death_is_remembered_and_what_names_none_counts_as_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let mut host = Process::starts(&cache);
+    assert_eq!(host.tries(1), Ok(()));
+    // Of a host that did not know of applications.
+    let told = format!("{}.told", digest(1).as_str());
+    std::fs::write(cache.with_extension("marks").join(told), "").unwrap();
+    assert_eq!(published(&host), [""; 0]);
+    for application in ["returns", "orders", "returns"] {
+        host.marks.mark_published(&digest(1), application);
+    }
+    host.dies();
+    let host = Process::starts(&cache);
+    assert_eq!(published(&host), ["orders", "returns"]);
+    assert_eq!(host.marks.published(&digest(2)).len(), 0);
+    let mut host = Process::starts(&cache);
+    assert_eq!(host.tries(1), Ok(()), "one death");
 }
