@@ -1,7 +1,10 @@
 //! An NDJSON file, rotated by size.
 
+mod batch;
+mod tail;
+
 use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
-use std::io::{self, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,12 +13,9 @@ use shardmill_core::ports::{Origin, PortFuture, Sink, SinkError};
 use shardmill_core::stream::Emitted;
 use tokio::sync::Mutex;
 
+use self::batch::Batch;
+use self::tail::Tail;
 use super::LineFormat;
-use super::line::Size;
-
-/// Bytes that are gathered before they are written: lines may be six times as large as what was
-/// emitted, and are never held whole.
-const BUFFER_BYTES: usize = 64 << 10;
 
 /// The mode of a new file, unless another is set: output and dead letters are records, or made of
 /// them.
@@ -69,18 +69,9 @@ pub(crate) struct FileSink {
     file: Arc<Mutex<OpenFile>>,
 }
 
+/// The file that was at the path when a line was written last.
 struct OpenFile {
-    file: File,
-    bytes: u64,
-    /// Whether something was written since the last sync.
-    is_dirty: bool,
-}
-
-/// What is written at once.
-struct Batch<'a> {
-    format: LineFormat,
-    origin: &'a Origin,
-    emitted: &'a [Emitted],
+    tail: Tail,
 }
 
 // === impl FileSink ===
@@ -145,43 +136,16 @@ impl Sink for FileSink {
             };
             let bytes = batch.bytes();
             file.follow(&options.path, options.mode)?;
-            if file.bytes > 0 && file.bytes + bytes > options.rotate_bytes {
+            let before = file.tail.bytes();
+            if before > 0 && before + bytes as u64 > options.rotate_bytes {
                 file.rotate(&options.path, options.mode)?;
             }
-            file.append(&batch, bytes)
+            file.tail.append(&batch, bytes)
         }))
     }
 
     fn flush(&self) -> PortFuture<'_, Result<(), SinkError>> {
-        Box::pin(self.blocking(|file, _| file.sync()))
-    }
-}
-
-// === impl Batch ===
-
-impl Batch<'_> {
-    /// How many bytes its lines have. They are made for that and not kept.
-    fn bytes(&self) -> u64 {
-        let mut size = Size(0);
-        // Counting cannot fail.
-        let _ = self.write(&mut size);
-        size.0 as u64
-    }
-
-    /// Writes its lines, a bufferful at a time.
-    fn write_buffered(&self, out: impl Write) -> io::Result<()> {
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
-        let written = self.write(&mut out).and_then(|()| out.flush());
-        // Dropped, it would write once more what could not be written.
-        let _unwritten = out.into_parts();
-        written
-    }
-
-    fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        for piece in self.emitted {
-            self.format.write(out, self.origin, piece)?;
-        }
-        Ok(())
+        Box::pin(self.blocking(|file, _| file.tail.sync()))
     }
 }
 
@@ -213,54 +177,32 @@ impl OpenFile {
         }
         let bytes = cut_torn_line(&mut file).map_err(failed)?;
         Ok(Self {
-            file,
-            bytes,
-            is_dirty: false,
+            tail: Tail::new(Box::new(file), bytes),
         })
     }
 
     /// Opens the file at `path` if it is another one by now: somebody rotated or removed it, or
     /// mounted something over its folder, and nobody would read what is written to the old one.
     fn follow(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()> {
-        let own = self.file.metadata()?;
+        let own = self.tail.metadata()?;
         if is_at(path, &own)? {
-            // Somebody may have copied and truncated it.
-            self.bytes = own.len();
-            return Ok(());
+            return self.tail.has_length(own.len());
         }
-        self.sync()?;
-        *self = Self::open(path, mode).map_err(io::Error::other)?;
+        let mut next = Self::open(path, mode).map_err(io::Error::other)?;
         let path = path.display();
+        if let Err(error) = self.tail.sync() {
+            // A disk that was replaced may never work again.
+            next.tail.take_over(&mut self.tail);
+            tracing::warn!(%path, %error, code = "old-file-failed", "the last lines of a file that \
+                was moved or removed cannot be stored there, writing them to the new one");
+        }
+        *self = next;
         tracing::info!(%path, "the file of a sink was moved or removed, writing to a new one");
         Ok(())
     }
 
-    /// All of the batch, which is so many bytes, or nothing: what a full disk let through is cut
-    /// off again.
-    fn append(&mut self, batch: &Batch<'_>, bytes: u64) -> io::Result<()> {
-        match batch.write_buffered(&self.file) {
-            Ok(()) => {
-                self.bytes += bytes;
-                self.is_dirty = true;
-                Ok(())
-            }
-            Err(error) => {
-                self.file.set_len(self.bytes)?;
-                Err(error)
-            }
-        }
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        if self.is_dirty {
-            self.file.sync_data()?;
-            self.is_dirty = false;
-        }
-        Ok(())
-    }
-
     fn rotate(&mut self, path: &Path, mode: Option<u32>) -> io::Result<()> {
-        self.sync()?;
+        self.tail.sync()?;
         std::fs::rename(path, next_rotated(path))?;
         *self = Self::open(path, mode).map_err(io::Error::other)?;
         Ok(())
@@ -475,7 +417,7 @@ mod tests {
         File::create(&path).unwrap();
         let mut file = sink.file.lock().await;
         file.follow(&path, None).unwrap();
-        assert_eq!(file.bytes, 0, "a failed batch is cut off there");
+        assert_eq!(file.tail.bytes(), 0, "a failed batch is cut off there");
     }
 
     #[test]
@@ -503,52 +445,6 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         sink.write(origin(), line("a")).await.unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\n");
-    }
-
-    /// Takes some bytes, and then no more.
-    #[derive(Default)]
-    struct Full {
-        offered: usize,
-        largest: usize,
-    }
-
-    impl Write for &mut Full {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.offered += bytes.len();
-            self.largest = self.largest.max(bytes.len());
-            if self.offered > 1 << 20 {
-                Err(io::ErrorKind::StorageFull.into())
-            } else {
-                Ok(bytes.len())
-            }
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_batch_is_never_held_whole_and_nothing_is_written_after_a_failure() {
-        let origin = origin();
-        let data = Bytes::from(vec![1; 100 << 10]);
-        let piece = Emitted {
-            destination: "out".into(),
-            key: String::new(),
-            data,
-        };
-        let pieces = vec![piece; 100];
-        let batch = Batch {
-            format: LineFormat::Envelope,
-            origin: &origin,
-            emitted: &pieces,
-        };
-        assert!(batch.bytes() > 50 << 20, "escapes are six bytes each");
-        let mut full = Full::default();
-        let error = batch.write_buffered(&mut full).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        assert!(full.largest <= BUFFER_BYTES, "{}", full.largest);
-        assert!(full.offered <= (1 << 20) + BUFFER_BYTES, "{}", full.offered);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Hands a batch's output to the sink and waits for it to be stored, for as long as it takes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,15 +73,28 @@ impl Output {
         if emitted.is_empty() {
             return Ok(());
         }
-        let sinks = destinations(&emitted);
+        let parts = by_destination(emitted);
+        let sinks = parts.keys().cloned().collect();
         self.show_storing(&sinks);
         self.unflushed.extend(sinks);
-        let emitted = Arc::new(emitted);
         let origin = Arc::new(self.origin(cause));
+        for part in parts.into_values() {
+            self.write_part(Arc::new(part), &origin, gate).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what goes to one sink.
+    async fn write_part(
+        &self,
+        part: Arc<Vec<Emitted>>,
+        origin: &Arc<Origin>,
+        gate: &mut Gate,
+    ) -> Result<(), Stopped> {
         let sink = &self.context.ports().sink;
         let mut failures = Failures::none();
         while let Err(error) = self
-            .answered(sink.write(Arc::clone(&origin), Arc::clone(&emitted)), gate)
+            .answered(sink.write(Arc::clone(origin), Arc::clone(&part)), gate)
             .await?
         {
             self.failed(&error, &mut failures, gate).await?;
@@ -204,7 +217,39 @@ impl Output {
     }
 }
 
-fn destinations(emitted: &[Emitted]) -> BTreeSet<String> {
-    let pieces = emitted.iter();
-    pieces.map(|piece| piece.destination.clone()).collect()
+/// The pieces by sink, each in the order of the batch. They are moved: a copy would be of nobody's
+/// memory for as long as a sink is down.
+fn by_destination(emitted: Vec<Emitted>) -> BTreeMap<String, Vec<Emitted>> {
+    let mut parts: BTreeMap<String, Vec<Emitted>> = BTreeMap::new();
+    for piece in emitted {
+        if let Some(part) = parts.get_mut(&piece.destination) {
+            part.push(piece);
+        } else {
+            parts.insert(piece.destination.clone(), vec![piece]);
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_to_several_sinks_is_divided_in_order_and_not_copied() {
+        let piece = |destination: &str, key: &str| Emitted {
+            destination: destination.to_owned(),
+            key: key.to_owned(),
+            data: key.to_owned().into(),
+        };
+        let emitted = vec![piece("b", "1"), piece("a", "2"), piece("b", "3")];
+        let keys: Vec<_> = emitted.iter().map(|piece| piece.key.as_ptr()).collect();
+        let parts = by_destination(emitted);
+        let found: Vec<_> = parts
+            .values()
+            .flatten()
+            .map(|piece| (piece.destination.as_str(), piece.key.as_ptr()))
+            .collect();
+        assert_eq!(found, [("a", keys[1]), ("b", keys[0]), ("b", keys[2])]);
+    }
 }
