@@ -160,7 +160,12 @@ impl Found {
         is_signed: bool,
     ) -> std::io::Result<Option<Self>> {
         // First: a signature that comes while the component is read belongs to the next one.
-        let signature = is_signed.then(|| read_signature(folder, file));
+        let signature = if is_signed {
+            let signature = read_signature(folder, file);
+            Some(signature.map_err(|error| of_signature(&error))?)
+        } else {
+            None
+        };
         let Reading::Bytes(bytes) = read(folder, file, component)? else {
             return Ok(None);
         };
@@ -170,6 +175,10 @@ impl Found {
             signature,
         }))
     }
+}
+
+fn of_signature(error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("its signature: {error}"))
 }
 
 #[cfg(test)]

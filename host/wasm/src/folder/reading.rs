@@ -6,6 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
+use rustix::io::Errno;
 
 use super::scan::Stamp;
 
@@ -21,7 +22,7 @@ pub(crate) enum Reading {
 pub(crate) fn read(folder: &Path, file: &str, stamp: Stamp) -> std::io::Result<Reading> {
     let mut file = match open(&folder.join(file)) {
         Ok(file) => file,
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP) => return Ok(Reading::Moved),
+        Err(Errno::NOENT | Errno::LOOP) => return Ok(Reading::Moved),
         Err(error) => return Err(error.into()),
     };
     if !is_as_seen(&file, stamp)? {
@@ -54,19 +55,37 @@ fn is_regular(stat: &Stat) -> bool {
 /// Largest signature file that is read: 64 bytes, or these as text, have far less.
 const SIGNATURE_BYTES_MAX: u64 = 1_024;
 
-/// Reads the signature file beside a component. A file that cannot be read counts as empty, which
-/// is not a signature.
-pub(crate) fn read_signature(folder: &Path, file: &str) -> Vec<u8> {
+/// Reads the signature file beside a component. What is no regular file, or gone, counts as empty,
+/// which is not a signature.
+pub(crate) fn read_signature(folder: &Path, file: &str) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let Ok(signature) = open(&folder.join(format!("{file}.sig"))) else {
-        return bytes;
+    let signature = match open(&folder.join(format!("{file}.sig"))) {
+        Ok(signature) => signature,
+        // The last is what a socket answers.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(bytes),
+        Err(error) => return Err(error.into()),
     };
-    if !fstat(&signature).is_ok_and(|stat| is_regular(&stat)) {
-        return bytes;
+    if is_regular(&fstat(&signature)?) {
+        signature
+            .take(SIGNATURE_BYTES_MAX)
+            .read_to_end(&mut bytes)?;
     }
-    let read = signature.take(SIGNATURE_BYTES_MAX).read_to_end(&mut bytes);
-    if read.is_err() {
-        bytes.clear();
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_that_cannot_be_read_is_not_taken_for_one_that_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("odd.wasm.sig")).unwrap();
+        for no_signature in ["missing.wasm", "odd.wasm"] {
+            let read = read_signature(folder.path(), no_signature).unwrap();
+            assert!(read.is_empty());
+        }
+        // An error of the system like any other.
+        assert!(read_signature(folder.path(), &"x".repeat(300)).is_err());
     }
-    bytes
 }

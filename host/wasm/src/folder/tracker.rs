@@ -441,23 +441,42 @@ impl Tracked {
 
     fn fail(&mut self, now: Instant, reason: Refusal, before: &Retries) -> News {
         self.is_refused = true;
-        if let Refusal::Bytes { digest, error } = &reason {
-            if error.may_pass() {
-                self.retries.host = Some(HostRetry::at_next_turn(now));
-                self.retries.turned_away = Some(error.clone());
-                if before.turned_away.as_ref() == Some(error) {
-                    return News::Nothing;
-                }
-            } else if error.is_hosts() {
-                // It says nothing about the bytes: they are tried again, later and later.
-                self.retries.host = Some(HostRetry::after(before.host, now));
-            } else if self.failed.len() < FAILED_MAX {
-                self.failed.insert(digest.clone());
-            }
+        self.set_retries(now, &reason, before);
+        if self.retries.reported.is_some() && self.retries.reported == before.reported {
+            return News::Nothing;
         }
         News::Refused {
             reason,
             keeps: self.kept(),
+        }
+    }
+
+    /// What says nothing about the bytes is tried again though the file does not change, later and
+    /// later.
+    fn set_retries(&mut self, now: Instant, reason: &Refusal, before: &Retries) {
+        match reason {
+            Refusal::Unreadable { .. } => {
+                self.retries.host = Some(HostRetry::after(before.host, now));
+                self.retries.reported = Some(reason.clone());
+            }
+            Refusal::Bytes { error, .. } if error.may_pass() => {
+                self.retries.host = Some(HostRetry::at_next_turn(now));
+                self.retries.reported = Some(reason.clone());
+            }
+            Refusal::Bytes { error, .. } if error.is_hosts() => {
+                self.retries.host = Some(HostRetry::after(before.host, now));
+            }
+            Refusal::Bytes { digest, .. } => {
+                if self.failed.len() < FAILED_MAX {
+                    self.failed.insert(digest.clone());
+                }
+            }
+            Refusal::Name { .. }
+            | Refusal::NotAFile { .. }
+            | Refusal::TooBig { .. }
+            | Refusal::TooMany { .. }
+            | Refusal::Unlisted { .. }
+            | Refusal::Untrusted { .. } => {}
         }
     }
 

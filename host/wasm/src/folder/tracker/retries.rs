@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::LoadError;
+use crate::folder::Refusal;
 
 /// How long a version waits that could not be loaded because of the host, as with a full disk or
 /// without processor time: first, and at most. Each try may cost a compilation, which takes
@@ -19,8 +19,9 @@ pub(super) struct Retries {
     pub(super) last_try_at: Option<Instant>,
     /// When what the host could not load is tried again.
     pub(super) host: Option<HostRetry>,
-    /// Why it was not even tried: reported once, however often that is found again.
-    pub(super) turned_away: Option<LoadError>,
+    /// Why it could not be read, or was not even tried: reported once, however often that is found
+    /// again.
+    pub(super) reported: Option<Refusal>,
 }
 
 #[derive(Debug, Clone, Copy)]
