@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
-    TickTime, Ticked,
+    Charge, CloseReason, InstanceContext, LastOutput, PortFuture, Processed, ProcessorFactory,
+    RecordProcessor, TickTime, Ticked,
 };
 use shardmill_core::stream::{Batch, Emitted, Position, ShardId};
 
@@ -51,6 +51,7 @@ pub enum Event {
 pub type History = Arc<Mutex<Vec<(ShardId, PluginDigest, Event)>>>;
 
 /// One version of a native plugin.
+#[allow(clippy::struct_excessive_bools, reason = "each is a trait of its own")]
 pub struct NativePlugin {
     digest: PluginDigest,
     behaviour: Arc<Behaviour>,
@@ -60,6 +61,7 @@ pub struct NativePlugin {
     hangs: bool,
     hangs_in_close: bool,
     fails_at_end: bool,
+    emits_last: bool,
     state: Option<StateRules>,
     tick: Option<Arc<TickBehaviour>>,
     room: Room,
@@ -75,12 +77,13 @@ struct NativeInstance {
     hangs: bool,
     hangs_in_close: bool,
     fails_at_end: bool,
+    emits_last: bool,
     state: Option<StateRules>,
     tick: Option<Arc<TickBehaviour>>,
     /// The records it has handled, from the shard's beginning.
     counted: Vec<String>,
     makes_room: bool,
-    _place: Option<Place>,
+    place: Option<Place>,
     history: Option<History>,
     shard: ShardId,
 }
@@ -133,6 +136,7 @@ impl NativePlugin {
             hangs: false,
             hangs_in_close: false,
             fails_at_end: false,
+            emits_last: false,
             state: None,
             tick: None,
             room: Room::default(),
@@ -316,6 +320,15 @@ impl NativePlugin {
         }
     }
 
+    /// Emits `last` when it is closed. This takes the instance's place until it is stored.
+    #[must_use]
+    pub fn emitting_last(self) -> Self {
+        Self {
+            emits_last: true,
+            ..self
+        }
+    }
+
     /// Writes into another version's history.
     #[must_use]
     pub fn sharing(self, history: &History) -> Self {
@@ -384,11 +397,12 @@ impl ProcessorFactory for NativePlugin {
                 hangs: self.hangs,
                 hangs_in_close: self.hangs_in_close,
                 fails_at_end: self.fails_at_end,
+                emits_last: self.emits_last,
                 state: self.state.clone(),
                 tick: self.tick.clone(),
                 counted: text.lines().map(str::to_owned).collect(),
                 makes_room: self.room.is_given,
-                _place: place,
+                place,
                 history: self.history.clone(),
                 shard: context.shard.clone(),
             });
@@ -494,7 +508,7 @@ impl RecordProcessor for NativeInstance {
     fn close(
         self: Box<Self>,
         reason: CloseReason,
-    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+    ) -> PortFuture<'static, Result<LastOutput, ProcessorError>> {
         note(self.history.as_ref(), &self.shard, &self.digest, || {
             Event::Closed(reason)
         });
@@ -507,7 +521,18 @@ impl RecordProcessor for NativeInstance {
                     message: "close traps".to_owned(),
                 });
             }
-            Ok(Vec::new())
+            if !self.emits_last {
+                return Ok(LastOutput::default());
+            }
+            let place = self.place.map(|place| Box::new(place) as Charge);
+            Ok(LastOutput {
+                emitted: vec![Emitted {
+                    destination: "out".to_owned(),
+                    key: self.shard.to_string(),
+                    data: Bytes::from_static(b"last"),
+                }],
+                charges: place.into_iter().collect(),
+            })
         })
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use shardmill_core::plugin::{PluginDigest, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, Commit, FailureKind, InstanceContext, Outcome as Reported, PortFuture, Processed,
-    ProcessorFactory, RecordFailure, RecordProcessor, TickTime, Ticked,
+    CloseReason, Commit, FailureKind, InstanceContext, LastOutput, Outcome as Reported, PortFuture,
+    Processed, ProcessorFactory, RecordFailure, RecordProcessor, TickTime, Ticked,
 };
 use shardmill_core::stream::{Batch, Emitted, Position};
 use shardmill_invariants::history::{Delivery, Outcome, Output, Place, What};
@@ -532,8 +532,8 @@ impl RecordProcessor for Instance {
     fn close(
         self: Box<Self>,
         _: CloseReason,
-    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    ) -> PortFuture<'static, Result<LastOutput, ProcessorError>> {
+        Box::pin(async { Ok(LastOutput::default()) })
     }
 }
 

@@ -65,3 +65,28 @@ async fn a_swap_for_which_there_is_no_memory_closes_the_old_version_first() {
     );
     assert_eq!(places.load(Ordering::SeqCst), 0, "one instance lives");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_an_instance_emitted_when_it_was_closed_takes_memory_until_it_is_stored() {
+    let fleet = TestFleet::new(1);
+    let places = Arc::new(AtomicUsize::new(1));
+    let plugin = NativePlugin::echo(1).with_places(&places).emitting_last();
+    let history = plugin.history();
+    let host = fleet.start("a", plugin);
+    fleet.put(0..10);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    fleet.sink.is_broken.store(true, Ordering::Relaxed);
+    let stopped = tokio::spawn(host.stop());
+    until("closed", || {
+        let history = history.lock().unwrap();
+        let is_closed = |event: &Event| matches!(event, Event::Closed(_));
+        history.iter().any(|(_, _, event)| is_closed(event))
+    })
+    .await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(places.load(Ordering::SeqCst), 0, "the sink is down");
+    fleet.sink.is_broken.store(false, Ordering::Relaxed);
+    stopped.await.unwrap();
+    assert_eq!(places.load(Ordering::SeqCst), 1);
+    assert_eq!(fleet.sink.lines().last().unwrap(), "last");
+}

@@ -25,8 +25,8 @@ pub use lease_store::{
     ObeyWrite, Progress, SavedState, ShardEndWrite, StoreError, Took, WriteResult, Written,
 };
 pub use processor::{
-    CloseReason, Commit, FailureKind, HeldBack, InstanceContext, Outcome, Processed,
-    ProcessorFactory, RecordFailure, RecordProcessor, StartPosition, TickTime, Ticked,
+    Charge, CloseReason, Commit, FailureKind, HeldBack, InstanceContext, LastOutput, Outcome,
+    Processed, ProcessorFactory, RecordFailure, RecordProcessor, StartPosition, TickTime, Ticked,
 };
 pub use recorder::Recorder;
 pub use sink::{Origin, Sink, SinkError};

@@ -24,9 +24,10 @@ use bytes::Bytes;
 use shardmill_core::deaths::Stage;
 use shardmill_core::plugin::{GuestLimits, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, InstanceContext, PortFuture, Processed, RecordProcessor, TickTime, Ticked,
+    CloseReason, InstanceContext, LastOutput, PortFuture, Processed, RecordProcessor, TickTime,
+    Ticked,
 };
-use shardmill_core::stream::{Batch, Emitted};
+use shardmill_core::stream::Batch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::entry::Entry;
@@ -204,7 +205,7 @@ impl RecordProcessor for Instance {
     fn close(
         mut self: Box<Self>,
         reason: CloseReason,
-    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+    ) -> PortFuture<'static, Result<LastOutput, ProcessorError>> {
         Box::pin(async move {
             let running = self.take_running()?;
             let entry = self.entry("close", self.limits.init_deadline);

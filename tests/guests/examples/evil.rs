@@ -85,6 +85,9 @@ impl Processor for Evil {
             "loop-in-close" => loop_for_ever(),
             "trap-in-close" => panic!("close panics as asked"),
             "error-in-close" => return Err("close fails as asked".into()),
+            "emit-in-close" => {
+                (0..12).try_for_each(|_| emit("stdout", "", &vec![7; 1 << 19]))?;
+            }
             _ => {}
         }
         Ok(())

@@ -92,7 +92,7 @@ pub trait RecordProcessor: Send {
     fn close(
         self: Box<Self>,
         reason: CloseReason,
-    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>>;
+    ) -> PortFuture<'static, Result<LastOutput, ProcessorError>>;
 }
 
 /// The identity of an instance, for the imports `context` and `wasi:config/store`.
@@ -151,6 +151,27 @@ impl StartPosition {
             }
             Some(ReadFrom::TrimHorizon | ReadFrom::Latest) | None => Self::Oldest,
         }
+    }
+}
+
+/// What an instance emitted when it was closed. The instance is gone, but this takes memory until
+/// it is stored, however long a sink is down.
+#[derive(Default)]
+pub struct LastOutput {
+    /// The pieces, in order.
+    pub emitted: Vec<Emitted>,
+    /// What they take of the memory of all instances, to be held until they are stored.
+    pub charges: Vec<Charge>,
+}
+
+/// A part of a budget, which is given back when this is dropped.
+pub type Charge = Box<dyn Send>;
+
+impl LastOutput {
+    /// Adds what another instance emitted.
+    pub fn add(&mut self, other: Self) {
+        self.emitted.extend(other.emitted);
+        self.charges.extend(other.charges);
     }
 }
 
@@ -309,8 +330,8 @@ mod tests {
         fn close(
             self: Box<Self>,
             _: CloseReason,
-        ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
-            Box::pin(std::future::ready(Ok(Vec::new())))
+        ) -> PortFuture<'static, Result<LastOutput, ProcessorError>> {
+            Box::pin(std::future::ready(Ok(LastOutput::default())))
         }
     }
 
@@ -322,6 +343,24 @@ mod tests {
         let mut instance = PlainInstance;
         assert!(!instance.gives_room());
         assert_eq!(instance.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn what_several_instances_emitted_last_comes_in_order_and_with_all_that_it_takes() {
+        let of = |data: &'static str| LastOutput {
+            emitted: vec![Emitted {
+                destination: "out".to_owned(),
+                key: String::new(),
+                data: Bytes::from_static(data.as_bytes()),
+            }],
+            charges: vec![Box::new(data)],
+        };
+        let mut all = LastOutput::default();
+        all.add(of("first"));
+        all.add(of("second"));
+        let data: Vec<&[u8]> = all.emitted.iter().map(|piece| &piece.data[..]).collect();
+        assert_eq!(data, [b"first" as &[u8], b"second"]);
+        assert_eq!(all.charges.len(), 2);
     }
 
     #[test]

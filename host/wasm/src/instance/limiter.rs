@@ -5,7 +5,7 @@ use shardmill_core::plugin::{GuestLimits, ProcessorError};
 use wasmtime::ResourceLimiter;
 
 use crate::output::PIECE_BYTES;
-use crate::shares::memory_budget::MemoryShare;
+use crate::shares::memory_budget::{KeptMemory, MemoryShare};
 
 /// Core instances in one component. Rust has four, CPython with its libraries about thirty.
 pub(crate) const INSTANCES_MAX: usize = 64;
@@ -112,6 +112,11 @@ impl GuestLimiter {
     /// Gives back what the last call's output took.
     pub(crate) fn release_output(&mut self) {
         self.share.undo(std::mem::take(&mut self.output));
+    }
+
+    /// Parts with what the last call's output takes, which is kept for longer than the instance.
+    pub(crate) fn part_with_output(&mut self) -> KeptMemory {
+        self.share.part_with(self.output)
     }
 
     /// Takes what the host keeps behind the instance's handles, which is `bytes` in all, of

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shardmill_core::plugin::{GuestLimits, InstanceFate, ProcessorError};
-use shardmill_core::ports::{CloseReason, InstanceContext, Outcome, Processed, TickTime, Ticked};
-use shardmill_core::stream::{Batch, Emitted};
+use shardmill_core::ports::{
+    CloseReason, InstanceContext, LastOutput, Outcome, Processed, TickTime, Ticked,
+};
+use shardmill_core::stream::Batch;
 use shardmill_core::trace::TraceContext;
 use shardmill_layout as layout;
 use wasmtime::Store;
@@ -213,7 +215,7 @@ impl Running {
         mut self,
         reason: CloseReason,
         entry: Entry,
-    ) -> Result<Vec<Emitted>, ProcessorError> {
+    ) -> Result<LastOutput, ProcessorError> {
         self.store.data_mut().open_output();
         let exports = &self.exports;
         let reason = wit_reason(reason);
@@ -224,10 +226,10 @@ impl Running {
                 .await
         });
         let closed = closed.and_then(|()| self.unless_refused());
-        let emit = &mut self.store.data_mut().emit;
+        let state = self.store.data_mut();
         match closed {
-            Ok(()) => Ok(emit.take()),
-            Err(error) => Err(explained_by(emit.unknown_destination(), error)),
+            Ok(()) => Ok(state.take_last_output()),
+            Err(error) => Err(explained_by(state.emit.unknown_destination(), error)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shardmill_core::plugin::{GuestLimits, Permissions, PluginName, ProcessorError};
-use shardmill_core::ports::InstanceContext;
+use shardmill_core::ports::{Charge, InstanceContext, LastOutput};
 use tokio_util::sync::CancellationToken;
 use wasmtime::Store;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
@@ -131,6 +131,19 @@ impl InstanceState {
     /// has ended.
     pub(crate) fn settle_handles(&mut self) {
         self.handles.settle(&mut self.limiter);
+    }
+
+    /// What the last call emitted before the instance goes, with what it takes of the memory.
+    pub(crate) fn take_last_output(&mut self) -> LastOutput {
+        let emitted = self.emit.take();
+        if emitted.is_empty() {
+            return LastOutput::default();
+        }
+        let charge: Charge = Box::new(self.limiter.part_with_output());
+        LastOutput {
+            emitted,
+            charges: vec![charge],
+        }
     }
 
     /// Writes out what the guest logged without ending the line, and how much was dropped.

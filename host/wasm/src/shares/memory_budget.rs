@@ -71,6 +71,12 @@ pub(crate) struct MemoryShare {
     is_denied: bool,
 }
 
+/// A part of an instance's part that is kept when the instance is gone; given back when dropped.
+pub(crate) struct KeptMemory {
+    budget: MemoryBudget,
+    taken: Taken,
+}
+
 impl MemoryBudget {
     /// A budget of `bytes`, rounded up to a page. Half of it is guaranteed, in equal parts, even if
     /// these are small: on a small host with many plugins, one that needs a large instance must be
@@ -220,6 +226,14 @@ impl MemoryShare {
         }
     }
 
+    /// Parts with what so many of its bytes take, before it is dropped.
+    pub(crate) fn part_with(&mut self, bytes: usize) -> KeptMemory {
+        KeptMemory {
+            budget: self.plugin.budget.clone(),
+            taken: self.taken.split(pages(bytes)),
+        }
+    }
+
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes
     }
@@ -260,6 +274,13 @@ impl Drop for MemoryShare {
         }
         self.taken.give_back(self.taken.units());
         self.plugin.budget.show();
+    }
+}
+
+impl Drop for KeptMemory {
+    fn drop(&mut self) {
+        self.taken.give_back(self.taken.units());
+        self.budget.show();
     }
 }
 

@@ -26,7 +26,11 @@ async fn every_record_arrives_whole_and_in_order() {
         assert_eq!(emitted.destination, "stdout");
     }
     let last = echo.close(CloseReason::ShardEnded).await.unwrap();
-    assert_eq!(last.len(), 1, "what is emitted in close comes back too");
+    assert_eq!(
+        last.emitted.len(),
+        1,
+        "what is emitted in close comes back too"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,6 +130,24 @@ async fn what_a_call_emits_is_taken_of_the_budget_until_the_next_call() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_instance_emits_when_it_is_closed_is_taken_of_the_budget_until_it_is_stored() {
+    let plugin = plugin(&runtime(), "evil").await;
+    let last = instance(&plugin, &[("misbehave", "emit-in-close")]);
+    let last = last.await.unwrap().close(CloseReason::Shutdown).await;
+    let last = last.unwrap();
+    assert_eq!((last.emitted.len(), last.charges.len()), (12, 1));
+    let hoarding = async || {
+        let mut other = instance(&plugin, &[("misbehave", "hoard-politely")]).await?;
+        other.process(batch(1)).await
+    };
+    // 6 MiB are half of the budget.
+    let error = hoarding().await.unwrap_err();
+    assert!(is_dead_for_want_of_memory(&error), "{error}");
+    drop(last);
+    assert!(hoarding().await.is_ok());
+}
+
 /// What fills a handle, and with how many bytes.
 const KEPT: [(&str, usize); 14] = [
     ("methods", 64),

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use shardmill_core::kcl_metrics::Observation;
 use shardmill_core::plugin::{InstanceFate, PluginDigest, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, InstanceContext, PortFuture, Processed, ProcessorFactory, RecordProcessor,
-    StartPosition, TickTime, Ticked,
+    CloseReason, InstanceContext, LastOutput, PortFuture, Processed, ProcessorFactory,
+    RecordProcessor, StartPosition, TickTime, Ticked,
 };
-use shardmill_core::stream::{Batch, Emitted};
+use shardmill_core::stream::Batch;
 
 use super::history::{Delivered, History, Whose};
 use super::shadowing::Shadowing;
@@ -266,7 +266,7 @@ impl Instance {
     pub(super) async fn close(
         &mut self,
         reason: CloseReason,
-    ) -> Result<Vec<Emitted>, ProcessorError> {
+    ) -> Result<LastOutput, ProcessorError> {
         self.closing(reason).await
     }
 
@@ -274,14 +274,14 @@ impl Instance {
     pub(super) fn closing(
         &mut self,
         reason: CloseReason,
-    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+    ) -> PortFuture<'static, Result<LastOutput, ProcessorError>> {
         let (processor, deadline) = (self.processor.take(), self.terms.deadline);
         self.shadowing.end();
         self.history.end();
         let meter = self.meter.clone();
         Box::pin(async move {
             let Some(processor) = processor else {
-                return Ok(Vec::new());
+                return Ok(LastOutput::default());
             };
             let started = Stopwatch::start();
             let closed = tokio::time::timeout(deadline, processor.close(reason)).await;

@@ -1,8 +1,8 @@
 //! Native code behind a plugin's ports that does nothing. Its figures are the cost of measuring.
 
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{CloseReason, PortFuture, Processed, RecordProcessor};
-use shardmill_core::stream::{Batch, Emitted};
+use shardmill_core::ports::{CloseReason, LastOutput, PortFuture, Processed, RecordProcessor};
+use shardmill_core::stream::Batch;
 
 /// Handles everything, emits nothing.
 pub(super) struct NativeNoOp;
@@ -15,7 +15,7 @@ impl RecordProcessor for NativeNoOp {
     fn close(
         self: Box<Self>,
         _reason: CloseReason,
-    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    ) -> PortFuture<'static, Result<LastOutput, ProcessorError>> {
+        Box::pin(async { Ok(LastOutput::default()) })
     }
 }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use shardmill_core::lease::{Checkpoint, Lease, LossReason, WriteTrouble};
-use shardmill_core::ports::{CloseReason, ShardEndWrite};
+use shardmill_core::ports::{CloseReason, LastOutput, ShardEndWrite};
 use shardmill_core::seeded_bug::SeededBug;
-use shardmill_core::stream::{Emitted, Shard, ShardId};
+use shardmill_core::stream::{Shard, ShardId};
 use tokio_util::sync::CancellationToken;
 
 use super::parallel::Closed;
@@ -92,9 +92,9 @@ impl ShardPipeline {
                     return Ok(false);
                 }
             }
-            let Closed { emitted, error } = self.close_all(CloseReason::ShardEnded).await;
+            let Closed { output, error } = self.close_all(CloseReason::ShardEnded).await;
             self.gate.check_held()?;
-            self.store_last_output(emitted).await?;
+            self.store_last_output(output).await?;
             let Some(error) = error else {
                 return Ok(true);
             };
@@ -211,7 +211,7 @@ impl ShardPipeline {
     /// records behind it are not checkpointed either.
     async fn finish(&mut self) -> Result<(), Stopped> {
         self.save_state().await;
-        let Closed { emitted, error } = self.close_all(CloseReason::Shutdown).await;
+        let Closed { output, error } = self.close_all(CloseReason::Shutdown).await;
         if let Some(error) = error {
             tracing::warn!(
                 shard = %self.context.shard(),
@@ -220,7 +220,7 @@ impl ShardPipeline {
                 "the plugin failed in close"
             );
         }
-        let stored = self.store_last_output(emitted).await;
+        let stored = self.store_last_output(output).await;
         let finished = match stored {
             Ok(()) => self.write_checkpoint().await,
             Err(stopped) => Err(stopped),
@@ -235,8 +235,13 @@ impl ShardPipeline {
         finished
     }
 
-    /// Stores what an instance emitted when it was closed.
-    pub(super) async fn store_last_output(&mut self, emitted: Vec<Emitted>) -> Result<(), Stopped> {
+    /// Stores what instances emitted when they were closed.
+    pub(super) async fn store_last_output(&mut self, last: LastOutput) -> Result<(), Stopped> {
+        // Held until the output is stored, or given up.
+        let LastOutput {
+            emitted,
+            charges: _charges,
+        } = last;
         let cause = self.saving.handed_out().into();
         let gate = &mut self.gate;
         self.saving.store_output(emitted, cause, gate).await

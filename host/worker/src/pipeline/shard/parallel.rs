@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{CloseReason, PortFuture};
-use shardmill_core::stream::{Emitted, Record};
+use shardmill_core::ports::{CloseReason, LastOutput, PortFuture};
+use shardmill_core::stream::Record;
 
 use super::{Event, ShardPipeline, after};
 use crate::holding::Stopped;
@@ -263,7 +263,7 @@ impl ShardPipeline {
         let mut all = Closed::default();
         for closed in every(closing.collect()).await {
             match closed {
-                Ok(emitted) => all.emitted.extend(emitted),
+                Ok(output) => all.output.add(output),
                 Err(error) => all.error = all.error.or(Some(error)),
             }
         }
@@ -274,7 +274,7 @@ impl ShardPipeline {
 /// What came of closing instances.
 #[derive(Default)]
 pub(super) struct Closed {
-    pub(super) emitted: Vec<Emitted>,
+    pub(super) output: LastOutput,
     /// What one of them failed with.
     pub(super) error: Option<ProcessorError>,
 }

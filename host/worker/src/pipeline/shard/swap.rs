@@ -154,7 +154,7 @@ impl ShardPipeline {
     async fn close_for_another(&mut self, at: usize) -> Result<(), Stopped> {
         let instance = self.deliveries.one_mut(at).instance_mut();
         match instance.close(CloseReason::Reload).await {
-            Ok(emitted) => self.store_last_output(emitted).await,
+            Ok(output) => self.store_last_output(output).await,
             Err(error) => {
                 tracing::warn!(
                     shard = %self.context.shard(),
@@ -275,7 +275,7 @@ impl ShardPipeline {
 
     async fn close_replaced(&mut self, old: &mut Instance) -> Result<(), Stopped> {
         match old.close(CloseReason::Reload).await {
-            Ok(emitted) => self.store_last_output(emitted).await,
+            Ok(output) => self.store_last_output(output).await,
             Err(error) => {
                 tracing::warn!(
                     shard = %self.context.shard(),

@@ -2,7 +2,9 @@ use bytes::Bytes;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::StartPosition;
-use shardmill_core::ports::{FailureKind, Outcome, PortFuture, Processed, RecordFailure};
+use shardmill_core::ports::{
+    FailureKind, LastOutput, Outcome, PortFuture, Processed, RecordFailure,
+};
 use shardmill_core::stream::{Emitted, ShardId, StreamName};
 use shardmill_worker::BatchLimits;
 
@@ -72,8 +74,8 @@ impl RecordProcessor for Doubling {
     fn close(
         self: Box<Self>,
         _reason: CloseReason,
-    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    ) -> PortFuture<'static, Result<LastOutput, ProcessorError>> {
+        Box::pin(async { Ok(LastOutput::default()) })
     }
 }
 

@@ -14,8 +14,8 @@ use shardmill_core::pipeline::{
 };
 use shardmill_core::plugin::{InstanceFate, ProcessorError};
 use shardmill_core::ports::{
-    CloseReason, DeadLetter, InstanceContext, Origin, Outcome, Processed, ProcessorFactory,
-    RecordProcessor, Sink, SinkError,
+    CloseReason, DeadLetter, InstanceContext, LastOutput, Origin, Outcome, Processed,
+    ProcessorFactory, RecordProcessor, Sink, SinkError,
 };
 use shardmill_core::stream::{Batch, Emitted, Position, Record};
 use tokio_util::sync::CancellationToken;
@@ -322,7 +322,12 @@ impl Session {
 
     async fn close_instance(&self, processor: Box<dyn RecordProcessor>, run: &mut Run<'_>) {
         match processor.close(CloseReason::Shutdown).await {
-            Ok(emitted) => {
+            Ok(last) => {
+                // Held until the output is stored.
+                let LastOutput {
+                    emitted,
+                    charges: _charges,
+                } = last;
                 if let Err(problem) = self.store(emitted, None, run).await {
                     run.summary.stop(problem);
                 }

@@ -155,7 +155,7 @@ impl ShardPipeline {
 
     /// Closes every instance and stores what it emitted last: what follows starts afresh.
     pub(super) async fn put_away(&mut self) -> Result<(), Stopped> {
-        let Closed { emitted, error } = self.close_all(CloseReason::Reload).await;
+        let Closed { output, error } = self.close_all(CloseReason::Reload).await;
         if let Some(error) = error {
             tracing::warn!(
                 shard = %self.context.shard(),
@@ -164,7 +164,7 @@ impl ShardPipeline {
                 "the instance failed in close"
             );
         }
-        self.store_last_output(emitted).await?;
+        self.store_last_output(output).await?;
         self.saving.flush(&mut self.gate).await?;
         self.gate.check_held()?;
         self.context.enter(Stage::Checkpointing);

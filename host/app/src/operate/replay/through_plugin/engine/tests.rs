@@ -6,8 +6,9 @@ use shardmill_core::backoff::Backoff;
 use shardmill_core::lease::{LeaseCounter, WorkerId};
 use shardmill_core::plugin::{PluginDigest, PluginName, ProcessorError};
 use shardmill_core::ports::{
-    Clock, CloseReason, Commit, FailureKind, InstanceContext, Origin, Outcome, PortFuture,
-    Processed, ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError, StartPosition,
+    Clock, CloseReason, Commit, FailureKind, InstanceContext, LastOutput, Origin, Outcome,
+    PortFuture, Processed, ProcessorFactory, RecordFailure, RecordProcessor, Sink, SinkError,
+    StartPosition,
 };
 use shardmill_core::stream::{
     Batch, Emitted, Position, Record, SequenceNumber, ShardId, StreamName,
@@ -127,7 +128,7 @@ impl RecordProcessor for Instance {
     fn close(
         self: Box<Self>,
         reason: CloseReason,
-    ) -> PortFuture<'static, Result<Vec<Emitted>, ProcessorError>> {
+    ) -> PortFuture<'static, Result<LastOutput, ProcessorError>> {
         self.seen
             .lock()
             .unwrap()
@@ -137,7 +138,10 @@ impl RecordProcessor for Instance {
             key: String::new(),
             data: "last".into(),
         };
-        Box::pin(std::future::ready(Ok(vec![last])))
+        Box::pin(std::future::ready(Ok(LastOutput {
+            emitted: vec![last],
+            charges: Vec::new(),
+        })))
     }
 }
 
