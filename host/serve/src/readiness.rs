@@ -60,9 +60,8 @@ pub(crate) fn missing(host: &HostSnapshot, named: &BTreeSet<&str>) -> Vec<String
 }
 
 fn unknown(host: &HostSnapshot, named: &BTreeSet<&str>) -> impl Iterator<Item = String> {
-    let labels = host.plugins.keys().chain(host.sources.keys());
-    let labels = labels.chain(meant_and_not_there(host));
-    let is_known = move |name: &str| labels.clone().any(|label| is_label_of(label, name));
+    let labels = labels(host);
+    let is_known = move |name: &str| labels.iter().any(|label| is_label_of(label, name));
     let unknown = named.iter().filter(move |name| !is_known(name));
     unknown.map(|name| format!("there is no plugin {name}"))
 }
@@ -71,7 +70,7 @@ fn unknown(host: &HostSnapshot, named: &BTreeSet<&str>) -> impl Iterator<Item = 
 /// empty, or not the one that is meant. Beside others a section without a file is a setting that is
 /// not used: hosts with other plugins may share their configuration. Before the folder was read,
 /// nothing is known of files.
-fn meant_and_not_there(host: &HostSnapshot) -> impl Iterator<Item = &String> + Clone {
+fn meant_and_not_there(host: &HostSnapshot) -> impl Iterator<Item = &String> {
     let has_none = host.is_folder_read && host.plugins.is_empty() && host.sources.is_empty();
     let names = if has_none {
         Some(&host.without_file)
@@ -99,25 +98,26 @@ fn folder_unreadable(host: &HostSnapshot) -> Option<String> {
     is_long.then(|| format!("the plugins folder cannot be read: {}", unreadable.reason))
 }
 
-/// The same as series, for alerts by metrics. Made from the current snapshot, so none is left of a
-/// plugin that is gone.
+/// The same as series, for alerts by metrics: each says what the page says of that name. Made from
+/// the current snapshot, so none is left of a plugin that is gone.
 pub(crate) fn as_metrics(host: &HostSnapshot) -> String {
     let mut text = format!(
         "# HELP {READY} 1 while the plugin is served as it should be; /ready says why not\n"
     );
     let _ = writeln!(text, "# TYPE {READY} gauge");
-    for (label, plugin) in &host.plugins {
+    for label in labels(host) {
+        let is_ready = missing(host, &BTreeSet::from([label])).is_empty();
         let label = as_label_value(label);
-        let _ = writeln!(
-            text,
-            "{READY}{{plugin=\"{label}\"}} {}",
-            u8::from(not_served(plugin).is_none())
-        );
-    }
-    for name in meant_and_not_there(host) {
-        let _ = writeln!(text, "{READY}{{plugin=\"{}\"}} 0", as_label_value(name));
+        let _ = writeln!(text, "{READY}{{plugin=\"{label}\"}} {}", u8::from(is_ready));
     }
     text
+}
+
+/// What the host has, pulls, or is meant to have.
+fn labels(host: &HostSnapshot) -> BTreeSet<&str> {
+    let labels = host.plugins.keys().chain(host.sources.keys());
+    let labels = labels.chain(meant_and_not_there(host));
+    labels.map(String::as_str).collect()
 }
 
 /// As the text format writes it: it knows three escapes, and a file's name may have any character.
@@ -289,6 +289,13 @@ mod tests {
 
     type Change = fn(&mut PluginSnapshot);
 
+    /// The series, without the name.
+    fn series(host: &HostSnapshot) -> Vec<String> {
+        let page = as_metrics(host);
+        let lines = page.lines().filter_map(|line| line.strip_prefix(READY));
+        lines.map(str::to_owned).collect()
+    }
+
     fn why(plugin: PluginSnapshot) -> String {
         missing(&host(&[("orders", plugin)]), &BTreeSet::new()).join("; ")
     }
@@ -312,6 +319,12 @@ mod tests {
             missing(&gone, &BTreeSet::new()),
             ["the plugins folder cannot be read: No such file"]
         );
+        assert_eq!(series(&gone), ["{plugin=\"orders\"} 0"]);
+        let partly_read = HostSnapshot {
+            is_folder_read: false,
+            ..host(&[("orders", served())])
+        };
+        assert_eq!(series(&partly_read), ["{plugin=\"orders\"} 0"]);
         let unread = HostSnapshot {
             is_folder_read: false,
             ..host(&[])
@@ -386,12 +399,20 @@ mod tests {
         let named = BTreeSet::from(["orders"]);
         assert_eq!(missing(&with(&[], None), &BTreeSet::new()), [told]);
         assert_eq!(missing(&with(&[], None), &named), [told]);
+        assert_eq!(series(&with(&[], None)), ["{plugin=\"orders\"} 0"]);
         let runs = [("orders", served())];
         assert!(
             missing(&with(&runs, Some("ab")), &named).is_empty(),
             "it runs on"
         );
         assert!(missing(&with(&runs, None), &named).is_empty(), "by hand");
+        assert_eq!(series(&with(&runs, None)), ["{plugin=\"orders\"} 1"]);
+        let mut held = with(&[], Some("ab"));
+        held.sources
+            .values_mut()
+            .for_each(|source| source.start_held = true);
+        assert!(missing(&held, &named)[0].contains("nobody has proven it yet"));
+        assert_eq!(series(&held), ["{plugin=\"orders\"} 0"]);
     }
 
     fn serving(shards: &[Option<BlockedStatus>]) -> PluginSnapshot {
