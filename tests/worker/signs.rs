@@ -2,25 +2,66 @@
 //! less than the truth.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use harness::fake_coordinator::CoordinatorOp;
 use harness::fake_lease_store::StoreOp;
 use harness::fake_stream::ReadOp;
 use harness::faults::Fault;
-use harness::fleet::{TestFleet, until};
+use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::NativePlugin;
+use shardmill_core::control::{Place, SeekState};
+use shardmill_core::pipeline::{FailurePolicy, GiveUp};
 use shardmill_core::plugin::ProcessorError;
-use shardmill_core::ports::{Commit, Outcome, Processed};
-use shardmill_worker::Why;
+use shardmill_core::ports::{Commit, Outcome, Processed, ProcessorFactory, Ticked};
+use shardmill_core::rollout::RolloutPolicy;
+use shardmill_worker::{ShardState, Why};
 
-use crate::poison::only_shard;
+use crate::control::operator::Operator;
+use crate::poison::{Bad, dead_lettering, number, only_shard, plugin};
 
 fn trapped() -> ProcessorError {
     ProcessorError::Trapped {
         message: "poison".to_owned(),
     }
+}
+
+/// One shard of a plugin that keeps state, which takes up each version at once.
+fn stateful() -> TestFleet {
+    let mut fleet = TestFleet::new(1);
+    fleet.options.keeps_state = true;
+    fleet.options.rollout = RolloutPolicy::off();
+    fleet
+}
+
+fn refuse_state(fleet: &TestFleet) {
+    fleet
+        .store
+        .faults
+        .draw_from(|op| (op == StoreOp::State).then_some(Fault::Refuse));
+}
+
+/// The kind of what blocks the only shard, and what its row says.
+fn signs(fleet: &TestFleet, host: &TestHost) -> (Option<Why>, Option<String>) {
+    let shard = only_shard(fleet);
+    let blocked = host.shard(&shard).and_then(|shard| shard.blocked);
+    let stuck = fleet.row(&shard).and_then(|row| row.stuck);
+    (blocked.map(|blocked| blocked.why), stuck)
+}
+
+/// Returns once status and row show that.
+async fn until_shown(fleet: &TestFleet, host: &TestHost, why: Why, what: &str) {
+    until(what, || {
+        let (blocked, stuck) = signs(fleet, host);
+        blocked == Some(why) && stuck.is_some_and(|stuck| stuck.contains(what))
+    })
+    .await;
+}
+
+/// Returns once status and row show nothing any more.
+async fn until_over(fleet: &TestFleet, host: &TestHost) {
+    until("over", || signs(fleet, host) == (None, None)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,4 +372,135 @@ async fn a_pass_that_only_follows_errands_does_not_hide_that_the_look_before_it_
     }
     tables.coordinator.faults.clear();
     until("over", || error().is_none()).await;
+}
+
+// What is over is not shown any more, also on a shard that gets no record from then on.
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_could_not_be_made_for_a_while_leaves_no_sign_on_a_silent_shard() {
+    let fleet = TestFleet::new(1);
+    let places = Arc::new(AtomicUsize::new(0));
+    let host = fleet.start("a", NativePlugin::echo(1).with_places(&places));
+    until_shown(&fleet, &host, Why::Memory, "cannot create an instance").await;
+    let attempts = || {
+        let shard = host.shard(&only_shard(&fleet));
+        shard.and_then(|shard| shard.blocked).map(|b| b.attempts)
+    };
+    until("tried again", || attempts() >= Some(4)).await;
+    places.store(1, Ordering::SeqCst);
+    until_over(&fleet, &host).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(signs(&fleet, &host), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_could_not_be_read_for_a_new_version_leaves_no_sign_on_a_silent_shard() {
+    let fleet = stateful();
+    let host = fleet.start("a", NativePlugin::echo(1).keeping_state());
+    let shard = only_shard(&fleet);
+    until("processing", || {
+        host.shard(&shard)
+            .is_some_and(|shard| shard.state == ShardState::Processing)
+    })
+    .await;
+    refuse_state(&fleet);
+    let second = NativePlugin::echo(2).keeping_state();
+    let digest = second.digest().as_str().to_owned();
+    host.offer(second);
+    until_shown(&fleet, &host, Why::State, "a new version is waiting").await;
+    fleet.store.faults.clear();
+    until("swapped", || {
+        host.shard(&shard).unwrap().plugin_digest.as_ref() == Some(&digest)
+    })
+    .await;
+    until_over(&fleet, &host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_could_not_save_takes_its_sign_along_when_another_takes_over() {
+    let fleet = stateful();
+    let error = ProcessorError::State {
+        message: "too large".to_owned(),
+    };
+    let ticking = |plugin: NativePlugin| plugin.ticking(|_, _| Ok(Ticked::default()));
+    let broken = NativePlugin::no_op(1).failing_to_save(u32::MAX, error);
+    let host = fleet.start("a", ticking(broken));
+    until_shown(&fleet, &host, Why::State, "too large").await;
+    // It has saved nothing when it takes over, and ticks only later.
+    host.offer(NativePlugin::no_op(2).keeping_state());
+    until_over(&fleet, &host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_waited_for_the_state_leaves_no_sign_if_the_shard_stays_where_it_is() {
+    let fleet = stateful();
+    let shard = only_shard(&fleet);
+    fleet.put(0..20);
+    let host = fleet.start("a", NativePlugin::echo(1).keeping_state());
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    refuse_state(&fleet);
+    let operator = Operator::of(&fleet);
+    operator
+        .seek(&shard, Place::Horizon, SeekState::Absent)
+        .await;
+    until_shown(&fleet, &host, Why::State, "that is to be kept").await;
+    fleet.store.faults.clear();
+    until("it stays", || {
+        fleet.row(&shard).unwrap().directives.seek.is_none()
+    })
+    .await;
+    until_over(&fleet, &host).await;
+    assert!(fleet.has_exactly(0..20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_halted_shard_says_so_again_once_what_kept_another_version_away_is_over() {
+    let mut fleet = stateful();
+    fleet.options.failure = FailurePolicy {
+        then: Some(GiveUp::Halt),
+        ..dead_lettering(2)
+    };
+    fleet.put(0..30);
+    let of = |version| {
+        plugin(version, |record, _| {
+            (number(record) == 13).then_some(Bad::Traps)
+        })
+        .keeping_state()
+    };
+    let host = fleet.start("a", of(1));
+    until_shown(&fleet, &host, Why::Halted, "halted at").await;
+    refuse_state(&fleet);
+    host.offer(of(2).failing_init());
+    until_shown(&fleet, &host, Why::State, "a new version is waiting").await;
+    fleet.store.faults.clear();
+    until_shown(&fleet, &host, Why::Halted, "halted at").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_can_be_read_again_by_another_reader_is_not_shown_as_unreadable() {
+    let fleet = TestFleet::new(1);
+    let shard = only_shard(&fleet);
+    let host = fleet.start("a", NativePlugin::echo(1));
+    until("it reads", || {
+        host.shard(&shard).is_some_and(|shard| shard.is_at_tip)
+    })
+    .await;
+    fleet
+        .stream
+        .faults
+        .draw_from(|op| (op == ReadOp::Fetch).then_some(Fault::KeyUnusable));
+    until("the row says so", || {
+        signs(&fleet, &host)
+            .1
+            .is_some_and(|stuck| stuck.starts_with("cannot be read"))
+    })
+    .await;
+    // A paused shard has no reader, and gets another one when it goes on.
+    let operator = Operator::of(&fleet);
+    operator.pause(&shard, None).await;
+    until("paused", || signs(&fleet, &host).0 == Some(Why::Paused)).await;
+    fleet.stream.faults.clear();
+    operator.resume(&shard).await;
+    until_over(&fleet, &host).await;
+    assert_eq!(host.shard(&shard).unwrap().read_error, None);
 }

@@ -196,6 +196,10 @@ impl Signs {
     /// Something failed, the `attempts`th time in a row.
     pub(crate) fn failed(&self, why: Why, attempts: u32, reason: String) {
         let mut condition = self.lock();
+        if condition.stage.why() == Some(why) {
+            // That it takes long ends with the stage; that it failed does not.
+            condition.is_stage_long = false;
+        }
         let earlier = condition.troubles.remove(&why);
         let earlier = earlier.and_then(|trouble| trouble.note);
         // Powers of two, as in the log: the row must not be written at every attempt.

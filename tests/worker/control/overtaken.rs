@@ -151,6 +151,11 @@ async fn a_skip_whose_letters_cannot_be_stored_is_taken_back_and_the_records_are
             "{order:?} {parallelism}"
         );
         assert_eq!(host.shard(&shard).unwrap().given_up.dead_lettered, 0);
+        until("no sign is left of it", || {
+            let is_blocked = host.shard(&shard).unwrap().blocked.is_some();
+            !is_blocked && fleet.row(&shard).unwrap().stuck.is_none()
+        })
+        .await;
         host.stop().await;
     }
 }

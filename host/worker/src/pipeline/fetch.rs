@@ -224,6 +224,9 @@ impl ShardReader {
         let now = self.context.now();
         let Accepted { repeats, gap } = place.cursor.accept(&mut fetched, now);
         self.word.heard(now);
+        // Also what a reader before this one left there, or a subscription that was waited for in
+        // vain.
+        self.show_read_error(None, 0);
         if let Some(gap) = gap {
             self.note_gap(&gap);
         }

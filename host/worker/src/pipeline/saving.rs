@@ -364,17 +364,20 @@ impl Saving {
         self.headway.ledger().may_save()
     }
 
-    /// The state of all records handed out: they are settled by it.
-    pub(super) fn state_saved(&mut self, state: Bytes) {
+    /// The state of all records handed out: they are settled by it. How often saving had failed in
+    /// a row.
+    pub(super) fn state_saved(&mut self, state: Bytes) -> u32 {
         ::metrics::histogram!(metrics::STATE_BYTES, "plugin" => self.context.plugin())
             .record(state.len() as f64);
         self.fullness.saved(state.len());
+        let failures = self.state.failures;
         self.state = State {
             unwritten: Some(state),
             written: self.state.written,
             ..State::default()
         };
         self.headway.saved();
+        failures
     }
 
     /// How much of its limit the state takes that was saved last, if any was.
@@ -400,13 +403,9 @@ impl Saving {
         self.state.failures
     }
 
-    /// Failures in a row to save the state.
-    pub(super) fn save_failures(&self) -> u32 {
-        self.state.failures
-    }
-
-    /// Another version has taken over: what the one before saved, or failed to, is not its own.
-    pub(super) fn forget_state(&mut self) {
-        self.state = State::default();
+    /// Another version has taken over: what the one before saved, or failed to, is not its own. How
+    /// often that had failed in a row.
+    pub(super) fn forget_state(&mut self) -> u32 {
+        std::mem::take(&mut self.state).failures
     }
 }

@@ -435,8 +435,9 @@ impl ShardPipeline {
         }
         match self.state_to_save().await {
             Ok(state) => {
-                self.saving.state_saved(state);
+                let failures = self.saving.state_saved(state);
                 self.settle();
+                self.works_again(failures);
             }
             Err(error) => {
                 let failures = self.saving.save_failed();
@@ -470,11 +471,7 @@ impl ShardPipeline {
     async fn save_again(&mut self) -> Result<(), Stopped> {
         let failures = self.saving.save_again();
         self.wait_to_retry(failures).await?;
-        self.write_checkpoint().await?;
-        if self.saving.save_failures() == 0 {
-            self.show_progress();
-        }
-        Ok(())
+        self.write_checkpoint().await
     }
 
     /// Takes over how far everything is settled.

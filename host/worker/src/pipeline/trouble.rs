@@ -32,6 +32,17 @@ pub(super) struct Trouble {
     failing_since: Option<Moment>,
     /// Whether the shard is shown as blocked.
     is_blocked: bool,
+    /// The last failure of records that wait still, or the halt at them: shown again once what else
+    /// was in the way is gone.
+    of_records: Option<Failing>,
+}
+
+/// Something that fails again and again, or the halt that it led to.
+#[derive(Clone)]
+pub(super) struct Failing {
+    pub(super) why: Why,
+    pub(super) attempts: u32,
+    pub(super) reason: String,
 }
 
 impl Trouble {
@@ -48,6 +59,7 @@ impl Trouble {
             reading,
             failing_since: None,
             is_blocked: false,
+            of_records: None,
         }
     }
 
@@ -121,14 +133,19 @@ impl Trouble {
         attempts == NOTED_FROM || is_worth_a_line(attempts)
     }
 
+    /// Shows that records failed in the version `digest`, which are delivered again.
+    pub(super) fn show_records_failed(&mut self, failing: Failing, digest: &PluginDigest) {
+        self.of_records = Some(failing.clone());
+        self.show_failure(failing, digest);
+    }
+
     /// Shows that a call of the plugin, or something around it, failed in the version `digest`.
-    pub(super) fn show_failure(
-        &mut self,
-        why: Why,
-        attempts: u32,
-        reason: String,
-        digest: &PluginDigest,
-    ) {
+    pub(super) fn show_failure(&mut self, failing: Failing, digest: &PluginDigest) {
+        let Failing {
+            why,
+            attempts,
+            reason,
+        } = failing;
         self.is_blocked = true;
         // Powers of two: a batch that fails for days must not fill the log.
         if is_worth_a_line(attempts) {
@@ -150,8 +167,33 @@ impl Trouble {
     /// Shows that the shard is halted.
     pub(super) fn show_halt(&mut self, deliveries: u32, why: &str) {
         self.is_blocked = true;
+        self.of_records = Some(Failing {
+            why: Why::Halted,
+            attempts: deliveries,
+            reason: why.to_owned(),
+        });
         let signs = self.context.signs();
         signs.report(Why::Halted, deliveries, why);
+    }
+
+    /// What was in the way besides the records that wait is gone: they alone are shown.
+    pub(super) fn show_records_alone(&mut self) {
+        let of_records = self.of_records.clone();
+        self.clear_all_but(of_records.as_ref().map(|failing| failing.why));
+        self.stuck = None;
+        let Some(failing) = of_records else { return };
+        let Failing {
+            why,
+            attempts,
+            reason,
+        } = failing;
+        if why == Why::Halted {
+            self.context.signs().report(why, attempts, &reason);
+            self.stuck = Some(reason);
+        } else {
+            self.note_failure(attempts, &reason);
+            self.context.signs().failed(why, attempts, reason);
+        }
     }
 
     /// Whether the shard has made no progress for some seconds, now that something has failed.
@@ -177,13 +219,14 @@ impl Trouble {
         }
     }
 
-    /// No record waits to be tried again.
+    /// No record waits to be tried again, and nothing else is in the way.
     pub(super) fn none_waits(&mut self) {
         if std::mem::take(&mut self.is_blocked) {
             let shard = self.context.shard();
-            tracing::info!(%shard, "the records that failed are settled");
+            tracing::info!(%shard, "what failed works again");
             self.clear_all_but(None);
         }
+        self.of_records = None;
         self.failing_since = None;
         self.stuck = None;
     }

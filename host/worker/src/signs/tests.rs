@@ -142,3 +142,19 @@ async fn a_stage_that_takes_long_is_reported_until_it_is_left_and_waiting_never_
     signs.look();
     assert_eq!(signs.note(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_took_long_and_then_failed_is_shown_while_it_waits_to_be_tried_again() {
+    let signs = signs();
+    signs.enter(Stage::InPlugin);
+    tokio::time::advance(LONG).await;
+    signs.look();
+    signs.failed(Why::Plugin, 3, "cut off after 5s".to_owned());
+    signs.enter(Stage::Waiting);
+    assert_eq!(
+        signs.note().as_deref(),
+        Some("attempt 3 failed: cut off after 5s")
+    );
+    signs.clear(Why::Plugin);
+    assert_eq!(signs.note(), None);
+}

@@ -33,9 +33,9 @@ impl Poller {
         (self.failures, now.since(since))
     }
 
-    /// A call was good. Whether the one before failed.
-    pub(super) fn recovered(&mut self) -> bool {
+    /// A call was good.
+    pub(super) fn recovered(&mut self) {
         self.failing_since = None;
-        std::mem::take(&mut self.failures) > 0
+        self.failures = 0;
     }
 }

@@ -15,7 +15,6 @@ use super::poller::Poller;
 use super::{Over, Place, ShardReader};
 use crate::budget::Reservation;
 use crate::metrics;
-use crate::status::Why;
 use crate::timer::Stopwatch;
 
 /// A read that takes longer is given up and tried again: `GetRecords` answers within seconds or not
@@ -152,12 +151,7 @@ impl ShardReader {
         let taken = self.take_in(place, fetched, reservation).await?;
         place.cursor.set_iterator(Some(taken.next));
         place.cursor.set_continuation(None);
-        if poller.recovered() {
-            self.show_read_error(None, 0);
-        } else {
-            // A subscription that was waited for in vain may be what is shown.
-            self.context.signs().clear(Why::Reading);
-        }
+        poller.recovered();
         poller.pace().replied(taken.bytes, taken.is_idle);
         Ok(())
     }

@@ -205,7 +205,6 @@ impl ShardReader {
             place.cursor.set_iterator(None);
         }
         place.cursor.set_continuation(Some(taken.next));
-        self.show_read_error(None, 0);
         self.context
             .update_status(|status| status.subscription_error = None);
         Ok(())

@@ -21,7 +21,7 @@ use crate::pipeline::give_up::GivenUp;
 use crate::pipeline::output::Cause;
 use crate::pipeline::traces::TracedCall;
 use crate::signs::Stage;
-use crate::status::ShardState;
+use crate::status::{ShardState, Why};
 use crate::timer::Stopwatch;
 
 /// What came of a call, besides its outcome.
@@ -211,7 +211,7 @@ impl ShardPipeline {
         self.context.count(metrics::RETRIES, records as u64);
         let rulings = verdict.rulings.iter();
         let deliveries = rulings.map(|ruling| ruling.tried.deliveries).max();
-        self.show_failure(
+        self.show_records_failed(
             deliveries.unwrap_or_default(),
             failure.kind,
             failure.reason.clone(),
@@ -331,7 +331,11 @@ impl ShardPipeline {
             Some(skip) => tokio::select! {
                 biased;
                 stored = storing => stored.map(|()| true),
-                () = self.directions.takes_back(skip) => Ok(false),
+                () = self.directions.takes_back(skip) => {
+                    // Nothing is stored any more, so nothing of it can fail, or work again.
+                    self.context.signs().clear(Why::Sink);
+                    Ok(false)
+                }
             },
         }
     }

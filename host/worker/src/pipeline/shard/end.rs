@@ -96,6 +96,7 @@ impl ShardPipeline {
             self.gate.check_held()?;
             self.store_last_output(output).await?;
             let Some(error) = error else {
+                self.works_again(failures);
                 return Ok(true);
             };
             failures += 1;
@@ -136,6 +137,7 @@ impl ShardPipeline {
                         .any(|listed| listed.id == *shard && !listed.is_open());
                     let children = children_of(shard, shards);
                     if !children.is_empty() || (is_closed && failures >= CHILDLESS_LISTINGS) {
+                        self.works_again(failures);
                         return Ok(children);
                     }
                     "the shard has ended but its children are not listed yet".to_owned()
@@ -173,6 +175,7 @@ impl ShardPipeline {
             self.wait_to_retry(failures).await?;
             self.gate.check_held()?;
         }
+        self.works_again(failures);
         Ok(())
     }
 

@@ -236,13 +236,9 @@ impl ShardPipeline {
         let mut failures = 0;
         loop {
             let error = match self.context.store().state(&key).await {
-                Ok(None) => return Ok(Some(ObeyState::Untouched)),
-                Ok(Some(_)) if wanted == SeekState::Absent => return Ok(None),
-                Ok(Some(saved)) => {
-                    return Ok(Some(ObeyState::Moved(SavedState {
-                        checkpoint: to.clone(),
-                        ..saved
-                    })));
+                Ok(found) => {
+                    self.works_again(failures);
+                    return Ok(found_state_at(to, wanted, found));
                 }
                 Err(error) => error,
             };
@@ -412,6 +408,22 @@ impl ShardPipeline {
     fn record(&self, deed: Deed, details: String, why: &str) {
         let chronicle = &self.context.ports().chronicle;
         chronicle.obeyed(deed, self.context.shard(), details, why);
+    }
+}
+
+/// What becomes of the state that was `found`; `None` if nobody has said it.
+fn found_state_at(
+    to: &Checkpoint,
+    wanted: SeekState,
+    found: Option<SavedState>,
+) -> Option<ObeyState> {
+    match found {
+        None => Some(ObeyState::Untouched),
+        Some(_) if wanted == SeekState::Absent => None,
+        Some(saved) => Some(ObeyState::Moved(SavedState {
+            checkpoint: to.clone(),
+            ..saved
+        })),
     }
 }
 

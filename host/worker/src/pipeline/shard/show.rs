@@ -4,6 +4,7 @@ use shardmill_core::ports::Progress;
 
 use super::ShardPipeline;
 use crate::metrics;
+use crate::pipeline::trouble::Failing;
 use crate::status::ShardState;
 
 impl ShardPipeline {
@@ -45,8 +46,24 @@ impl ShardPipeline {
     /// Something other than a delivery failed and is tried again.
     pub(super) fn failed(&mut self, attempts: u32, kind: &'static str, reason: String) {
         self.count_failure(kind);
-        self.show_failure(attempts, kind, reason);
+        let failing = self.note_failure(attempts, kind, reason);
+        self.trouble.show_failure(failing, self.deliveries.digest());
         self.hold_little();
+    }
+
+    /// What was tried besides deliveries works, after so many `failures` in a row. Also on a shard
+    /// that gets no record from here on, nothing shows them any more; a state that is to be saved
+    /// again, and records that wait, still do.
+    pub(super) fn works_again(&mut self, failures: u32) {
+        if failures == 0 || self.saving.must_save_again() {
+            return;
+        }
+        if self.deliveries.are_clear() {
+            self.show_progress();
+        } else {
+            self.trouble.show_records_alone();
+            self.note_progress();
+        }
     }
 
     pub(super) fn count_failure(&self, kind: &'static str) {
@@ -54,13 +71,23 @@ impl ShardPipeline {
         ::metrics::counter!(metrics::FAILURES, "plugin" => plugin, "kind" => kind).increment(1);
     }
 
-    pub(super) fn show_failure(&mut self, attempts: u32, kind: &str, reason: String) {
+    /// Records failed, and are delivered again.
+    pub(super) fn show_records_failed(&mut self, attempts: u32, kind: &str, reason: String) {
+        let failing = self.note_failure(attempts, kind, reason);
+        let digest = self.deliveries.digest();
+        self.trouble.show_records_failed(failing, digest);
+    }
+
+    /// Has the row say it, if it is worth that.
+    fn note_failure(&mut self, attempts: u32, kind: &str, reason: String) -> Failing {
         if self.trouble.note_failure(attempts, &reason) {
             self.note_progress();
         }
-        let why = self.trouble.why(kind);
-        let digest = self.deliveries.digest();
-        self.trouble.show_failure(why, attempts, reason, digest);
+        Failing {
+            why: self.trouble.why(kind),
+            attempts,
+            reason,
+        }
     }
 
     /// The shard makes no progress: after some seconds of that, it holds no more than what it tries

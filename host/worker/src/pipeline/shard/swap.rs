@@ -68,9 +68,7 @@ impl ShardPipeline {
         let digest = self.deliveries.digest();
         self.versions.started(digest);
         self.show_digest(digest);
-        if failures > 0 {
-            self.trouble.clear_all_but(None);
-        }
+        self.works_again(failures);
         Ok(())
     }
 
@@ -308,7 +306,10 @@ impl ShardPipeline {
         let mut failures = 0;
         loop {
             let error = match self.saving.state_to_load().await {
-                Ok(state) => return Ok(state),
+                Ok(state) => {
+                    self.works_again(failures);
+                    return Ok(state);
+                }
                 Err(error) => error,
             };
             failures += 1;
@@ -327,11 +328,12 @@ impl ShardPipeline {
 
     /// Another version has taken over from one that was at work.
     fn swapped_at_work(&mut self, old: &PluginDigest, wanted: &Wanted) {
-        self.saving.forget_state();
+        let save_failures = self.saving.forget_state();
         self.swapped(old, wanted);
         if self.saving.holds_back() {
             self.rewind();
         }
+        self.works_again(save_failures);
     }
 
     fn swapped(&mut self, old: &PluginDigest, wanted: &Wanted) {

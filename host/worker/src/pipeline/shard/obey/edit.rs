@@ -46,7 +46,10 @@ impl ShardPipeline {
         let mut failures = 0;
         loop {
             let error = match self.context.store().state(key).await {
-                Ok(staged) => return Ok(staged),
+                Ok(staged) => {
+                    self.works_again(failures);
+                    return Ok(staged);
+                }
                 Err(error) => error,
             };
             failures += 1;
@@ -54,6 +57,7 @@ impl ShardPipeline {
             self.failed(failures, "state", reason);
             self.wait_to_retry(failures).await?;
             if !self.is_still_wanted(edit) {
+                self.works_again(failures);
                 return Ok(None);
             }
         }
