@@ -9,7 +9,7 @@ const shardId = (n) => `shardId-${String(n).padStart(12, '0')}`;
 
 // An answer of /api/v1/fleet as a large application would give it.
 const fleetOf = (shards, hosts, more = () => ({})) => ({
-  application: 'quakes', stream: 'quakes', 'at-ms': Date.now(), paused: null, 'bad-rows': [],
+  application: 'quakes', stream: 'quakes', 'at-ms': Date.now(), paused: null, 'bad-rows': [], 'hosts-unknown': null,
   counts: { open: shards, finished: 0, held: shards, paused: 0, stuck: 0 },
   hosts: [...Array(hosts).keys()].map((n) => ({ worker: `host-${n}`, leases: shards / hosts, states: n === 0 ? ['leader'] : [], troubles: [] })),
   shards: [...Array(shards).keys()].map((n) => ({
@@ -215,7 +215,7 @@ describe('hostile content is text and nothing else', () => {
   });
 
   test('in names of shards, hosts and applications, and in reasons', async (t) => {
-    const answer = { ...fleetOf(1, 1, () => ({ shard: HOSTILE, owner: HOSTILE, verdict: 'stuck', because: HOSTILE, wanted: [HOSTILE] })), paused: HOSTILE, stream: HOSTILE, 'bad-rows': [HOSTILE] };
+    const answer = { ...fleetOf(1, 1, () => ({ shard: HOSTILE, owner: HOSTILE, verdict: 'stuck', because: HOSTILE, wanted: [HOSTILE] })), paused: HOSTILE, stream: HOSTILE, 'bad-rows': [HOSTILE], 'hosts-unknown': HOSTILE };
     answer.hosts[0] = { worker: HOSTILE, leases: 1, states: [HOSTILE], troubles: [HOSTILE] };
     const page = await open(t, { before: withFleet(answer) });
     await page.locator('.strip a').first().waitFor();

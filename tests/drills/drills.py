@@ -38,6 +38,8 @@ class Drill:
     asked_shard: str = "1"
     # Whether `/ready` correctly stays at 200.
     stays_ready: bool = False
+    # What `status --check` must say, with exit code 1, to whoever meets the same outage as the host; nothing is asked if empty.
+    status_says: str = ""
     # How long the host can still use what it has; a sign may come that much later.
     lasts_seconds: int = 0
     # Whether the host should exit, because it cannot start.
@@ -276,6 +278,7 @@ def tables():
                 of_one = {
                     ("", "PutItem"): {"asked_shard": "0"},
                     ("-coordinator", "PutItem"): {"from_afar": f"it moves|{UNSEEN}"},
+                    ("-coordinator", "Query"): {"status_says": "the coordinator table cannot be read: .*dynamodb:Query"},
                     ("-state", "GetItem"): {"asked_shard": "0", "stays_ready": True, "gauges": 'why="state"'},
                 }
                 settings = more | of_one.get((suffix, operation), {})

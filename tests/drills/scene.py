@@ -125,13 +125,24 @@ destination = "out"
             return 0, ""
 
     def command(self, *args):
-        local = ["--region", "us-east-1", "--kinesis-endpoint", self.aws.kinesis_url]
-        local += ["--dynamodb-endpoint", self.aws.dynamodb_url]
+        """What a command says that asks the services themselves: it meets no outage."""
+        done = self.run_command(args, self.aws.kinesis_url, self.aws.dynamodb_url)
+        return done.stdout + ("" if done.returncode == 0 else done.stderr)
+
+    def run_command(self, args, kinesis_url, dynamodb_url):
+        local = ["--region", "us-east-1", "--kinesis-endpoint", kinesis_url, "--dynamodb-endpoint", dynamodb_url]
         environment = os.environ | {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-        done = subprocess.run(
+        return subprocess.run(
             [str(self.binary), *args, *local], cwd=self.folder, env=environment, capture_output=True, text=True,
         )
-        return done.stdout + ("" if done.returncode == 0 else done.stderr)
+
+    def check_status(self, words):
+        """What is wrong with `status --check`, which meets the same outage as the host; `None` if nothing is."""
+        done = self.run_command(("status", self.name, "--check"), self.kinesis_url, self.dynamodb_url)
+        said = done.stdout + done.stderr
+        if done.returncode == 1 and re.search(words, said, re.IGNORECASE):
+            return None
+        return f"status --check ends with {done.returncode}: {said[:300]}"
 
     def stop(self):
         """Stops the host as an operator would; returns its exit code, or -9 if it had to be killed."""

@@ -52,6 +52,8 @@ def problems(result):
         wrong.append("not ready again: " + result["said"]["/ready"])
     if result["code"]:
         wrong.append(f"ended with {result['code']}")
+    if result.get("status"):
+        wrong.append(result["status"])
     if was_asked(result):
         for sign in result["first"]:
             first = result["first"][sign]

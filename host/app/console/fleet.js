@@ -104,7 +104,7 @@ const Hosts = ({ fleet, onHost, chosen }) => {
       : html`<${CommandLink} name="drain" args=${[['worker', host.worker]]} kind="small">drain<span class="hidden"> ${host.worker}</span><//>`) },
   ];
   const { can } = useConsole();
-  return html`<${Table} caption=${`Hosts of ${fleet.application}`} isCaptionHidden=${true} columns=${can('operate') ? columns : columns.slice(0, 3)} rows=${hosts} keyOf=${(host) => host.worker} many=${HOSTS_MANY} empty="No host is registered, so nobody reads the shards." />`;
+  return html`<${Table} caption=${`Hosts of ${fleet.application}`} isCaptionHidden=${true} columns=${can('operate') ? columns : columns.slice(0, 3)} rows=${hosts} keyOf=${(host) => host.worker} many=${HOSTS_MANY} empty=${fleet['hosts-unknown'] ? 'The hosts are not known.' : 'No host is registered, so nobody reads the shards.'} />`;
 };
 
 const Attention = ({ shards, isFleetPaused }) => {
@@ -145,7 +145,8 @@ export const Fleet = ({ route }) => {
     <${Freshness} poll=${poll} />
     ${fleet && html`
       ${isFleetPaused && html`<${Alert} kind="warn">All shards are paused: ${fleet.paused}<//>`}
-      ${fleet.hosts.length === 0 && fleet.counts.open > 0 && html`<${Alert}>No host is registered, so nobody reads the shards.<//>`}
+      ${fleet['hosts-unknown'] && html`<${Alert}>The hosts are not known: ${fleet['hosts-unknown']}<//>`}
+      ${!fleet['hosts-unknown'] && fleet.hosts.length === 0 && fleet.counts.open > 0 && html`<${Alert}>No host is registered, so nobody reads the shards.<//>`}
       ${fleet['bad-rows'].map((row) => html`<${Alert} key=${row}>A row of the lease table cannot be read: ${row}<//>`)}
       <p class="quiet">Stream <b>${fleet.stream ?? 'unknown'}</b></p>
       <${Counts} fleet=${fleet} wrong=${attention(fleet.shards, isFleetPaused).length} />

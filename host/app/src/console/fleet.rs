@@ -56,6 +56,8 @@ struct Fleet {
     paused: Option<String>,
     counts: Counts,
     hosts: Vec<HostStatus>,
+    /// Why nothing is known of hosts that there should be.
+    hosts_unknown: Option<String>,
     /// Every shard, finished ones too, in the order of their ids.
     shards: Vec<ShardView>,
     /// Rows that cannot be read.
@@ -149,6 +151,7 @@ impl Watched {
             paused: summary.paused,
             counts: summary.counts,
             hosts: summary.hosts,
+            hosts_unknown: summary.hosts_unknown,
             shards,
             bad_rows: summary.bad_rows,
         }

@@ -37,6 +37,9 @@ async fn show(view: &mut View, args: &LeasesArgs) -> anyhow::Result<()> {
     let fleet = view.look_at_workers().await;
     let rows = rows(&listing, view.observer());
     if args.output.json {
+        if let Err(error) = &fleet {
+            tracing::warn!(%error, code = "hosts-unread", "not known: who of the owners is alive");
+        }
         return print_json(&rows);
     }
     let width = if args.wide { None } else { terminal_width() };
@@ -44,8 +47,10 @@ async fn show(view: &mut View, args: &LeasesArgs) -> anyhow::Result<()> {
     for bad in &listing.bad_rows {
         print(&format!("row {} cannot be read: {}", bad.key, bad.problem));
     }
-    if let Some(fleet) = fleet {
-        show_workers(&fleet, view.observer());
+    match fleet {
+        Ok(Some(fleet)) => show_workers(&fleet, view.observer()),
+        Ok(None) => {}
+        Err(error) => print(&format!("\n{error}")),
     }
     let others = view.other_applications().await;
     if !others.is_empty() {

@@ -89,7 +89,7 @@ pub(crate) async fn look(
     let summary = Summary::of(&Look {
         application,
         listing: &listing,
-        fleet: fleet.as_ref(),
+        fleet: fleet.as_ref().map(Option::as_ref),
         observer: view.observer(),
         now: BootClock.now(),
         wall_ms: BootClock.wall_ms(),

@@ -22,6 +22,11 @@ pub(crate) struct View {
     observer: LeaseObserver,
 }
 
+/// Why nothing is known of an application's hosts, not even that there are none.
+#[derive(Debug, thiserror::Error)]
+#[error("the coordinator table cannot be read: {0}")]
+pub(super) struct FleetUnread(pub(super) StoreError);
+
 impl View {
     pub(super) async fn of(application: &str, connection: &ConnectionArgs) -> anyhow::Result<Self> {
         let clients = crate::aws::connect_to(connection).await?;
@@ -49,7 +54,8 @@ impl View {
         if time.is_zero() {
             return false;
         }
-        self.look_at_workers().await;
+        // Should it fail, the look that is shown says so if it fails as well.
+        let _ = self.look_at_workers().await;
         is_stopped_within(time, signals).await
     }
 
@@ -90,23 +96,23 @@ impl View {
         applications_of_streams(&self.clients.dynamodb, &self.application).await
     }
 
-    /// `None` if the coordinator table cannot be read: a KCL's application has none, and the right
-    /// to read the lease table does not include it.
-    pub(super) async fn look_at_workers(&mut self) -> Option<FleetRows> {
-        match self.coordinator.fleet().await {
-            Ok(fleet) => {
-                self.observer
-                    .observe_workers(&fleet.workers, BootClock.now());
-                Some(fleet)
-            }
-            Err(error) => {
-                tracing::debug!(
-                    %error,
-                    "the coordinator table cannot be read, workers are not shown"
-                );
-                None
-            }
+    /// `None` if there is no coordinator table: a KCL's application has none.
+    pub(super) async fn look_at_workers(&mut self) -> Result<Option<FleetRows>, FleetUnread> {
+        let fleet = match self.coordinator.fleet().await {
+            Ok(fleet) => fleet,
+            Err(error) => return self.without_fleet(error).await,
+        };
+        self.observer
+            .observe_workers(&fleet.workers, BootClock.now());
+        Ok(Some(fleet))
+    }
+
+    async fn without_fleet(&self, error: StoreError) -> Result<Option<FleetRows>, FleetUnread> {
+        let may_be_missing = matches!(error, StoreError::Refused { .. });
+        if may_be_missing && matches!(self.coordinator.exists().await, Ok(false)) {
+            return Ok(None);
         }
+        Err(FleetUnread(error))
     }
 }
 

@@ -9,14 +9,15 @@ use shardmill_core::ports::LeaseListing;
 use shardmill_core::text::one_line;
 use shardmill_core::time::Moment;
 
+use crate::operate::view::FleetUnread;
 use crate::operate::wanted::{paused, wanted};
 
 /// One look at an application.
 pub(super) struct Look<'a> {
     pub(super) application: &'a str,
     pub(super) listing: &'a LeaseListing,
-    /// `None` if it cannot be read, or another library serves the application.
-    pub(super) fleet: Option<&'a FleetRows>,
+    /// `None` if there is no coordinator table, as if another library serves the application.
+    pub(super) fleet: Result<Option<&'a FleetRows>, &'a FleetUnread>,
     pub(super) observer: &'a LeaseObserver,
     pub(super) now: Moment,
     pub(super) wall_ms: u64,
@@ -34,6 +35,8 @@ pub(crate) struct Summary {
     /// Those that are not finished: with troubles first, then by lag.
     pub(crate) shards: Vec<ShardStatus>,
     pub(crate) hosts: Vec<HostStatus>,
+    /// Why nothing is known of hosts that there should be; `None` if `hosts` are all of them.
+    pub(crate) hosts_unknown: Option<String>,
     /// Rows that cannot be read.
     pub(crate) bad_rows: Vec<String>,
     /// Whether there are open shards and no host is registered: owners in rows are of hosts that
@@ -95,15 +98,16 @@ pub(crate) struct HostStatus {
 impl Summary {
     pub(super) fn of(look: &Look<'_>) -> Self {
         let shards = look.open_shards();
-        let rows = look.fleet.map_or(&[][..], |fleet| &fleet.workers);
-        let stream = look.fleet.and_then(|fleet| fleet.stream.as_ref());
+        let rows = look.fleet().map_or(&[][..], |fleet| &fleet.workers);
+        let stream = look.fleet().and_then(|fleet| fleet.stream.as_ref());
         Self {
             application: look.application.to_owned(),
             stream: stream.map(|row| row.name.to_string()),
             counts: Counts::of(&shards, look.listing.leases.len()),
             paused: look.fleet_pause().map(paused),
-            is_served_by_nobody: look.fleet.is_some() && rows.is_empty() && !shards.is_empty(),
+            is_served_by_nobody: look.fleet().is_some() && rows.is_empty() && !shards.is_empty(),
             hosts: rows.iter().map(|row| look.host(row, &shards)).collect(),
+            hosts_unknown: look.hosts_unknown(),
             shards,
             bad_rows: look.bad_rows(),
         }
@@ -113,6 +117,7 @@ impl Summary {
     pub(super) fn needs_attention(&self) -> bool {
         self.counts.held < self.counts.open
             || self.is_served_by_nobody
+            || self.hosts_unknown.is_some()
             || self.counts.stuck > 0
             || !self.bad_rows.is_empty()
             || self.hosts.iter().any(|host| !host.troubles.is_empty())
@@ -136,9 +141,33 @@ fn count(shards: &[ShardStatus], is_counted: impl Fn(&ShardStatus) -> bool) -> u
     shards.iter().filter(|shard| is_counted(shard)).count()
 }
 
-impl Look<'_> {
-    fn fleet_pause(&self) -> Option<&Pause> {
-        let pause = self.fleet?.control.pause.as_ref()?;
+impl<'a> Look<'a> {
+    fn fleet(&self) -> Option<&'a FleetRows> {
+        self.fleet.ok().flatten()
+    }
+
+    fn hosts_unknown(&self) -> Option<String> {
+        match self.fleet {
+            Err(why) => Some(one_line(&why.to_string()).into_owned()),
+            Ok(None) if self.has_rows_of_hosts() => Some(
+                "there is no coordinator table, though hosts of shardmill wrote the rows: it was \
+                    deleted"
+                    .to_owned(),
+            ),
+            Ok(_) => None,
+        }
+    }
+
+    /// Whether a host of shardmill owns shards. Only such a host names its plugin's version.
+    fn has_rows_of_hosts(&self) -> bool {
+        let mut leases = self.listing.leases.iter();
+        leases.any(|lease| {
+            !lease.is_finished() && lease.owner.is_some() && lease.plugin_digest.is_some()
+        })
+    }
+
+    fn fleet_pause(&self) -> Option<&'a Pause> {
+        let pause = self.fleet()?.control.pause.as_ref()?;
         pause.is_in_effect(self.wall_ms).then_some(pause)
     }
 
@@ -195,7 +224,7 @@ impl Look<'_> {
     }
 
     fn states(&self, row: &WorkerRow) -> Vec<&'static str> {
-        let fleet = self.fleet;
+        let fleet = self.fleet();
         let leader = fleet
             .and_then(|fleet| fleet.leader.as_ref())
             .and_then(|leader| leader.holder.as_ref());

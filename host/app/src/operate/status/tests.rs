@@ -3,13 +3,14 @@ use std::time::Duration;
 use shardmill_core::control::{Asked, Control, Pause};
 use shardmill_core::fleet::{FleetRows, Incarnation, WorkerRow};
 use shardmill_core::lease::{Checkpoint, Lease, LeaseObserver, WorkerId};
-use shardmill_core::plugin::StateFill;
-use shardmill_core::ports::LeaseListing;
+use shardmill_core::plugin::{PluginDigest, StateFill};
+use shardmill_core::ports::{LeaseListing, StoreError};
 use shardmill_core::stream::{HashKeyRange, Shard, ShardId};
 use shardmill_core::time::Moment;
 
 use super::summary::{Counts, Look, Summary};
 use super::text;
+use crate::operate::view::FleetUnread;
 
 const NOW_MS: u64 = 1_767_225_600_000;
 
@@ -64,6 +65,10 @@ fn summary(leases: Vec<Lease>, fleet_pause: Option<Pause>) -> Summary {
 }
 
 fn summary_of(leases: Vec<Lease>, fleet: &FleetRows) -> Summary {
+    summary_with(leases, Ok(Some(fleet)))
+}
+
+fn summary_with(leases: Vec<Lease>, fleet: Result<Option<&FleetRows>, &FleetUnread>) -> Summary {
     let listing = LeaseListing {
         leases,
         ..LeaseListing::default()
@@ -71,7 +76,7 @@ fn summary_of(leases: Vec<Lease>, fleet: &FleetRows) -> Summary {
     Summary::of(&Look {
         application: "orders",
         listing: &listing,
-        fleet: Some(fleet),
+        fleet,
         observer: &LeaseObserver::default(),
         now: Moment::default() + Duration::from_secs(1),
         wall_ms: NOW_MS,
@@ -130,6 +135,41 @@ fn a_pause_needs_no_attention_and_one_that_is_over_is_not_shown() {
     let over = summary(vec![alone], Some(pause(Some(NOW_MS))));
     assert_eq!((over.counts.paused, over.paused), (0, None));
     assert!(over.shards[0].wanted.is_empty());
+}
+
+#[test]
+fn an_application_whose_hosts_cannot_be_read_needs_attention_and_is_not_said_to_have_none() {
+    let refused = FleetUnread(StoreError::Refused {
+        message: "dynamodb:Query is not allowed".to_owned(),
+    });
+    let unread = summary_with(vec![lease(1, Some("a"), 0)], Err(&refused));
+    assert!(unread.needs_attention());
+    let why = "the coordinator table cannot be read: refused: dynamodb:Query is not allowed";
+    for text in [
+        text::overview(&unread),
+        text::page(&unread, None, usize::MAX),
+    ] {
+        assert!(text.contains(why), "{text}");
+        assert!(!text.contains("no host is registered"), "{text}");
+    }
+    let json = serde_json::to_value(&unread).unwrap();
+    assert_eq!(json["hosts-unknown"], why);
+}
+
+#[test]
+fn a_kcls_application_has_no_coordinator_table_and_one_of_hosts_has_lost_it() {
+    let mut held = lease(1, Some("a"), 0);
+    let of_kcl = summary_with(vec![held.clone()], Ok(None));
+    assert!(!of_kcl.needs_attention());
+    assert_eq!(of_kcl.hosts_unknown, None);
+    // No other library names the version of a plugin.
+    held.plugin_digest = PluginDigest::from_hex(&"ab".repeat(32));
+    let lost = summary_with(vec![held.clone()], Ok(None));
+    assert!(lost.needs_attention());
+    let told = text::overview(&lost);
+    assert!(told.contains("there is no coordinator table"), "{told}");
+    held.checkpoint = Checkpoint::ShardEnd;
+    assert!(!summary_with(vec![held], Ok(None)).needs_attention());
 }
 
 #[test]

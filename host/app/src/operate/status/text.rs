@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_core::text::shortened;
 
-use super::summary::{HostStatus, ShardStatus, Summary};
+use super::summary::{ShardStatus, Summary};
 use crate::output::{age, or_dash, short_shard, table};
 
 /// Shards that `status` shows; `top` shows as many as fit, `leases` all of them.
@@ -33,13 +33,13 @@ pub(super) fn overview(summary: &Summary) -> String {
             summary.application
         );
     }
-    let _ = write!(text, "\n{}", hosts(&summary.hosts));
+    let _ = write!(text, "\n{}", hosts(summary));
     text
 }
 
 /// What `top` shows on a screen of that size.
 pub(super) fn page(summary: &Summary, width: Option<usize>, height: usize) -> String {
-    let head = format!("{}\n{}\n", head(summary), hosts(&summary.hosts));
+    let head = format!("{}\n{}\n", head(summary), hosts(summary));
     // The header of the table of shards.
     let used = head.lines().count() + 1;
     let most = height.saturating_sub(used).min(summary.shards.len());
@@ -139,12 +139,15 @@ fn state(shard: &ShardStatus) -> String {
     parts.join("; ")
 }
 
-fn hosts(hosts: &[HostStatus]) -> String {
-    if hosts.is_empty() {
+fn hosts(summary: &Summary) -> String {
+    if let Some(why) = &summary.hosts_unknown {
+        return format!("{why}\n");
+    }
+    if summary.hosts.is_empty() {
         return "no host is registered\n".to_owned();
     }
     let mut table = table(["host", "leases", "state"]);
-    for host in hosts {
+    for host in &summary.hosts {
         let states = host.states.iter();
         let mut state: Vec<String> = states.map(|word| word.replace('-', " ")).collect();
         state.extend(
