@@ -280,27 +280,27 @@ mod tests {
         let found = |version: &[u8]| (shardmill_wasm::digest_of(version), None);
         let (first, second) = (found(b"1"), found(b"2"));
         let mut asked = Asked::new(first.clone());
-        let mut now = Instant::now();
-        let mut fails = |why: &str, found: &Found, asked: &mut Asked| {
-            let is_news = asked.failed(found, why.to_owned(), now, 1.0);
-            let wait = asked.again_at.map(|at| at - now);
-            now += wait.unwrap_or_default();
-            assert!(asked.begins(found, now));
-            (is_news, wait.map(|wait| wait.as_secs()))
+        let start = Instant::now();
+        // Fails, and begins again once it is time.
+        let fails = |why: &str, found: &Found, asked: &mut Asked| {
+            let is_news = asked.failed(found, why.to_owned(), start, 1.0);
+            let again_at = asked.again_at.unwrap();
+            assert!(!asked.begins(found, start) && asked.begins(found, again_at));
+            (is_news, again_at.duration_since(start).as_secs())
         };
-        assert_eq!(fails("full", &first, &mut asked), (true, Some(30)));
-        assert_eq!(fails("full", &first, &mut asked), (false, Some(60)));
-        assert_eq!(fails("denied", &first, &mut asked), (true, Some(120)));
+        assert_eq!(fails("full", &first, &mut asked), (true, 30));
+        assert_eq!(fails("full", &first, &mut asked), (false, 60));
+        assert_eq!(fails("denied", &first, &mut asked), (true, 120));
         for _ in 0..40 {
             fails("denied", &first, &mut asked);
         }
-        assert_eq!(fails("denied", &first, &mut asked), (false, Some(600)));
+        assert_eq!(fails("denied", &first, &mut asked), (false, 600));
         assert!(
-            asked.begins(&second, now),
+            asked.begins(&second, start),
             "another version is tried at once"
         );
-        assert_eq!(fails("denied", &second, &mut asked), (false, Some(30)));
-        let is_news = asked.failed(&first, "late".to_owned(), now, 1.0);
+        assert_eq!(fails("denied", &second, &mut asked), (false, 30));
+        let is_news = asked.failed(&first, "late".to_owned(), start, 1.0);
         assert!(!is_news && asked.again_at.is_none(), "{:?}", asked.again_at);
     }
 }
