@@ -467,3 +467,39 @@ async fn hosts_with_different_files_are_told_apart_and_the_command_fails() {
     assert!(first.terminate().await.success() && second.terminate().await.success());
     setting.stop().await;
 }
+
+/// Time is judged on one shard only: a version that ran on all at once would stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_version_that_comes_with_a_manifest_is_rolled_back_as_any() {
+    let setting = Setting::new(4).await;
+    let (good, slow) = (conduct(0, "good"), conduct(1, "slow"));
+    setting.drop_plugin("versioned", &good);
+    let host = setting.host_with("a", CONFIG);
+    let is_over = AtomicBool::new(false);
+    let rolled_back = async {
+        until_runs(&host, "the first version", |versions| versions.len() == 1).await;
+        eventually("output", || {
+            std::fs::metadata(setting.output_of("a")).is_ok_and(|file| file.len() > 200_000)
+        })
+        .await;
+        setting.drop_manifest("versioned", "[batch]\nrecords = 99\n");
+        setting.drop_plugin("versioned", &slow);
+        until_runs(&host, "quarantined", |versions| {
+            let is_back = versions
+                .first()
+                .is_some_and(|(digest, _)| *digest == digest_of(&good));
+            is_back && versions.contains(&(digest_of(&slow), "quarantined".to_owned()))
+        })
+        .await;
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let ((_, last), ()) = tokio::join!(put_until(&setting, &is_over), rolled_back);
+    setting.until_checkpointed("versioned", &last).await;
+    let log = host.log();
+    assert!(
+        log.contains("draining to restart with the new ones"),
+        "{log}"
+    );
+    assert!(host.terminate().await.success());
+    setting.stop().await;
+}

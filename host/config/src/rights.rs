@@ -86,7 +86,7 @@ pub struct NamedConsumer {
     pub stream: StreamRef,
     /// The region of a stream that is given by name.
     pub region: Option<String>,
-    /// The consumer's name.
+    /// The name that hosts register it under.
     pub name: String,
 }
 

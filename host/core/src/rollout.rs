@@ -33,7 +33,7 @@ pub use shard_trial::{Attempt, HeldAgainst, Report, ShardTrial};
 pub use site::Site;
 pub(crate) use state::Blamed;
 pub(crate) use state::START_AGAIN_AFTER;
-pub use state::{At, Change, Role, Rollout, StartFailure};
+pub use state::{At, Change, Restart, Role, Rollout, StartFailure};
 pub(crate) use track::Sample;
 pub use turn::Turn;
 pub use untaken::{Untaken, WhyNot, untaken};

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shardmill_core::lease::WorkerId;
 use shardmill_core::plugin::{PluginDigest, PluginName};
 use shardmill_core::ports::ProcessorFactory;
-use shardmill_core::rollout::{At, Change, Role, Rollout, RolloutPolicy, Site, VersionRow};
+use shardmill_core::rollout::{
+    At, Change, Restart, Role, Rollout, RolloutPolicy, Site, VersionRow,
+};
 use tokio::sync::{broadcast, watch};
 
 use crate::metrics;
@@ -85,6 +87,11 @@ impl SharedRollout {
     /// Uses another policy from now on.
     pub fn set_policy(&self, policy: RolloutPolicy) {
         self.with(|rollout| rollout.set_policy(policy));
+    }
+
+    /// All workers of the plugin are about to restart with other settings.
+    pub fn restarts(&self, how: Restart) {
+        self.with(|rollout| rollout.restarts(how));
     }
 
     /// The folder has a version that was not loaded; `since_ms` is milliseconds since the Unix

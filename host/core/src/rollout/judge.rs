@@ -47,6 +47,10 @@ pub enum Passed {
     },
     /// This host held no shard: there was nothing to try it on, and nothing that it could harm.
     NoShard,
+    /// It was deployed with other settings: this host tries both, on all of its shards.
+    WithSettings,
+    /// The version before does not start with the settings that this one came with.
+    NothingBefore,
 }
 
 /// Why a version is rolled back, with the figures.
@@ -209,6 +213,12 @@ impl fmt::Display for Passed {
                 write!(f, "no failure in {tried_for:.1?}, with {records} records")
             }
             Self::NoShard => f.write_str("this host held no shard to try it on"),
+            Self::WithSettings => {
+                f.write_str("it was deployed with other settings, which this host tries with it")
+            }
+            Self::NothingBefore => f.write_str(
+                "the previous version does not start with the settings that came with this one",
+            ),
         }
     }
 }
@@ -505,11 +515,15 @@ mod tests {
                 records: 3,
             },
             Passed::NoShard,
+            Passed::WithSettings,
+            Passed::NothingBefore,
         ];
         let told = [
             "the canary handled 1250 records in 5 batches",
             "no failure in 10.0s, with 3 records",
             "this host held no shard to try it on",
+            "it was deployed with other settings, which this host tries with it",
+            "the previous version does not start with the settings that came with this one",
         ];
         assert_eq!(passed.map(|passed| passed.to_string()), told);
     }

@@ -26,11 +26,14 @@ use crate::plugin::PluginDigest;
 use crate::time::Moment;
 
 mod phase;
+mod restart;
 mod rows;
 mod trial;
 
 use phase::{Event, Phase};
+use restart::Found;
 
+pub use restart::Restart;
 pub(crate) use trial::START_AGAIN_AFTER;
 
 /// The present, on two clocks: one for decisions, one for people.
@@ -131,6 +134,8 @@ pub struct Rollout {
     host: WorkerId,
     policy: RolloutPolicy,
     sites: BTreeSet<Site>,
+    /// The workers restart, and no shard has asked what to run since.
+    restart: Option<Restart>,
     offered: Option<PluginDigest>,
     active: Option<Active>,
     candidate: Option<Candidate>,
@@ -153,6 +158,8 @@ struct Active {
     digest: PluginDigest,
     since_ms: u64,
     has_started: bool,
+    /// How often it failed to start with other settings than before; `None` once it has.
+    failed_restarts: Option<u32>,
     track: Track,
     probation: Option<Probation>,
     /// Instances in a row that died, or could not be made.
@@ -193,6 +200,7 @@ impl Rollout {
             host,
             policy,
             sites: BTreeSet::new(),
+            restart: None,
             offered: None,
             active: None,
             candidate: None,
@@ -254,12 +262,10 @@ impl Rollout {
     /// canary if it `may_try`: it has something to deliver, and nothing of it waits for another
     /// try.
     pub fn role(&mut self, site: &Site, offered: &PluginDigest, may_try: bool, at: At) -> Role {
-        let is_first = self.sites.is_empty();
-        if !self.sites.contains(site) {
-            self.sites.insert(site.clone());
-        }
+        let found = self.join(site);
         self.tick(at);
-        self.offer(offered, is_first, at);
+        self.offer(offered, found, at);
+        self.note_restart(found);
         if let Some(role) = self.trial_role(site, may_try, at) {
             return role;
         }
@@ -297,8 +303,8 @@ impl Rollout {
         Some(Role::Run(digest))
     }
 
-    /// `offered` is the newest version; `is_first` if this host served no shard before.
-    fn offer(&mut self, offered: &PluginDigest, is_first: bool, at: At) {
+    /// `offered` is the newest version; `found` is what a shard that asks found on this host.
+    fn offer(&mut self, offered: &PluginDigest, found: Found, at: At) {
         self.offered = Some(offered.clone());
         let Some(active) = &self.active else {
             return self.activate(offered.clone(), None, at);
@@ -329,18 +335,17 @@ impl Rollout {
             };
             self.go_back(last_good, at);
         }
-        if is_first {
-            self.promote_untried(offered, at);
-        } else {
-            self.begin_trial(offered, at);
+        match found.untried() {
+            Some(why) => self.promote_untried(offered, why, at),
+            None => self.begin_trial(offered, at),
         }
     }
 
-    /// There is no shard to try it on.
-    fn promote_untried(&mut self, offered: &PluginDigest, at: At) {
+    /// There is nothing to try it on, or against.
+    fn promote_untried(&mut self, offered: &PluginDigest, why: Passed, at: At) {
         let before = self.active.as_ref().map(|active| active.proven().clone());
         self.activate(offered.clone(), before, at);
-        self.change(Change::Promoted(offered.clone(), Passed::NoShard));
+        self.change(Change::Promoted(offered.clone(), why));
     }
 
     fn begin_trial(&mut self, offered: &PluginDigest, at: At) {
@@ -378,6 +383,7 @@ impl Rollout {
             digest,
             since_ms: at.wall_ms,
             has_started: false,
+            failed_restarts: None,
             track: Track::default(),
             probation,
             deaths: 0,

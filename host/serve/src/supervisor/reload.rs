@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use shardmill_config::{ConfigError, Reload};
 use shardmill_core::control::DeployAsked;
 use shardmill_core::plugin::PluginName;
+use shardmill_core::rollout::Restart;
 use shardmill_worker::{Outcome, Ring, Wish};
 use tokio::sync::mpsc;
 
@@ -189,7 +190,13 @@ impl Supervisor {
                 plugin = %name,
                 "settings changed, draining to restart with the new ones"
             );
-            running.restart();
+            // What is deployed with a manifest is tried by the host whose turn it is, as a whole.
+            let how = if self.pulls.is_in_turns(name) {
+                Restart::AllShards
+            } else {
+                Restart::OneShard
+            };
+            running.restart(how);
         }
         Followed::Restarts
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_core::plugin::PluginName;
+use shardmill_core::rollout::Restart;
 
 use super::{Running, Supervisor};
 
@@ -53,7 +54,8 @@ impl Supervisor {
 impl Running {
     /// Drains its workers, to start the same version again once they have ended, or a newer one
     /// that waits for that.
-    pub(super) fn restart(&mut self) {
+    pub(super) fn restart(&mut self, how: Restart) {
+        self.rollout.restarts(how);
         let same = Arc::clone(&self.versions.borrow());
         self.next.get_or_insert(same);
         self.stop.cancel();

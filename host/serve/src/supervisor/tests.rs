@@ -5,6 +5,7 @@ use shardmill_aws::{AwsOptions, StaticCredentials, connect};
 use shardmill_config::Config;
 use shardmill_core::plugin::ProcessorError;
 use shardmill_core::ports::{InstanceContext, PortFuture, RecordProcessor};
+use shardmill_core::rollout::Restart;
 use shardmill_sinks::open_sinks;
 use shardmill_wasm::RuntimeOptions;
 use shardmill_worker::HostBell;
@@ -99,7 +100,7 @@ impl Host {
     /// Its workers drain, to start again with other settings.
     fn restarts(&mut self, plugin: &str) {
         let running = self.supervisor.running.get_mut(&name(plugin));
-        running.unwrap().restart();
+        running.unwrap().restart(Restart::OneShard);
     }
 
     /// One of the workers that were asked to has ended.

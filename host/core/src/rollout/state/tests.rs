@@ -6,6 +6,7 @@ use crate::rollout::{Quarantined, Sample};
 use crate::stream::ShardId;
 
 mod blame;
+mod restarts;
 mod steps;
 
 const SITES: [&str; 3] = ["shardId-0", "shardId-1", "shardId-2"];

@@ -102,6 +102,7 @@ impl Rollout {
         self.last_started = Some(digest.clone());
         if let Some(active) = self.active_of(digest) {
             active.has_started = true;
+            active.failed_restarts = None;
         }
     }
 
@@ -116,13 +117,16 @@ impl Rollout {
         if self.is_candidate(digest) {
             return self.candidate_did_not_start(failure, at);
         }
-        let Some(active) = &mut self.active else {
-            return;
-        };
-        if active.digest != *digest {
+        if self.active() != Some(digest) {
             // The previous version cannot show what caused it.
             return self.abandon(site);
         }
+        if self.gives_way(&failure, at) {
+            return;
+        }
+        let Some(active) = &mut self.active else {
+            return;
+        };
         match failure {
             StartFailure::Failed(reason) if active.probation.is_some() => {
                 self.reject_active(Regression::DoesNotStart { reason }, at);
