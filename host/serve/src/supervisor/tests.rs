@@ -266,13 +266,13 @@ async fn a_plugin_that_waits_starts_once_another_one_gives_way() {
 #[tokio::test]
 async fn a_plugin_without_room_starts_once_another_one_has_gone() {
     let mut host = Host::new("on-remove = \"stop\"\nbuffer = \"30MiB\"\n").await;
-    let plugins = ["a", "b", "c", "d"];
+    let plugins = ["first", "second", "third", "fourth"];
     plugins.iter().for_each(|plugin| host.loads(plugin, 1));
     let runs = |host: &Host| plugins.map(|plugin| host.runs(plugin).is_some());
     let before = runs(&host);
     let without = before.iter().position(|runs| !runs);
     let without = without.expect("too little room for all");
-    host.supervisor.removed(&name("a"));
+    host.supervisor.removed(&name("first"));
     host.ends().await;
     host.supervisor.look_at_waiting();
     host.supervisor.look_at_waiting();
