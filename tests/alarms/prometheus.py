@@ -17,6 +17,7 @@ from scene import until
 RULES = "deploy/alerts/shardmill.rules.yaml"
 # An age of records in seconds, as the rules have it.
 LAG_SECONDS = 300
+MINUTES = {"m": 1, "h": 60, "d": 24 * 60}
 START_SECONDS_MAX = 30
 
 CONFIG = """
@@ -30,9 +31,15 @@ scrape_configs:
 
 def in_seconds(rules):
     """The same rules with a second for each minute: nobody waits 20 minutes for a test."""
-    shorter = re.sub(r"(\[|offset |for: )(\d+)m\b", r"\1\2s", rules)
-    assert f"> {LAG_SECONDS}" in shorter and not re.search(r"\b\d+m\b", re.sub(r"#.*", "", shorter)), "a rule has another form"
-    return shorter.replace(f"> {LAG_SECONDS}", f"> {LAG_SECONDS // 60}")
+
+    def shorter(duration):
+        before, count, unit = duration.groups()
+        return f"{before}{int(count) * MINUTES[unit]}s"
+
+    shortened = re.sub(r"(\[|offset |for: )(\d+)([mhd])\b", shorter, rules)
+    has_another_form = re.search(r"\b\d+[mhd]\b", re.sub(r"#.*", "", shortened))
+    assert f"> {LAG_SECONDS}" in shortened and not has_another_form, "a rule has another form"
+    return shortened.replace(f"> {LAG_SECONDS}", f"> {LAG_SECONDS // 60}")
 
 
 def find(folder):
