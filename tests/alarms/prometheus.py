@@ -17,7 +17,7 @@ from scene import until
 RULES = "deploy/alerts/shardmill.rules.yaml"
 # An age of records in seconds, as the rules have it.
 LAG_SECONDS = 300
-MINUTES = {"m": 1, "h": 60, "d": 24 * 60}
+SECONDS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 START_SECONDS_MAX = 30
 
 CONFIG = """
@@ -34,10 +34,10 @@ def in_seconds(rules):
 
     def shorter(duration):
         before, count, unit = duration.groups()
-        return f"{before}{int(count) * MINUTES[unit]}s"
+        return f"{before}{int(count) * SECONDS[unit] * 1000 // 60}ms"
 
-    shortened = re.sub(r"(\[|offset |for: )(\d+)([mhd])\b", shorter, rules)
-    has_another_form = re.search(r"\b\d+[mhd]\b", re.sub(r"#.*", "", shortened))
+    shortened = re.sub(r"(\[|offset |for: )(\d+)([smhd])\b", shorter, rules)
+    has_another_form = re.search(r"\b\d+[smhd]\b", re.sub(r"#.*", "", shortened))
     assert f"> {LAG_SECONDS}" in shortened and not has_another_form, "a rule has another form"
     return shortened.replace(f"> {LAG_SECONDS}", f"> {LAG_SECONDS // 60}")
 
