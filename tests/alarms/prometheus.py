@@ -61,7 +61,7 @@ class Prometheus:
     def __init__(self, folder, root):
         self.folder = folder / "prometheus-data"
         self.folder.mkdir(parents=True)
-        self.targets, self.lock, self.started = set(), threading.Lock(), time.time()
+        self.targets, self.lock, self.started = {}, threading.Lock(), time.time()
         (self.folder / "rules.yaml").write_text(in_seconds((Path(root) / RULES).read_text()))
         (self.folder / "prometheus.yml").write_text(CONFIG)
         self.write_targets()
@@ -81,14 +81,16 @@ class Prometheus:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as reply:
             return reply.read().decode()
 
-    def add(self, address):
+    def add(self, address, namespace):
+        """Scrapes a host, of the fleet in that namespace: as operators of Prometheus name fleets."""
         with self.lock:
-            self.targets.add(address)
+            self.targets[address] = namespace
             self.write_targets()
 
     def write_targets(self):
+        groups = [{"targets": [address], "labels": {"namespace": of}} for address, of in sorted(self.targets.items())]
         new = self.folder / "targets.new"
-        new.write_text(json.dumps([{"targets": sorted(self.targets)}]))
+        new.write_text(json.dumps(groups))
         new.rename(self.folder / "targets.json")
 
     def firing(self):
