@@ -6,9 +6,13 @@
 
 import json
 import pathlib
+import re
 import sys
 
-VARIABLES = {"$__rate_interval": "5m", "$plugin": ".*"}
+VARIABLES = {"$__rate_interval": "5m", "$cluster": ".*", "$namespace": ".*", "$job": ".*", "$plugin": ".*"}
+# With `.*`, which the variables are for all, this takes series without these labels too.
+FLEET = '{cluster=~"$cluster",namespace=~"$namespace",job=~"$job"'
+METRIC = re.compile(r"\b(?:shardmill|process)_\w+")
 
 
 def queries(dashboard):
@@ -16,6 +20,8 @@ def queries(dashboard):
     for panel in json.loads(pathlib.Path(dashboard).read_text())["panels"]:
         for target in panel.get("targets", []):
             query = target["expr"]
+            if not all(query.startswith(FLEET, metric.end()) for metric in METRIC.finditer(query)):
+                sys.exit(f"{panel['title']}: a query that also asks for fleets that are not chosen: {query}")
             for variable, value in VARIABLES.items():
                 query = query.replace(variable, value)
             if "$" in query:

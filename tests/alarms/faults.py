@@ -22,6 +22,8 @@ class Fault:
     mend: Callable
     prepare: Callable = lambda scene, guests: scene.add_host(guests("echo"))
     shards: int = 2
+    # Named after the alarm, unless there are two faults of one.
+    fleet: str = ""
     # Alarms that this fault rightly sets off as well.
     also: tuple = ()
 
@@ -72,6 +74,16 @@ def stop_second(scene, _guests):
 
 def start_second(scene, _guests):
     scene.hosts[1].start()
+
+
+def stop_all(scene, _guests):
+    for host in scene.hosts:
+        host.stop()
+
+
+def start_all(scene, _guests):
+    for host in scene.hosts:
+        host.start()
 
 
 def delete_row(scene, guests):
@@ -139,6 +151,7 @@ FAULTS = [
     Fault("ShardBlocked", "`GetRecords` is refused", refuse("kinesis", "stream/", "GetRecords"), mend, also=("ShardLags", "HostNotReady")),
     Fault("HostNotReady", "DynamoDB answers 500", fail_tables, mend, also=("TableRequestsFail", "PluginNotServed", "ShardLags", "ShardBlocked")),
     Fault("PluginNotServed", "one of two hosts with `leases.max = 1` is stopped", stop_second, start_second, prepare=two_hosts_of_one_lease),
+    Fault("PluginNotServed", "all hosts of a fleet are stopped, while others run", stop_all, start_all, fleet="fleet-without-hosts"),
     Fault("HashKeysWithoutLease", "a lease's row is deleted, and no right to create another", delete_row, mend, also=("TableRequestsFail", "HostNotReady")),
     Fault("ShardLostToRetention", "a lease whose shard is not in the stream", add_row_of_a_shard_that_is_gone, nothing, also=("ShardBlocked",)),
     Fault("RecordsMaybeTrimmed", "a checkpoint at a record that is gone", checkpoint_before_the_oldest_record, nothing, also=("PluginNotServed",)),

@@ -17,6 +17,7 @@ from scene import until
 RULES = "deploy/alerts/shardmill.rules.yaml"
 # An age of records in seconds, as the rules have it.
 LAG_SECONDS = 300
+SECONDS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 START_SECONDS_MAX = 30
 
 CONFIG = """
@@ -30,9 +31,15 @@ scrape_configs:
 
 def in_seconds(rules):
     """The same rules with a second for each minute: nobody waits 20 minutes for a test."""
-    shorter = re.sub(r"(\[|offset |for: )(\d+)m\b", r"\1\2s", rules)
-    assert f"> {LAG_SECONDS}" in shorter and not re.search(r"\b\d+m\b", re.sub(r"#.*", "", shorter)), "a rule has another form"
-    return shorter.replace(f"> {LAG_SECONDS}", f"> {LAG_SECONDS // 60}")
+
+    def shorter(duration):
+        before, count, unit = duration.groups()
+        return f"{before}{int(count) * SECONDS[unit] * 1000 // 60}ms"
+
+    shortened = re.sub(r"(\[|offset |for: )(\d+)([smhd])\b", shorter, rules)
+    has_another_form = re.search(r"\b\d+[smhd]\b", re.sub(r"#.*", "", shortened))
+    assert f"> {LAG_SECONDS}" in shortened and not has_another_form, "a rule has another form"
+    return shortened.replace(f"> {LAG_SECONDS}", f"> {LAG_SECONDS // 60}")
 
 
 def find(folder):
@@ -54,7 +61,7 @@ class Prometheus:
     def __init__(self, folder, root):
         self.folder = folder / "prometheus-data"
         self.folder.mkdir(parents=True)
-        self.targets, self.lock, self.started = set(), threading.Lock(), time.time()
+        self.targets, self.lock, self.started = {}, threading.Lock(), time.time()
         (self.folder / "rules.yaml").write_text(in_seconds((Path(root) / RULES).read_text()))
         (self.folder / "prometheus.yml").write_text(CONFIG)
         self.write_targets()
@@ -74,14 +81,16 @@ class Prometheus:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as reply:
             return reply.read().decode()
 
-    def add(self, address):
+    def add(self, address, namespace):
+        """Scrapes a host, of the fleet in that namespace: as operators of Prometheus name fleets."""
         with self.lock:
-            self.targets.add(address)
+            self.targets[address] = namespace
             self.write_targets()
 
     def write_targets(self):
+        groups = [{"targets": [address], "labels": {"namespace": of}} for address, of in sorted(self.targets.items())]
         new = self.folder / "targets.new"
-        new.write_text(json.dumps([{"targets": sorted(self.targets)}]))
+        new.write_text(json.dumps(groups))
         new.rename(self.folder / "targets.json")
 
     def firing(self):
