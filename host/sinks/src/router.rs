@@ -195,7 +195,7 @@ impl Sink for Router {
             let earlier = self.unfinished.take(&source, &emitted);
             let mut parts = earlier.unwrap_or_else(|| self.parts(&origin, &emitted));
             let written = self.write_parts(&origin, &mut parts).await;
-            if written.is_err() {
+            if written.is_err() && !are_all_of(&emitted, &parts) {
                 self.unfinished.keep(source, &emitted, parts);
             }
             written
@@ -236,7 +236,6 @@ impl DeadLetters for Router {
     }
 }
 
-/// One part for each destination, each in the order of the batch.
 fn count_letters(target: &str, letters: &[DeadLetter]) {
     for letter in letters {
         let labels = [
@@ -245,6 +244,12 @@ fn count_letters(target: &str, letters: &[DeadLetter]) {
         ];
         ::metrics::counter!(metrics::DEAD_LETTERS, &labels).increment(1);
     }
+}
+
+/// Whether what is left is the batch itself: the next try finds that again, and whoever keeps it
+/// would keep it alive when its owner has dropped it.
+fn are_all_of(emitted: &Part, parts: &VecDeque<Part>) -> bool {
+    parts.iter().any(|part| Arc::ptr_eq(part, emitted))
 }
 
 /// One part for each destination, each in the order of the batch.

@@ -215,6 +215,8 @@ fn file_in(folder: &Path, name: &PluginName) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::DirBuilderExt;
+
     use super::*;
 
     const BYTES_MAX: u64 = 1_000;
@@ -262,7 +264,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_version_that_could_not_be_kept_is_kept_once_there_is_room() {
         let mut disk = Disk::new();
-        std::fs::create_dir(disk.folder.path().join("cache.kept")).unwrap();
+        let mut own_folder = std::fs::DirBuilder::new();
+        own_folder.mode(0o700);
+        own_folder
+            .create(disk.folder.path().join("cache.kept"))
+            .unwrap();
         std::fs::write(disk.own(), "in the way").unwrap();
         assert!(disk.does_well().await);
         assert!(!disk.does_well().await, "not at each look");

@@ -138,6 +138,19 @@ async fn a_sink_that_fails_does_not_make_the_others_store_again() {
 }
 
 #[tokio::test]
+async fn nothing_is_kept_of_a_batch_that_failed_and_that_its_owner_has_dropped() {
+    let sink = Arc::new(Kept::default());
+    *sink.failing_writes.lock().unwrap() = 1;
+    let router = router(&[("kept", &sink)]);
+    let batch = emitted(&[("kept", "1"), ("kept", "2")]);
+    let failed = router.write(origin(), Arc::clone(&batch)).await;
+    failed.unwrap_err();
+    let kept = Arc::downgrade(&batch);
+    drop(batch);
+    assert_eq!(kept.strong_count(), 0, "its lease was given up");
+}
+
+#[tokio::test]
 async fn an_unknown_sink_is_named() {
     let router = router(&[]);
     let error = router
