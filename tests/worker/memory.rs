@@ -76,17 +76,19 @@ async fn what_an_instance_emitted_when_it_was_closed_takes_memory_until_it_is_st
     fleet.put(0..10);
     until("all checkpointed", || fleet.is_all_checkpointed()).await;
     fleet.sink.is_broken.store(true, Ordering::Relaxed);
-    let stopped = tokio::spawn(host.stop());
+    let mut stopping = tokio::task::JoinSet::new();
+    stopping.spawn(host.stop());
     until("closed", || {
         let history = history.lock().unwrap();
         let is_closed = |event: &Event| matches!(event, Event::Closed(_));
         history.iter().any(|(_, _, event)| is_closed(event))
     })
     .await;
-    tokio::time::sleep(Duration::from_mins(1)).await;
+    // Less than a host waits for a sink at its end.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(places.load(Ordering::SeqCst), 0, "the sink is down");
     fleet.sink.is_broken.store(false, Ordering::Relaxed);
-    stopped.await.unwrap();
+    stopping.join_next().await.unwrap().unwrap();
     assert_eq!(places.load(Ordering::SeqCst), 1);
     assert_eq!(fleet.sink.lines().last().unwrap(), "last");
 }

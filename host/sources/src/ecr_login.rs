@@ -52,9 +52,8 @@ pub(crate) async fn login(
     let bytes = answered.await.map_err(|error| error.to_string())?;
     let answer: Answer =
         serde_json::from_slice(&bytes).map_err(|error| format!("ECR's answer: {error}"))?;
-    let tokens = answer.authorization_data.into_iter();
+    let mut tokens = answer.authorization_data.into_iter();
     tokens
-        .filter_map(|one| decoded(&one.authorization_token))
-        .next()
+        .find_map(|one| decoded(&one.authorization_token))
         .ok_or_else(|| "ECR's answer has no user and password".to_owned())
 }

@@ -267,7 +267,9 @@ async fn a_plugin_that_waits_starts_once_another_one_gives_way() {
 async fn a_plugin_without_room_starts_once_another_one_has_gone() {
     let mut host = Host::new("on-remove = \"stop\"\nbuffer = \"30MiB\"\n").await;
     let plugins = ["first", "second", "third", "fourth"];
-    plugins.iter().for_each(|plugin| host.loads(plugin, 1));
+    for plugin in plugins {
+        host.loads(plugin, 1);
+    }
     let runs = |host: &Host| plugins.map(|plugin| host.runs(plugin).is_some());
     let before = runs(&host);
     let without = before.iter().position(|runs| !runs);
