@@ -250,7 +250,7 @@ fn of_metrics(
         amount,
         unit: "metrics",
         dollars: amount * prices.cloudwatch_metric_month,
-        why: format!("emf.level = \"{}\"; fewer with \"summary\"", level.as_str()),
+        why: format!("each series, at emf.level = \"{}\"", level.as_str()),
     })
 }
 
