@@ -20,9 +20,11 @@ def main(manifests, base=""):
     [dashboard] = [one["data"] for one in objects if "shardmill.json" in one.get("data", {})]
     rules = yaml.safe_load((DEPLOY / "alerts/shardmill.rules.yaml").read_text())
     for rule in [rule for group in rules["groups"] for rule in group["rules"]]:
-        page = rule["annotations"]["runbook_url"]
-        if base and "://" not in page:
-            rule["annotations"]["runbook_url"] = f"{base}/{page}"
+        # A rule that only records has no page.
+        annotations = rule.get("annotations", {})
+        page = annotations.get("runbook_url", "")
+        if base and page and "://" not in page:
+            annotations["runbook_url"] = f"{base}/{page}"
     if alarms["spec"] != rules:
         sys.exit("the PrometheusRule has other alarms than deploy/alerts/shardmill.rules.yaml")
     if dashboard["shardmill.json"].strip() != (DEPLOY / "grafana/shardmill.json").read_text().strip():
