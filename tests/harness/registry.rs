@@ -144,8 +144,8 @@ impl Registry {
         self.shared.kept().login = Some((user.to_owned(), password.to_owned()));
     }
 
-    /// Refuses the tokens that it gave, as ECR does after twelve hours: with 403, and without saying
-    /// what it wants instead.
+    /// Refuses the tokens that it gave, as ECR does after twelve hours: with 403, and without
+    /// saying what it wants instead.
     pub fn expire(&self) {
         self.shared.kept().has_expired = true;
     }
@@ -273,8 +273,8 @@ impl Kept {
             _ => false,
         };
         if may && self.has_expired {
-            let text = "{\"errors\":[{\"code\":\"DENIED\",\"message\":\"Your authorization token has \
-                        expired. Reauthenticate and try again.\"}]}";
+            let text = "{\"errors\":[{\"code\":\"DENIED\",\"message\":\"Your authorization token \
+                        has expired. Reauthenticate and try again.\"}]}";
             return Some((StatusCode::FORBIDDEN, text).into_response());
         }
         if may {

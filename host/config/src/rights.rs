@@ -709,8 +709,8 @@ mod tests {
         let [reader, keeper, writer] = [role("reader", 1), role("keeper", 2), role("writer", 3)];
         let text = format!(
             "stream = \"orders\"\n[plugin.alerts]\n[aws]\nkinesis-role = {reader:?}\n\
-                dynamodb-role = {keeper:?}\n[sinks.own]\ntype = \"kinesis\"\nstream = \"a\"\nrole = {writer:?}\n\
-                [sinks.out]\ntype = \"kinesis\"\nstream = \"b\"\n"
+                dynamodb-role = {keeper:?}\n[sinks.own]\ntype = \"kinesis\"\nstream = \"a\"\n\
+                role = {writer:?}\n[sinks.out]\ntype = \"kinesis\"\nstream = \"b\"\n"
         );
         let config = Config::parse(&text, Path::new("nowhere")).unwrap();
         let needed: Vec<_> = config.rights().unwrap();

@@ -376,8 +376,8 @@ pub(crate) fn warn_of_small_share(plugin: &PluginName, share: &ByteShare) {
         code = "buffer-small",
         "with this plugin, host.buffer has no room for two replies of GetRecords for each plugin: \
             shards may read nothing while they work, and with failure.order = \"key\" records of \
-            other keys may wait for one that is retried; give host.buffer 20 MiB for each plugin, or \
-            run fewer on a host"
+            other keys may wait for one that is retried; give host.buffer 20 MiB for each plugin, \
+            or run fewer on a host"
     );
 }
 

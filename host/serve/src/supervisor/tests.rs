@@ -56,7 +56,8 @@ impl Host {
         std::fs::create_dir(folder.path().join("plugins")).unwrap();
         let text = format!(
             "stream = \"s\"\nplugins = \"plugins\"\nworker-id = \"a\"\n\
-            [ceilings]\nstreams = [\"*\"]\napplications = [\"shared\"]\n[host]\ncache = \"off\"\n{more}"
+            [ceilings]\nstreams = [\"*\"]\napplications = [\"shared\"]\n\
+            [host]\ncache = \"off\"\n{more}"
         );
         let config = Config::parse(&text, folder.path()).unwrap();
         let nowhere = Some("http://127.0.0.1:1".to_owned());

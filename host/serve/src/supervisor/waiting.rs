@@ -61,8 +61,8 @@ impl Supervisor {
         }
     }
 
-    /// Starts what can be started by now. In the order of names, so that a lack of room has the same
-    /// victims each time.
+    /// Starts what can be started by now. In the order of names, so that a lack of room keeps the
+    /// same plugins out each time.
     pub(super) fn look_at_waiting(&mut self) {
         let mut names: Vec<PluginName> = self.waiting.keys().cloned().collect();
         names.sort();

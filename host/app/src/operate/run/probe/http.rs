@@ -76,8 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_endpoint_that_nobody_serves_is_reported_with_its_address_and_one_that_is_served_is_sent_nothing()
-     {
+    async fn an_endpoint_that_nobody_serves_is_named_and_one_that_is_served_is_sent_nothing() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let config = |port: u16| {
@@ -110,26 +109,25 @@ mod tests {
         Matcher::builder().all(server).no("inside.test").build()
     }
 
+    fn door(host: &str, port: u16, is_proxy: bool) -> Door {
+        Door {
+            host: host.to_owned(),
+            port,
+            is_proxy,
+        }
+    }
+
     #[test]
     fn where_requests_go_through_another_server_that_one_must_be_reached() {
-        let door = |host: &str, port, is_proxy| {
-            let host = host.to_owned();
-            let door = Door {
-                host,
-                port,
-                is_proxy,
-            };
-            Some(door)
-        };
         let proxied = through("http://proxy.test:3128");
         let outside = Door::of("https://outside.test/in", &proxied);
-        assert_eq!(outside, door("proxy.test", 3128, true));
+        assert_eq!(outside, Some(door("proxy.test", 3128, true)));
         let inside = Door::of("https://inside.test/in", &proxied);
-        assert_eq!(inside, door("inside.test", 443, false));
+        assert_eq!(inside, Some(door("inside.test", 443, false)));
         let direct = Door::of("http://[::1]/in", &Matcher::builder().build());
-        assert_eq!(direct, door("::1", 80, false));
+        assert_eq!(direct, Some(door("::1", 80, false)));
         let of_socks = Door::of("http://outside.test/", &through("socks5://proxy.test"));
-        assert_eq!(of_socks, door("proxy.test", 1080, true));
+        assert_eq!(of_socks, Some(door("proxy.test", 1080, true)));
     }
 
     #[tokio::test]
