@@ -139,13 +139,15 @@ pub(crate) fn judge_trial(
     Judgement::Continue
 }
 
-/// Compares medians of batches of a like size.
+/// Compares medians of batches of a like size, or of larger ones with those of smaller ones: a
+/// version that is slow falls behind, and then its batches are larger than any that the version
+/// before had. A record of a larger batch is the cheaper one, so this finds none slow that is not.
 fn slower(old: &Track, new: &Track, policy: &RolloutPolicy) -> Option<Regression> {
     let before = old.by_size();
     new.by_size().into_iter().find_map(|(class, now)| {
-        let before = before
-            .get(&class)
-            .filter(|before| before.len() >= COMPARED_BATCHES)?;
+        let (_, before) = before
+            .range(..=class)
+            .rfind(|(_, before)| before.len() >= COMPARED_BATCHES)?;
         if now.len() < COMPARED_BATCHES {
             return None;
         }
@@ -384,6 +386,37 @@ mod tests {
             judged(&old, &steady(4, 100, 90_000), 1),
             Judgement::Continue,
             "four batches tell nothing"
+        );
+    }
+
+    #[test]
+    fn a_version_whose_batches_grow_because_it_falls_behind_is_compared_with_smaller_ones() {
+        let old = steady(60, 20, 2_000);
+        assert!(matches!(
+            judged(&old, &steady(10, 100, 100_000), 1),
+            Judgement::RollBack(Regression::Slower { .. })
+        ));
+        assert!(
+            matches!(
+                judged(&old, &steady(10, 100, 30_000), 1),
+                Judgement::Promote(_)
+            ),
+            "three times is allowed"
+        );
+        let mut of_all_sizes = steady(30, 20, 20_000);
+        for _ in 0..30 {
+            of_all_sizes.handled(Sample {
+                records: 100,
+                took: Duration::from_millis(10),
+                memory_bytes: None,
+            });
+        }
+        assert!(
+            matches!(
+                judged(&of_all_sizes, &steady(10, 100, 60_000), 1),
+                Judgement::RollBack(Regression::Slower { .. })
+            ),
+            "the nearest size counts"
         );
     }
 
