@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 
 use harness::flights::{self, Output};
+use harness::gate::Gate;
 use harness::guests::guest;
-use harness::process::{Host, eventually, shardmill};
+use harness::process::{Host, binary, eventually, shardmill};
 use harness::setting::{STREAM, Setting};
 use serde_json::Value;
+use tokio::process::Command;
 
 /// Polling at a call in four minutes, about the slowest that is taken: whatever comes out in time
 /// was pushed.
@@ -22,6 +24,30 @@ async fn consumers(setting: &Setting) -> Vec<Value> {
         String::from_utf8_lossy(&output.stderr)
     );
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Deletes the consumer of `flights` with credentials that may read no table.
+async fn delete_without_tables(setting: &Setting) -> String {
+    let mut gate = Gate::of(&serde_json::json!({ "Statement": [] }));
+    let dynamodb = gate.before(setting.stack().dynamodb_endpoint()).await;
+    let kinesis = setting.stack().kinesis_endpoint();
+    let settings = format!(
+        "stream = {STREAM:?}\n[aws]\nregion = \"us-east-1\"\nkinesis-endpoint = {kinesis:?}\n\
+         dynamodb-endpoint = {dynamodb:?}\n"
+    );
+    std::fs::write(setting.path().join("denied.toml"), settings).unwrap();
+    let args = ["consumers", STREAM, "--config", "denied.toml"];
+    let output = Command::new(binary())
+        .args(args)
+        .args(["--delete", "flights"])
+        .current_dir(setting.path())
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 async fn until_subscribing(host: &Host) {
@@ -57,6 +83,11 @@ async fn every_flight_is_pushed_once_and_in_order_over_a_reshard_and_the_consume
         !refused.status.success(),
         "a consumer in use is not deleted by accident"
     );
+    let unreadable = delete_without_tables(&setting).await;
+    for word in ["cannot be read", "AccessDenied", "--force"] {
+        assert!(unreadable.contains(word), "{word}: {unreadable}");
+    }
+    assert_eq!(consumers(&setting).await.len(), 1);
 
     let kinesis = &setting.clients.kinesis;
     let split = kinesis

@@ -3,7 +3,7 @@
 
 use anyhow::bail;
 use serde::Serialize;
-use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut};
+use shardmill_aws::{AwsClients, CoordinatorTable, KinesisFanOut, TableInspector};
 use shardmill_core::ports::{Clock, Coordinator, SubscribeError, Subscriptions};
 use shardmill_core::stream::{ConsumerName, StreamRef};
 use shardmill_serve::BootClock;
@@ -18,9 +18,22 @@ struct Row {
     status: String,
     created_at: i64,
     /// Hosts registered under an application of this name; `None` if there is no such application,
-    /// or it may not be read.
+    /// or its table cannot be read.
     hosts: Option<usize>,
     arn: String,
+    #[serde(skip)]
+    use_by: UseBy,
+}
+
+/// Who uses a consumer.
+#[derive(Debug)]
+enum UseBy {
+    /// No application has its name.
+    Nobody,
+    /// So many hosts are registered under the application of its name.
+    Hosts(usize),
+    /// The application's table cannot be read, and why.
+    Unreadable(String),
 }
 
 pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
@@ -32,8 +45,13 @@ pub(crate) async fn execute(args: &ConsumersArgs) -> anyhow::Result<()> {
     };
     let mut rows = Vec::new();
     for consumer in consumers {
+        let use_by = use_by(&clients, &consumer.name).await;
         rows.push(Row {
-            hosts: hosts(&clients, &consumer.name).await,
+            hosts: match use_by {
+                UseBy::Hosts(hosts) => Some(hosts),
+                UseBy::Nobody | UseBy::Unreadable(_) => None,
+            },
+            use_by,
             name: consumer.name,
             status: consumer.status,
             created_at: consumer.created_at,
@@ -63,11 +81,16 @@ async fn delete(
             args.stream
         );
     };
-    if let Some(hosts) = row.hosts.filter(|hosts| *hosts > 0 && !args.force) {
-        bail!(
+    match &row.use_by {
+        UseBy::Hosts(hosts) if *hosts > 0 && !args.force => bail!(
             "{hosts} hosts are registered under application {name}, and would register the \
                 consumer again: stop them, or set their retrieval to \"polling\"; --force deletes it anyway"
-        );
+        ),
+        UseBy::Unreadable(error) if !args.force => bail!(
+            "which hosts use consumer {name} cannot be read from the coordinator table of \
+                application {name}: {error}; --force deletes it anyway"
+        ),
+        UseBy::Hosts(_) | UseBy::Nobody | UseBy::Unreadable(_) => {}
     }
     fan_out.remove_consumer(&ConsumerName::new(name)?).await?;
     print(&format!(
@@ -77,17 +100,20 @@ async fn delete(
     Ok(())
 }
 
-/// The hosts of the application of this name: consumers are named after applications, unless the
+/// Who uses the consumer of this name: consumers are named after applications, unless the
 /// configuration says otherwise.
-async fn hosts(clients: &AwsClients, application: &str) -> Option<usize> {
-    match CoordinatorTable::new(clients.dynamodb.clone(), application)
-        .fleet()
-        .await
-    {
-        Ok(fleet) => Some(fleet.workers.len()),
-        Err(error) => {
-            tracing::debug!(application, %error, "no coordinator table to read");
-            None
+async fn use_by(clients: &AwsClients, application: &str) -> UseBy {
+    let table = CoordinatorTable::new(clients.dynamodb.clone(), application);
+    let error = match table.fleet().await {
+        Ok(fleet) => return UseBy::Hosts(fleet.workers.len()),
+        Err(error) => error,
+    };
+    let inspector = TableInspector::new(clients.dynamodb.clone(), application);
+    match inspector.companions().await {
+        Ok(companions) if !companions.own_coordinator => UseBy::Nobody,
+        _ => {
+            tracing::debug!(application, %error, "the coordinator table cannot be read");
+            UseBy::Unreadable(error.to_string())
         }
     }
 }
