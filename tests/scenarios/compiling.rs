@@ -125,24 +125,31 @@ fn forget_the_last_removal(cache: &Path) {
 async fn what_is_kept_of_functions_outlasts_the_engines_removal_of_what_it_does_not_know() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
-    let first = guest("flights");
     let of_host = runtime(CompileLimits::default(), Some(&cache));
-    drop(of_host.load(name(), first.clone().into()).await.unwrap());
+    let first = of_host.load(name(), guest("flights").into()).await;
+    drop(first.unwrap());
     let kept = bytes_of_functions(&cache);
     assert!(kept > 0, "{:#?}", listed(&cache));
     let unknown = cache.join("modules/unknown");
-    for version in 1..4 {
-        std::fs::write(&unknown, "").unwrap();
-        forget_the_last_removal(&cache);
-        let changed = marked(&first, version);
-        drop(of_host.load(name(), changed.into()).await.unwrap());
-        eventually("the engine removes what it does not know", || {
-            !unknown.exists()
-        })
+    std::fs::write(&unknown, "").unwrap();
+    forget_the_last_removal(&cache);
+    // A compiler of its own may end before its engine has removed anything, and nobody removes for
+    // an hour then. The engine of this process lives on.
+    let of_this_process = Runtime::new(RuntimeOptions {
+        cache_dir: Some(cache.clone()),
+        ..RuntimeOptions::default()
+    });
+    let other = of_this_process
+        .unwrap()
+        .load(name(), versioned(1).into())
         .await;
-        let now = bytes_of_functions(&cache);
-        assert!(now >= kept, "{now} of {kept} bytes");
-    }
+    eventually("the engine removes what it does not know", || {
+        !unknown.exists()
+    })
+    .await;
+    drop(other.unwrap());
+    let now = bytes_of_functions(&cache);
+    assert!(now >= kept, "{now} of {kept} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
