@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use harness::fake_lease_store::StoreOp;
 use harness::faults::Fault;
-use harness::fleet::{TestFleet, until};
+use harness::fleet::{TestFleet, TestHost, until};
 use harness::native::NativePlugin;
-use shardmill_core::control::{Deed, NewState, StateAt};
+use shardmill_core::control::{Deed, NewState, Place, SeekState, StateAt};
 use shardmill_core::lease::Checkpoint;
 use shardmill_core::plugin::{GuestLimits, StateFill};
 use shardmill_core::ports::SavedState;
@@ -17,7 +17,7 @@ use shardmill_worker::ShardState;
 
 use super::operator::Operator;
 use super::{SOON, copying, numbers, within};
-use crate::poison::only_shard;
+use crate::poison::{Bad, number, only_shard};
 
 fn stateful() -> TestFleet {
     let mut fleet = TestFleet::new(1);
@@ -271,4 +271,53 @@ async fn a_shard_whose_plugin_refuses_its_state_goes_on_once_the_state_is_remove
     );
     assert_eq!(counted(&fleet, &shard), 10);
     assert_eq!(numbers(&fleet), (0..20).collect::<Vec<u32>>());
+}
+
+/// A shard whose record 10 kills the instance of the first ten, after which none starts from what
+/// they had saved: the record waits in the pipeline's hand.
+async fn with_a_batch_in_hand(fleet: &TestFleet) -> TestHost {
+    let traps_at_ten =
+        |record: &_, before| (number(record) == 10 && before == 0).then_some(Bad::Traps);
+    let host = fleet.start("a", crate::poison::plugin(1, traps_at_ten).refusing_state());
+    fleet.put(0..10);
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    fleet.put(10..11);
+    let shard = only_shard(fleet);
+    until("blocked", || {
+        let stuck = fleet.row(&shard).and_then(|row| row.stuck);
+        stuck.is_some_and(|why| why.contains("cannot create an instance"))
+    })
+    .await;
+    host
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_waits_for_an_instance_is_not_delivered_at_the_place_that_a_shard_is_sent_to()
+{
+    let fleet = stateful();
+    let host = with_a_batch_in_hand(&fleet).await;
+    let shard = only_shard(&fleet);
+    let operator = Operator::of(&fleet);
+    operator.seek(&shard, Place::Horizon, SeekState::Drop).await;
+    until("all again", || numbers(&fleet).len() >= 21).await;
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    host.stop().await;
+    assert_eq!(numbers(&fleet), (0..10).chain(0..11).collect::<Vec<u32>>());
+    assert_eq!(counted(&fleet, &shard), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_waits_for_an_instance_is_counted_once_by_the_state_that_lets_it_start() {
+    let fleet = stateful();
+    let host = with_a_batch_in_hand(&fleet).await;
+    let shard = only_shard(&fleet);
+    let operator = Operator::of(&fleet);
+    operator
+        .edit_state(&shard, NewState::None, StateAt::Anywhere)
+        .await;
+    until("obeyed", || is_obeyed(&fleet, &shard)).await;
+    until("all checkpointed", || fleet.is_all_checkpointed()).await;
+    host.stop().await;
+    assert_eq!(numbers(&fleet), (0..11).collect::<Vec<u32>>());
+    assert_eq!(counted(&fleet, &shard), 1);
 }

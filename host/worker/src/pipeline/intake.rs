@@ -29,6 +29,7 @@ pub(super) struct Intake {
     word: ReaderWord,
     watch: ReadWatch,
     receptions: Receptions,
+    restarts: u64,
 }
 
 /// A reader at work.
@@ -50,6 +51,7 @@ impl Intake {
             word,
             watch: ReadWatch::new(now),
             receptions: Receptions::default(),
+            restarts: 0,
         };
         intake.read_after(checkpoint);
         intake
@@ -58,7 +60,14 @@ impl Intake {
     /// Reads again after `checkpoint`, and forgets what was fetched before.
     pub(super) fn restart(&mut self, checkpoint: &Checkpoint) {
         self.buffer = Buffer::default();
+        self.restarts += 1;
         self.read_after(checkpoint);
+    }
+
+    /// How often reading was restarted: what was handed out before the last time is not to be
+    /// delivered any more.
+    pub(super) fn restarts(&self) -> u64 {
+        self.restarts
     }
 
     pub(super) fn is_shut(&self) -> bool {
